@@ -1,0 +1,167 @@
+//! Where the time comes from: the one place in the library that reads a clock.
+
+use std::fmt;
+use std::future::Future;
+use std::pin::Pin;
+use std::sync::Arc;
+use std::task::{Context, Poll};
+use std::time::{Duration, Instant};
+
+/// A source of time that queues, limiters and pools can wait on.
+///
+/// Everything in this crate asks its clock, never the system, so a test that hands
+/// over a fake clock moves time by hand and sleeps nowhere.
+///
+/// A clock of one's own needs [`now`](Clock::now) only: the other two methods then
+/// wait in real time for as long as the deadline is away on this clock. Override them
+/// if the clock does not pass with real time.
+///
+/// # Examples
+///
+/// ```
+/// use requeue::{Clock, SystemClock};
+///
+/// let before = SystemClock.now();
+/// assert!(SystemClock.now() >= before);
+/// ```
+pub trait Clock: Send + Sync + 'static {
+    /// The present moment. It never goes back.
+    fn now(&self) -> Instant;
+
+    /// Gives a future that is ready once [`now`](Clock::now) has reached `deadline`.
+    fn timer(&self, deadline: Instant) -> Timer {
+        Timer::after(deadline.saturating_duration_since(self.now()))
+    }
+
+    /// Blocks this thread until `deadline`, or until somebody unparks it.
+    ///
+    /// It may return early for no reason, as [`std::thread::park_timeout`] may: callers
+    /// look at the time, and at what they wait for, and park again.
+    fn park_until(&self, deadline: Instant) {
+        std::thread::park_timeout(deadline.saturating_duration_since(self.now()));
+    }
+}
+
+impl<C: Clock + ?Sized> Clock for Arc<C> {
+    fn now(&self) -> Instant {
+        (**self).now()
+    }
+
+    fn timer(&self, deadline: Instant) -> Timer {
+        (**self).timer(deadline)
+    }
+
+    fn park_until(&self, deadline: Instant) {
+        (**self).park_until(deadline);
+    }
+}
+
+/// The monotonic clock of the system.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct SystemClock;
+
+impl Clock for SystemClock {
+    #[inline]
+    #[expect(clippy::disallowed_methods, reason = "this is the clock that all others ask")]
+    fn now(&self) -> Instant {
+        Instant::now()
+    }
+}
+
+/// A future that is ready when its moment has come; made by [`Clock::timer`].
+///
+/// # Cancel safety
+///
+/// A timer that is dropped disappears without a trace.
+#[must_use = "futures do nothing unless polled"]
+pub struct Timer(Inner);
+
+enum Inner {
+    System(futures_timer::Delay),
+    Other(Pin<Box<dyn Future<Output = ()> + Send>>),
+}
+
+impl Timer {
+    /// A timer that is ready when `future` is: for clocks that bring their own.
+    pub fn new(future: impl Future<Output = ()> + Send + 'static) -> Self {
+        Self(Inner::Other(Box::pin(future)))
+    }
+
+    /// A timer that is ready after `delay` of real time.
+    pub fn after(delay: Duration) -> Self {
+        Self(Inner::System(futures_timer::Delay::new(delay.min(FAR))))
+    }
+}
+
+/// A hundred years: the timer behind [`Timer::after`] adds its delay to an `Instant`,
+/// which overflows for delays near `Duration::MAX`.
+const FAR: Duration = Duration::from_secs(100 * 365 * 24 * 60 * 60);
+
+impl Future for Timer {
+    type Output = ();
+
+    fn poll(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<()> {
+        match &mut self.0 {
+            Inner::System(delay) => Pin::new(delay).poll(cx),
+            Inner::Other(future) => future.as_mut().poll(cx),
+        }
+    }
+}
+
+impl fmt::Debug for Timer {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Timer").finish_non_exhaustive()
+    }
+}
+
+/// The clock of a queue or a limiter: the system's without a virtual call, or another.
+#[derive(Clone, Default)]
+pub(crate) enum AnyClock {
+    #[default]
+    System,
+    Other(Arc<dyn Clock>),
+}
+
+impl AnyClock {
+    pub(crate) fn new(clock: impl Clock) -> Self {
+        Self::Other(Arc::new(clock))
+    }
+
+    #[inline]
+    pub(crate) fn now(&self) -> Instant {
+        match self {
+            Self::System => SystemClock.now(),
+            Self::Other(clock) => clock.now(),
+        }
+    }
+
+    pub(crate) fn timer(&self, deadline: Instant) -> Timer {
+        match self {
+            Self::System => SystemClock.timer(deadline),
+            Self::Other(clock) => clock.timer(deadline),
+        }
+    }
+
+    pub(crate) fn park_until(&self, deadline: Instant) {
+        match self {
+            Self::System => SystemClock.park_until(deadline),
+            Self::Other(clock) => clock.park_until(deadline),
+        }
+    }
+
+    /// Blocks this thread until `deadline`, whoever unparks it meanwhile.
+    pub(crate) fn sleep_until(&self, deadline: Instant) {
+        while self.now() < deadline {
+            self.park_until(deadline);
+        }
+    }
+}
+
+impl fmt::Debug for AnyClock {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::System => f.write_str("SystemClock"),
+            Self::Other(_) => f.write_str("Clock"),
+        }
+    }
+}

@@ -1,0 +1,89 @@
+//! What a queue tells about itself.
+
+use std::fmt;
+use std::sync::Weak;
+use std::time::Duration;
+
+/// Where the metrics of queues go; client-go's `MetricsProvider`, one for each queue.
+///
+/// There is no global provider: a queue reports to the one its builder was given, and a
+/// queue that was given none measures nothing and reads no clock.
+#[doc(alias = "MetricsProvider")]
+pub trait Metrics: Send + Sync {
+    /// Called once, when a queue is built. What it returns hears of every event in that
+    /// queue; `probe` reads the queue's gauges whenever they are asked for.
+    fn queue(&self, name: &str, probe: Probe) -> Box<dyn Recorder>;
+}
+
+/// Hears of the events in one queue.
+///
+/// Every method does nothing by default. They are called without the queue's lock, by
+/// the thread that caused the event.
+pub trait Recorder: Send + Sync {
+    /// A key became ready, or dirty while it is processed.
+    fn added(&self) {}
+
+    /// A key was handed out, `waited` after it was added.
+    fn got(&self, waited: Duration) {
+        let _ = waited;
+    }
+
+    /// A key was finished, `worked` after it was handed out.
+    fn done(&self, worked: Duration) {
+        let _ = worked;
+    }
+
+    /// A key was added with a delay, be it zero.
+    fn delayed(&self) {}
+
+    /// A lease was dropped while its thread was unwinding from a panic.
+    fn panicked(&self) {}
+}
+
+/// The gauges of a queue at one moment.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct Gauges {
+    /// Keys that can be handed out now.
+    pub ready: usize,
+    /// Keys that will be ready at a later time.
+    pub delayed: usize,
+    /// Keys that are with a worker.
+    pub processing: usize,
+    /// Keys that are with a worker and were added again meanwhile.
+    pub dirty: usize,
+    /// Workers that wait for a key.
+    pub parked: usize,
+    /// How long the keys that are with a worker have been there, added up.
+    pub unfinished: Duration,
+    /// How long the key that has been with a worker longest has been there.
+    pub longest_running: Duration,
+}
+
+/// Reads the gauges of one queue, at the time of a scrape.
+///
+/// A probe does not keep its queue alive.
+#[derive(Clone)]
+pub struct Probe(Weak<dyn Probed>);
+
+/// A queue, as far as a probe can see it.
+pub(crate) trait Probed: Send + Sync {
+    fn gauges(&self) -> Gauges;
+}
+
+impl Probe {
+    pub(crate) fn new(queue: Weak<dyn Probed>) -> Self {
+        Self(queue)
+    }
+
+    /// The gauges now; `None` once the queue is gone.
+    pub fn read(&self) -> Option<Gauges> {
+        self.0.upgrade().map(|queue| queue.gauges())
+    }
+}
+
+impl fmt::Debug for Probe {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_tuple("Probe").field(&self.read()).finish()
+    }
+}
