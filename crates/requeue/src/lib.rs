@@ -4,10 +4,11 @@
 
 mod clock;
 pub mod metrics;
-pub mod order;
+mod queue;
 pub mod rate;
 pub mod retry;
 #[cfg(any(test, feature = "testing"))]
 pub mod testing;
 
 pub use clock::{Clock, SystemClock, Timer};
+pub use queue::order;

@@ -1,0 +1,3 @@
+//! The queue.
+
+pub mod order;
