@@ -40,7 +40,10 @@ pub struct DrainTimeout {
 impl fmt::Display for DrainTimeout {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let Counts { ready, processing, .. } = self.left;
-        write!(f, "not drained in time: {ready} ready and {processing} processing keys left")
+        write!(
+            f,
+            "not drained in time: {ready} ready and {processing} processing keys left"
+        )
     }
 }
 

@@ -148,10 +148,7 @@ impl<K> Builder<K> {
     /// The default is foldhash with a seed for each queue: fast, and enough against keys
     /// that collide by chance. For keys that an attacker chooses, give it
     /// [`std::hash::RandomState`].
-    pub fn hasher(
-        mut self,
-        hasher: impl BuildHasher + Send + Sync + 'static,
-    ) -> Self {
+    pub fn hasher(mut self, hasher: impl BuildHasher + Send + Sync + 'static) -> Self {
         self.hashing = Hashing::new(hasher);
         self
     }

@@ -5,7 +5,7 @@ use std::future::Future;
 use std::pin::Pin;
 use std::sync::Arc;
 use std::task::{Context, Poll};
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 use super::batch::Batch;
 use super::lease::Lease;
@@ -22,50 +22,30 @@ enum Look<T> {
     Taken(T),
     Closed,
     /// Nothing: it is parked, and if it leads it must look again at this moment.
-    Parked { until: Option<Instant> },
+    Parked {
+        until: Option<Instant>,
+    },
 }
 
-/// A getter and the key that it brings back, if it has one.
+/// Someone who waits for a key.
 pub(super) struct Getter<K> {
-    /// `None` once it has what it wanted.
-    shared: Option<Arc<Shared<K>>>,
+    shared: Arc<Shared<K>>,
     parked: Option<ParkedId>,
-    back: Option<Return<K>>,
 }
 
 impl<K> Getter<K> {
-    pub(super) fn new(shared: Arc<Shared<K>>, back: Option<Return<K>>) -> Self {
-        Self { shared: Some(shared), parked: None, back }
+    pub(super) fn new(shared: Arc<Shared<K>>) -> Self {
+        Self { shared, parked: None }
     }
 
-    fn shared(&self) -> &Arc<Shared<K>> {
-        self.shared.as_ref().expect("a getter is not asked again once it has a key")
-    }
-
-    /// What a lease needs to end: handed on, not counted anew.
-    pub(super) fn into_shared(mut self) -> Arc<Shared<K>> {
-        self.give_up_shared()
-    }
-
-    fn give_up_shared(&mut self) -> Arc<Shared<K>> {
-        self.shared.take().expect("a getter gets one key")
-    }
-
-    /// Brings a key back, looks for another, and parks if there is none: in one lock.
+    /// Looks for a key and parks if there is none: in one lock.
     fn look<T>(
         &mut self,
         take: impl FnOnce(&mut State<K>, Nanos) -> Option<T>,
         wake: impl FnOnce() -> Wake,
     ) -> Look<T> {
-        let Self { shared, parked, back } = self;
-        let shared = shared.as_ref().expect("a getter gets one key");
-        let back = back.take().map(|back| {
-            let advice = shared.consult(&back.loan, back.finish);
-            (back, advice)
-        });
+        let Self { shared, parked } = self;
         let (mut core, now) = shared.lock();
-        let returned = back
-            .map(|(back, advice)| shared.give_back(&mut core.state, back, advice, now));
         if let Some(id) = *parked {
             core.park.arrive(id);
         }
@@ -73,10 +53,7 @@ impl<K> Getter<K> {
             Some(taken) => Look::Taken(taken),
             None if core.state.is_closed() => Look::Closed,
             None => {
-                let id = core.park.park(*parked, wake());
-                *parked = Some(id);
-                let next = core.state.next_deadline();
-                let until = core.park.lead(id, next);
+                let until = core.park(parked, wake());
                 Look::Parked { until: until.and_then(|until| shared.moment(until)) }
             }
         };
@@ -84,7 +61,6 @@ impl<K> Getter<K> {
             parked.take().into_iter().for_each(|id| core.park.unpark(id));
         }
         shared.unlock(core);
-        returned.into_iter().for_each(|returned| shared.tell_returned(returned));
         look
     }
 
@@ -100,12 +76,12 @@ impl<K> Getter<K> {
                 Look::Closed => return Err(TryGetError::Closed),
                 Look::Parked { until } => until,
             };
-            if deadline.is_some_and(|deadline| deadline <= self.shared().clock.now()) {
+            if deadline.is_some_and(|deadline| deadline <= self.shared.clock.now()) {
                 self.leave();
                 return Err(TryGetError::Empty);
             }
             match until.into_iter().chain(deadline).min() {
-                Some(moment) => self.shared().clock.park_until(moment),
+                Some(moment) => self.shared.clock.park_until(moment),
                 None => thread::park(),
             }
         }
@@ -124,7 +100,7 @@ impl<K> Getter<K> {
                 Look::Closed => return Poll::Ready(None),
                 Look::Parked { until } => until,
             };
-            if !Alarm::rings(alarm, until, self.shared(), cx) {
+            if !Alarm::rings(alarm, until, &self.shared, cx) {
                 return Poll::Pending;
             }
         }
@@ -133,10 +109,10 @@ impl<K> Getter<K> {
     /// Gives up. If this getter was on its way to a key, another is woken for it.
     fn leave(&mut self) {
         if let Some(id) = self.parked.take() {
-            let (mut core, _) = self.shared().lock();
+            let (mut core, _) = self.shared.lock();
             core.park.arrive(id);
             core.park.unpark(id);
-            self.shared().unlock(core);
+            self.shared.unlock(core);
         }
     }
 }
@@ -144,9 +120,6 @@ impl<K> Getter<K> {
 impl<K> Drop for Getter<K> {
     fn drop(&mut self) {
         self.leave();
-        if let Some(back) = self.back.take() {
-            self.shared().finish(back);
-        }
     }
 }
 
@@ -187,14 +160,21 @@ impl Alarm {
 /// Dropping it loses no key: none is taken before it is returned, and if it had been
 /// woken for a key, another getter is woken instead.
 #[must_use = "futures do nothing unless polled"]
-pub struct Get<K> {
-    getter: Getter<K>,
-    alarm: Option<Alarm>,
+pub struct Get<K>(Stage<K>);
+
+/// How far a [`Get`] has come.
+enum Stage<K> {
+    /// Not polled; with a key to bring back if a lease asks for the next.
+    Fresh(Arc<Shared<K>>, Option<Return<K>>),
+    /// Has found no key so far.
+    Waiting(Getter<K>, Option<Alarm>),
+    /// Has returned.
+    Over,
 }
 
 impl<K> Get<K> {
-    pub(super) fn new(getter: Getter<K>) -> Self {
-        Self { getter, alarm: None }
+    pub(super) fn new(shared: Arc<Shared<K>>, back: Option<Return<K>>) -> Self {
+        Self(Stage::Fresh(shared, back))
     }
 }
 
@@ -204,16 +184,43 @@ impl<K: Clone> Future for Get<K> {
     type Output = Option<Lease<K>>;
 
     fn poll(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Self::Output> {
-        let Self { getter, alarm } = &mut *self;
-        getter
-            .poll(cx, alarm, State::take)
-            .map(|taken| taken.map(|taken| Lease::new(getter.give_up_shared(), taken)))
+        let (mut getter, mut alarm) = match std::mem::replace(&mut self.0, Stage::Over) {
+            Stage::Fresh(shared, back) => {
+                if let Some(taken) = shared.exchange(back) {
+                    return Poll::Ready(Some(Lease::new(shared, taken)));
+                }
+                (Getter::new(shared), None)
+            }
+            Stage::Waiting(getter, alarm) => (getter, alarm),
+            Stage::Over => panic!("a future of a queue was polled after it had returned"),
+        };
+        match getter.poll(cx, &mut alarm, State::take) {
+            Poll::Ready(taken) => {
+                let lease = |taken| Lease::new(Arc::clone(&getter.shared), taken);
+                Poll::Ready(taken.map(lease))
+            }
+            Poll::Pending => {
+                self.0 = Stage::Waiting(getter, alarm);
+                Poll::Pending
+            }
+        }
+    }
+}
+
+impl<K> Drop for Get<K> {
+    fn drop(&mut self) {
+        if let Stage::Fresh(shared, Some(back)) =
+            std::mem::replace(&mut self.0, Stage::Over)
+        {
+            shared.finish(back);
+        }
     }
 }
 
 impl<K> fmt::Debug for Get<K> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Get").field("parked", &self.getter.parked).finish()
+        let parked = matches!(self.0, Stage::Waiting(..));
+        f.debug_struct("Get").field("parked", &parked).finish_non_exhaustive()
     }
 }
 
@@ -230,8 +237,8 @@ pub struct GetMany<K> {
 }
 
 impl<K> GetMany<K> {
-    pub(super) fn new(getter: Getter<K>, max: usize) -> Self {
-        Self { getter, alarm: None, max }
+    pub(super) fn new(shared: Arc<Shared<K>>, max: usize) -> Self {
+        Self { getter: Getter::new(shared), alarm: None, max }
     }
 }
 
@@ -244,7 +251,7 @@ impl<K: Clone> Future for GetMany<K> {
         let Self { getter, alarm, max } = &mut *self;
         getter
             .poll(cx, alarm, take_many(*max))
-            .map(|taken| taken.map(|taken| Batch::new(getter.give_up_shared(), taken)))
+            .map(|taken| taken.map(|taken| Batch::new(Arc::clone(&getter.shared), taken)))
     }
 }
 
@@ -268,9 +275,45 @@ pub(super) fn take_many<K: Clone>(
     }
 }
 
+impl<K: Clone> Shared<K> {
+    /// Takes a key back, if one is brought, and hands out another, if one is ready: in one
+    /// lock.
+    #[inline]
+    pub(super) fn exchange(&self, back: Option<Return<K>>) -> Option<Taken<K>> {
+        let Some(back) = back else {
+            return self.with(State::take);
+        };
+        let advice = self.consult(&back.loan, back.finish);
+        let (mut core, now) = self.lock();
+        let returned = self.give_back(&mut core.state, back, advice, now);
+        let taken = core.state.take(now.unwrap_or_default());
+        self.unlock(core);
+        self.tell_returned(returned);
+        taken
+    }
+
+    /// The same on this thread, which waits for a key. `None` once the queue is closed.
+    #[inline]
+    pub(super) fn exchange_blocking(
+        self: Arc<Self>,
+        back: Option<Return<K>>,
+    ) -> Option<Lease<K>> {
+        if let Some(taken) = self.exchange(back) {
+            return Some(Lease::new(self, taken));
+        }
+        self.wait_blocking()
+    }
+
+    #[inline(never)]
+    fn wait_blocking(self: Arc<Self>) -> Option<Lease<K>> {
+        let taken = Getter::new(Arc::clone(&self)).block(None, State::take).ok()?;
+        Some(Lease::new(self, taken))
+    }
+}
+
 impl<K> Shared<K> {
     /// Takes a key back when no other is wanted: how long it waits if it comes again.
-    pub(super) fn finish(&self, back: Return<K>) -> Option<std::time::Duration> {
+    pub(super) fn finish(&self, back: Return<K>) -> Option<Duration> {
         let advice = self.consult(&back.loan, back.finish);
         let (mut core, now) = self.lock();
         let returned = self.give_back(&mut core.state, back, advice, now);

@@ -5,10 +5,10 @@ use std::ops::Deref;
 use std::sync::Arc;
 use std::time::Duration;
 
-use super::get::{Get, Getter};
+use super::get::Get;
 use super::shared::{Finish, Return, Shared};
 use super::slots::Loan;
-use super::state::{State, Taken};
+use super::state::Taken;
 
 /// A key that was handed out, and the only right to work on it.
 ///
@@ -208,7 +208,7 @@ impl<K> Lease<K> {
     /// As that of [`next`](Self::next).
     pub fn next_with(self, finish: Finish) -> Get<K> {
         let (shared, back) = self.end(finish);
-        Get::new(Getter::new(shared, Some(back)))
+        Get::new(shared, Some(back))
     }
 
     /// As [`next`](Self::next), blocking this thread.
@@ -225,9 +225,7 @@ impl<K> Lease<K> {
         K: Clone,
     {
         let (shared, back) = self.end(finish);
-        let mut getter = Getter::new(shared, Some(back));
-        let taken = getter.block(None, State::take).ok()?;
-        Some(Self::new(getter.into_shared(), taken))
+        shared.exchange_blocking(Some(back))
     }
 }
 

@@ -346,10 +346,6 @@ impl<K: Eq + Hash> Queue<K> {
 const CHUNK: usize = 1024;
 
 impl<K: Clone> Queue<K> {
-    fn getter(&self) -> Getter<K> {
-        Getter::new(Arc::clone(&self.shared), None)
-    }
-
     /// Waits for a key. `None` means that the queue is closed and no key is ready.
     ///
     /// The future is independent of this handle and of any runtime.
@@ -373,16 +369,14 @@ impl<K: Clone> Queue<K> {
     /// ```
     #[doc(alias = "Get")]
     pub fn get(&self) -> Get<K> {
-        Get::new(self.getter())
+        Get::new(Arc::clone(&self.shared), None)
     }
 
     /// Waits for a key, blocking this thread. `None` means that the queue is closed and
     /// no key is ready.
     #[doc(alias = "Get")]
     pub fn get_blocking(&self) -> Option<Lease<K>> {
-        let mut getter = self.getter();
-        let taken = getter.block(None, State::take).ok()?;
-        Some(Lease::new(getter.into_shared(), taken))
+        Arc::clone(&self.shared).exchange_blocking(None)
     }
 
     /// Waits for a key for at most `timeout`, blocking this thread.
@@ -405,9 +399,16 @@ impl<K: Clone> Queue<K> {
     }
 
     fn get_by(&self, deadline: Option<Instant>) -> Result<Lease<K>, TryGetError> {
-        let mut getter = self.getter();
-        let taken = getter.block(deadline, State::take)?;
-        Ok(Lease::new(getter.into_shared(), taken))
+        let taken = self.block(deadline, State::take)?;
+        Ok(Lease::new(Arc::clone(&self.shared), taken))
+    }
+
+    fn block<T>(
+        &self,
+        deadline: Option<Instant>,
+        take: impl Fn(&mut State<K>, u64) -> Option<T>,
+    ) -> Result<T, TryGetError> {
+        Getter::new(Arc::clone(&self.shared)).block(deadline, take)
     }
 
     /// `None` if the time is beyond what an `Instant` can hold, and so is never over.
@@ -445,14 +446,13 @@ impl<K: Clone> Queue<K> {
     ///
     /// As that of [`get`](Self::get).
     pub fn get_many(&self, max: usize) -> GetMany<K> {
-        GetMany::new(self.getter(), max)
+        GetMany::new(Arc::clone(&self.shared), max)
     }
 
     /// As [`get_many`](Self::get_many), blocking this thread.
     pub fn get_many_blocking(&self, max: usize) -> Option<Batch<K>> {
-        let mut getter = self.getter();
-        let taken = getter.block(None, take_many(max)).ok()?;
-        Some(Batch::new(getter.into_shared(), taken))
+        let taken = self.block(None, take_many(max)).ok()?;
+        Some(Batch::new(Arc::clone(&self.shared), taken))
     }
 
     /// Gives up to `max` keys if any are ready, in one lock.

@@ -138,14 +138,17 @@ impl Park {
         next
     }
 
-    /// Restores the invariants, given how many keys are ready and when the next one is.
+    /// Whether nobody is parked, so that the invariants hold whatever happens.
     #[inline]
+    pub(super) fn is_empty(&self) -> bool {
+        self.parked.is_empty()
+    }
+
+    /// Restores the invariants, given how many keys are ready and when the next one is.
     pub(super) fn settle(&mut self, ready: usize, next: Option<Nanos>) -> Wakes {
         let mut wakes = Wakes::default();
-        if !self.parked.is_empty() {
-            self.call_workers(ready, &mut wakes);
-            self.call_leader(next, &mut wakes);
-        }
+        self.call_workers(ready, &mut wakes);
+        self.call_leader(next, &mut wakes);
         wakes
     }
 

@@ -10,7 +10,7 @@ use std::time::{Duration, Instant};
 
 use super::hashing::Hashing;
 use super::options::{AddOptions, Added};
-use super::park::{Park, Wakes, Watch};
+use super::park::{Park, ParkedId, Wake, Wakes, Watch};
 use super::slots::Loan;
 use super::state::{Finished, Offer, Owned, State, Taken};
 use super::timing::Nanos;
@@ -28,6 +28,8 @@ pub(super) struct Shared<K> {
     epoch: Instant,
     hashing: Hashing,
     retry: Box<dyn RetryPolicy<K>>,
+    /// Whether the policy is by count, so that the slots count failures.
+    counted: bool,
     recorder: Option<Box<dyn Recorder>>,
 }
 
@@ -80,8 +82,24 @@ pub(super) struct Returned<K> {
 }
 
 impl<K> Core<K> {
-    /// Restores the invariants of `park` and of `watch` after any change of `state`.
+    /// Whether nobody waits for anything, so that no change concerns anybody.
     #[inline]
+    fn is_quiet(&self) -> bool {
+        self.park.is_empty() && self.watch.is_empty()
+    }
+
+    /// Parks a getter: until when, if it leads.
+    pub(super) fn park(
+        &mut self,
+        id: &mut Option<ParkedId>,
+        wake: Wake,
+    ) -> Option<Nanos> {
+        let parked = self.park.park(*id, wake);
+        *id = Some(parked);
+        self.park.lead(parked, self.state.next_deadline())
+    }
+
+    /// Restores the invariants of `park` and of `watch` after any change of `state`.
     pub(super) fn settle(&mut self) -> Wakes {
         let mut wakes = self.park.settle(self.state.ready(), self.state.next_deadline());
         if !self.watch.is_empty() && self.state.is_drained() {
@@ -101,6 +119,7 @@ impl<K> Shared<K> {
             epoch: parts.clock.now(),
             clock: parts.clock,
             hashing: parts.hashing,
+            counted: parts.retry.by_count().is_some(),
             retry: parts.retry,
             recorder: parts.recorder,
         }
@@ -121,7 +140,14 @@ impl<K> Shared<K> {
 
     /// Unlocks the queue, then wakes whom the changes concern.
     #[inline]
-    pub(super) fn unlock(&self, mut core: MutexGuard<'_, Core<K>>) {
+    pub(super) fn unlock(&self, core: MutexGuard<'_, Core<K>>) {
+        if core.is_quiet() && self.recorder.is_none() {
+            return;
+        }
+        self.unlock_and_tell(core);
+    }
+
+    fn unlock_and_tell(&self, mut core: MutexGuard<'_, Core<K>>) {
         let wakes = core.settle();
         let adds = core.state.take_adds();
         drop(core);
@@ -148,6 +174,7 @@ impl<K> Shared<K> {
         result
     }
 
+    #[inline]
     pub(super) fn record(&self, event: impl FnOnce(&dyn Recorder)) {
         if let Some(recorder) = &self.recorder {
             event(&**recorder);
@@ -171,7 +198,10 @@ impl<K> Shared<K> {
 
     /// 32 bits of the key's hash. Runs the user's `Hash`, so never under the lock.
     #[inline]
-    #[expect(clippy::cast_possible_truncation, reason = "both halves are folded into one")]
+    #[expect(
+        clippy::cast_possible_truncation,
+        reason = "both halves are folded into one"
+    )]
     pub(super) fn hash<Q: Hash + ?Sized>(&self, key: &Q) -> u32 {
         let hash = self.hashing.hash(key);
         (hash ^ (hash >> 32)) as u32
@@ -219,8 +249,7 @@ impl<K> Shared<K> {
     ) -> Added {
         let now = self.now();
         let deadline = now.saturating_add(nanos(delay));
-        let added =
-            self.with_at(now, |state| state.postpone(hash, &mut offer, deadline));
+        let added = self.with_at(now, |state| state.postpone(hash, &mut offer, deadline));
         if added.is_accepted() {
             self.record(|recorder| recorder.delayed());
         }
@@ -250,7 +279,8 @@ impl<K: Eq + Hash> Shared<K> {
         if !options.rate_limited {
             let Some(delay) = options.after else {
                 let mut offer = Owned::new(key);
-                return self.with(|state, now| state.add(hash, &mut offer, priority, now));
+                return self
+                    .with(|state, now| state.add(hash, &mut offer, priority, now));
             };
             return self.add_after(hash, Owned::new(key), delay, priority);
         }
@@ -290,7 +320,7 @@ impl<K: Eq + Hash> Shared<K> {
 
     /// Forgets the failures of a key.
     pub(super) fn forget(&self, key: &K) {
-        if self.retry.by_count().is_none() {
+        if !self.counted {
             return self.retry.forget(key);
         }
         let hash = self.hash(key);
@@ -311,10 +341,12 @@ impl<K: Eq + Hash> Shared<K> {
 impl<K> Shared<K> {
     /// Asks a policy that is not by count about a key that a worker brings back.
     /// Without the lock: it is the user's.
+    #[inline]
     pub(super) fn consult(&self, key: &K, finish: Finish) -> Option<Duration> {
-        if self.retry.by_count().is_some() {
-            return None;
-        }
+        if self.counted { None } else { self.consult_policy(key, finish) }
+    }
+
+    fn consult_policy(&self, key: &K, finish: Finish) -> Option<Duration> {
         match finish {
             Finish::Done => None,
             Finish::Retry => Some(self.retry.when(key)),
@@ -331,6 +363,7 @@ impl<K> Shared<K> {
     /// once is dirty when it is done, and so goes to the tail.
     ///
     /// [`consult`]: Self::consult
+    #[inline]
     pub(super) fn give_back(
         &self,
         state: &mut State<K>,

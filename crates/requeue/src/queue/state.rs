@@ -92,6 +92,16 @@ pub(super) enum Line<K> {
     Other(Box<dyn Order<K>>),
 }
 
+impl<K> Line<K> {
+    #[inline]
+    fn push(&mut self, slot: u32, key: &K, level: i32) {
+        match self {
+            Self::Fifo(fifo) => fifo.push_back(Ticket(slot)),
+            Self::Other(order) => order.push(Ticket(slot), key, level),
+        }
+    }
+}
+
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Stage {
     Open,
@@ -212,6 +222,10 @@ impl<K> State<K> {
     }
 
     /// Adds the key of `offer`, now.
+    ///
+    /// The key's own code and the order, which may be the user's, run before anything
+    /// changes: a panic leaves all as it was.
+    #[inline]
     pub(super) fn add(
         &mut self,
         hash: u32,
@@ -222,8 +236,24 @@ impl<K> State<K> {
         if self.is_closed() {
             return Added::Closed;
         }
-        let slot = self.enter(hash, offer);
-        self.add_slot(slot, priority, now)
+        let Self { slots, table, line, .. } = self;
+        let is = |slot: &u32| offer.is(slots.key(*slot));
+        match table.entry(wide(hash), is, |slot| wide(slots.hash(*slot))) {
+            Entry::Occupied(known) => {
+                let slot = *known.get();
+                self.add_slot(slot, priority, now)
+            }
+            Entry::Vacant(vacant) => {
+                let (slot, key) = (slots.vacancy(), offer.take());
+                line.push(slot, &key, priority);
+                slots.fill(Phase::Ready, hash, key);
+                vacant.insert(slot);
+                self.ready += 1;
+                self.raise(slot, priority);
+                self.note_add(slot, now);
+                Added::Ready
+            }
+        }
     }
 
     /// Adds a key that has a slot.
@@ -402,6 +432,7 @@ impl<K> State<K> {
         self.timing.as_mut().map_or(0, Timing::take_adds)
     }
 
+    #[inline]
     fn phase(&self, slot: u32) -> Phase {
         self.slots.phase(slot).expect("invariant 3: a known key has a slot")
     }
@@ -409,6 +440,7 @@ impl<K> State<K> {
     /// Finds the slot of the key of `offer`, or gives it one as `Idle`.
     ///
     /// The key's own code runs before anything changes: a panic leaves all as it was.
+    #[inline]
     fn enter(&mut self, hash: u32, offer: &mut impl Offer<K>) -> u32 {
         let Self { slots, table, .. } = self;
         let is = |slot: &u32| offer.is(slots.key(*slot));
@@ -425,10 +457,7 @@ impl<K> State<K> {
 
     /// Puts a key into the order. The order is called first: it may be the user's.
     fn make_ready(&mut self, slot: u32, level: i32) {
-        match &mut self.line {
-            Line::Fifo(fifo) => fifo.push_back(Ticket(slot)),
-            Line::Other(order) => order.push(Ticket(slot), self.slots.key(slot), level),
-        }
+        self.line.push(slot, self.slots.key(slot), level);
         self.slots.set_phase(slot, Phase::Ready);
         self.ready += 1;
     }

@@ -48,10 +48,12 @@ impl Timing {
 
     /// How long the keys with a worker have been there: added up, and the longest.
     pub(super) fn running(&self, now: Nanos) -> (Nanos, Nanos) {
-        self.running.iter().map(|(_, since)| now.saturating_sub(*since)).fold(
-            (0, 0),
-            |(sum, longest), time| (Nanos::saturating_add(sum, time), longest.max(time)),
-        )
+        self.running
+            .iter()
+            .map(|(_, since)| now.saturating_sub(*since))
+            .fold((0, 0), |(sum, longest), time| {
+                (Nanos::saturating_add(sum, time), longest.max(time))
+            })
     }
 
     /// Forgets the times of slots that are gone.
