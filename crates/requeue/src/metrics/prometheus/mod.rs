@@ -17,6 +17,7 @@ use prometheus_client::registry::Registry;
 
 use super::{Gauges, Metrics, Probe, Recorder};
 use catalogue::{Metric, Totals, Value};
+use text::Text;
 
 /// Exposes the metrics of queues to Prometheus.
 ///
@@ -31,7 +32,7 @@ use catalogue::{Metric, Totals, Value};
 /// # Two ways to scrape
 ///
 /// [`register`](Prometheus::register) puts the metrics into a registry of prometheus-client
-/// beside your own, whose encoder writes OpenMetrics. [`encode`](Prometheus::encode) writes
+/// beside your own, whose encoder writes `OpenMetrics`. [`encode`](Prometheus::encode) writes
 /// the older text format of Prometheus, exactly as Kubernetes does, and needs no registry.
 /// Prometheus stores the same names, types and values from both; only the bounds of
 /// buckets are spelt differently (`le="1e-8"` and `le="1e-08"`).
@@ -162,9 +163,7 @@ impl Prometheus {
     /// Serve it with [`Prometheus::CONTENT_TYPE`]. Where a registry is served already, use
     /// [`register`](Prometheus::register) and leave the writing to its encoder.
     pub fn encode(&self) -> String {
-        let mut text = String::new();
-        text::write(&mut text, &self.queues.samples()).expect("a string takes any text");
-        text
+        Text(&self.queues.samples()).to_string()
     }
 }
 

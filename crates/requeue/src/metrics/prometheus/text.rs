@@ -1,8 +1,8 @@
 //! Prometheus' own text format, version 0.0.4, as Go programs write it.
 //!
-//! The text encoder of prometheus-client writes OpenMetrics, where the family of a counter
-//! is named without `_total` and a bound is spelt `1e-8`. `promtool check metrics` reads
-//! this format only, and Kubernetes writes it.
+//! The text encoder of prometheus-client writes `OpenMetrics`, where the family of a
+//! counter is named without `_total` and a bound is spelt `1e-8`. `promtool check metrics`
+//! reads this format only, and Kubernetes writes it.
 
 use std::fmt::{self, Display, Write};
 
@@ -10,50 +10,58 @@ use super::Sample;
 use super::catalogue::{CATALOGUE, Level, Metric, Value};
 use super::histogram::Snapshot;
 
-/// Writes all metrics of all queues.
-pub(super) fn write(text: &mut String, samples: &[Sample]) -> fmt::Result {
-    CATALOGUE.iter().try_for_each(|metric| write_metric(text, metric, samples))
+/// All metrics of all queues.
+pub(super) struct Text<'a>(pub(super) &'a [Sample]);
+
+impl Display for Text<'_> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        CATALOGUE.iter().try_for_each(|metric| write_metric(f, metric, self.0))
+    }
 }
 
 /// Writes a metric unless no queue has a value for it.
-fn write_metric(text: &mut String, metric: &Metric, samples: &[Sample]) -> fmt::Result {
+fn write_metric(
+    f: &mut fmt::Formatter<'_>,
+    metric: &Metric,
+    samples: &[Sample],
+) -> fmt::Result {
     let mut header = Some(metric);
     for sample in samples {
         let Some(value) = sample.read(metric) else { continue };
         if let Some(Metric { name, help, .. }) = header.take() {
-            writeln!(text, "# HELP {name} {help}")?;
-            writeln!(text, "# TYPE {name} {}", metric.type_name())?;
+            writeln!(f, "# HELP {name} {help}")?;
+            writeln!(f, "# TYPE {name} {}", metric.type_name())?;
         }
-        write_value(text, metric.name, &Escaped(&sample.name), &value)?;
+        write_value(f, metric.name, &Escaped(&sample.name), &value)?;
     }
     Ok(())
 }
 
 fn write_value(
-    text: &mut String,
+    f: &mut fmt::Formatter<'_>,
     metric: &str,
     queue: &Escaped<'_>,
     value: &Value,
 ) -> fmt::Result {
     match value {
-        Value::Counter(count) => writeln!(text, "{metric}{{name=\"{queue}\"}} {count}"),
-        Value::Gauge(level) => writeln!(text, "{metric}{{name=\"{queue}\"}} {level}"),
-        Value::Histogram(snapshot) => write_histogram(text, metric, queue, snapshot),
+        Value::Counter(count) => writeln!(f, "{metric}{{name=\"{queue}\"}} {count}"),
+        Value::Gauge(level) => writeln!(f, "{metric}{{name=\"{queue}\"}} {level}"),
+        Value::Histogram(snapshot) => write_histogram(f, metric, queue, snapshot),
     }
 }
 
 fn write_histogram(
-    text: &mut String,
+    f: &mut fmt::Formatter<'_>,
     metric: &str,
     queue: &Escaped<'_>,
     snapshot: &Snapshot,
 ) -> fmt::Result {
     for (bound, count) in snapshot.cumulative() {
         let le = GoFloat(bound);
-        writeln!(text, "{metric}_bucket{{name=\"{queue}\",le=\"{le}\"}} {count}")?;
+        writeln!(f, "{metric}_bucket{{name=\"{queue}\",le=\"{le}\"}} {count}")?;
     }
-    writeln!(text, "{metric}_sum{{name=\"{queue}\"}} {}", GoFloat(snapshot.sum))?;
-    writeln!(text, "{metric}_count{{name=\"{queue}\"}} {}", snapshot.count())
+    writeln!(f, "{metric}_sum{{name=\"{queue}\"}} {}", GoFloat(snapshot.sum))?;
+    writeln!(f, "{metric}_count{{name=\"{queue}\"}} {}", snapshot.count())
 }
 
 impl Display for Level {
