@@ -6,7 +6,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
-use super::histogram::{Histogram, Snapshot};
+use super::histogram::{Bounds, Histogram, Snapshot};
 use crate::metrics::Gauges;
 
 /// What all queues of one name have counted.
@@ -20,7 +20,7 @@ pub(super) struct Totals {
 }
 
 impl Totals {
-    pub(super) fn new(bounds: &Arc<[f64]>) -> Self {
+    pub(super) fn new(bounds: &Arc<Bounds>) -> Self {
         Self {
             adds: AtomicU64::new(0),
             retries: AtomicU64::new(0),

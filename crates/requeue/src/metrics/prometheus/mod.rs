@@ -17,6 +17,7 @@ use prometheus_client::registry::Registry;
 
 use super::{Gauges, Metrics, Probe, Recorder};
 use catalogue::{Metric, Totals, Value};
+use histogram::Bounds;
 use text::Text;
 
 /// Exposes the metrics of queues to Prometheus.
@@ -68,7 +69,7 @@ pub struct Prometheus {
 
 /// All queues that report to one [`Prometheus`].
 struct Queues {
-    bounds: Arc<[f64]>,
+    bounds: Arc<Bounds>,
     /// Never held while a probe is read: that takes the lock of a queue.
     by_name: Mutex<BTreeMap<String, Named>>,
 }
@@ -119,9 +120,10 @@ impl Prometheus {
 
     /// An adapter that is in no registry, with buckets of your own.
     ///
-    /// Bounds are upper bounds in seconds, in any order. What is no finite number is left
-    /// out, and a last bucket takes all that is above the highest bound. Choose your own
-    /// when keys wait or work for longer than ten seconds, where Kubernetes' bounds end.
+    /// Bounds are upper bounds in seconds, in any order. What is negative or no finite
+    /// number is left out, and a last bucket takes all that is above the highest bound.
+    /// Choose your own when keys wait or work for longer than ten seconds, where
+    /// Kubernetes' bounds end.
     ///
     /// # Examples
     ///
@@ -135,12 +137,8 @@ impl Prometheus {
     /// assert_eq!(prometheus.encode(), "", "no queue, no metrics");
     /// ```
     pub fn with_bounds(bounds: impl IntoIterator<Item = f64>) -> Self {
-        let mut bounds: Vec<f64> =
-            bounds.into_iter().filter(|bound| bound.is_finite()).collect();
-        bounds.sort_by(f64::total_cmp);
-        bounds.dedup();
-        let by_name = Mutex::default();
-        Self { queues: Arc::new(Queues { bounds: bounds.into(), by_name }) }
+        let bounds = Arc::new(Bounds::new(bounds));
+        Self { queues: Arc::new(Queues { bounds, by_name: Mutex::default() }) }
     }
 
     /// Makes an adapter with Kubernetes' buckets and puts it into `registry`.
