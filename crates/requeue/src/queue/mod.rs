@@ -1,3 +1,4 @@
 //! The queue.
 
+mod delay;
 pub mod order;
