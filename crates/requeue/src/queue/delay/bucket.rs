@@ -64,10 +64,13 @@ impl Bucket {
     pub(super) fn empty(self, mut each: impl FnMut(Entry)) -> Vec<Entry> {
         let Self { full, mut tail, .. } = self;
         for chunk in full {
-            chunk.iter().for_each(|entry| each(*entry));
+            for entry in chunk {
+                each(entry);
+            }
         }
-        tail.iter().for_each(|entry| each(*entry));
-        tail.clear();
+        for entry in tail.drain(..) {
+            each(entry);
+        }
         if tail.capacity() <= KEEP { tail } else { Vec::new() }
     }
 
