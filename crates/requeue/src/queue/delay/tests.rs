@@ -352,6 +352,27 @@ fn stamps_that_start_over_bring_no_old_entry_back() {
 }
 
 #[test]
+fn stamps_of_slots_that_wait_to_the_end_never_start_over() {
+    let mut delays = Delays::default();
+    let _new = delays.insert(1, u64::MAX);
+    for now in 0..100_000 {
+        assert_eq!(delays.insert(0, now), Scheduled::New);
+        assert_eq!(due(&mut delays, now), [0]);
+    }
+    delays.check();
+}
+
+#[test]
+fn room_of_a_crowded_moment_is_given_back_when_it_has_passed() {
+    let mut delays = Delays::default();
+    for slot in 0..10_000 {
+        let _new = delays.insert(slot, u64::from(slot) * 7919 % 1000);
+    }
+    assert_eq!(due(&mut delays, 1000).len(), 10_000);
+    assert!(delays.wheel.bytes() < 10_000, "{} bytes", delays.wheel.bytes());
+}
+
+#[test]
 fn many_delayed_slots_take_few_bytes_each_and_give_them_back() {
     let mut delays = Delays::default();
     assert_eq!(delays.bytes(), 0);
