@@ -1,0 +1,3 @@
+//! What the library promises, one module for each promise.
+
+mod clock;
