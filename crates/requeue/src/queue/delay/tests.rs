@@ -86,8 +86,9 @@ impl Pair {
             Step::Drain => {
                 let mut all = Vec::new();
                 delays.drain(|slot| all.push(slot));
-                assert_eq!(all, std::mem::take(model).due(u64::MAX));
-                model.now = delays.now;
+                let now = model.now;
+                assert_eq!(all, model.due(u64::MAX));
+                model.now = now;
             }
             Step::Shrink(slots) => delays.shrink(slots),
         }
