@@ -140,6 +140,26 @@ fn every_short_history_obeys_the_model() {
     }
 }
 
+/// Every leap between the edges of buckets of any level, with a deadline at each edge.
+#[test]
+fn leaps_from_any_level_to_any_other_miss_nothing() {
+    let edges: Vec<u64> = (7..64)
+        .step_by(3)
+        .flat_map(|bit| [(1 << bit) - 1, (1 << bit) + (1 << 7)])
+        .collect();
+    for (&start, &now) in edges.iter().flat_map(|a| edges.iter().map(move |b| (a, b))) {
+        let mut pair = Pair::default();
+        pair.step(Step::Due(start));
+        for (slot, &edge) in (0..).zip(&edges) {
+            pair.step(Step::Insert(slot, edge));
+            pair.step(Step::Insert(slot + 100, edge));
+        }
+        pair.step(Step::Due(now));
+        pair.check(0);
+        pair.step(Step::Drain);
+    }
+}
+
 fn scaled(step: Step, scale: u64) -> Step {
     match step {
         Step::Insert(slot, deadline) => Step::Insert(slot, deadline * scale),
