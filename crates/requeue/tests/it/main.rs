@@ -1,2 +1,4 @@
 //! The promises of the queue, one file for each.
+
+mod clock;
 mod smoke;
