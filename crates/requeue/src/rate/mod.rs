@@ -2,6 +2,7 @@
 
 mod bucket;
 mod error;
+mod hierarchy;
 mod keyed;
 mod limit;
 mod limiter;
@@ -15,7 +16,8 @@ mod versioned;
 mod wait;
 mod window;
 
-pub use error::{InvalidLimit, InvalidPace, ReserveError, WaitError};
+pub use error::{InvalidLimit, InvalidPace, InvalidShare, ReserveError, WaitError};
+pub use hierarchy::{Hierarchy, Share};
 pub use keyed::Keyed;
 pub use limit::Limit;
 pub use limiter::Limiter;
