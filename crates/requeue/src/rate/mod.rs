@@ -4,6 +4,8 @@ mod bucket;
 mod error;
 mod hierarchy;
 mod keyed;
+#[cfg(feature = "tower")]
+mod layer;
 mod limit;
 mod limiter;
 mod moment;
@@ -19,6 +21,9 @@ mod window;
 pub use error::{InvalidLimit, InvalidPace, InvalidShare, ReserveError, WaitError};
 pub use hierarchy::{Hierarchy, Share};
 pub use keyed::Keyed;
+#[cfg(feature = "tower")]
+#[cfg_attr(docsrs, doc(cfg(feature = "tower")))]
+pub use layer::{RateLimit, RateLimitLayer};
 pub use limit::Limit;
 pub use limiter::Limiter;
 pub use pacer::{Pacer, PacerBuilder};
