@@ -1,3 +1,574 @@
-//! The queue.
+//! The queue: its handle, and the parts behind it.
 
+mod batch;
+mod builder;
+mod delay;
+mod drain;
+mod get;
+mod hashing;
+mod lease;
+mod options;
 pub mod order;
+mod park;
+mod shared;
+mod slots;
+mod state;
+mod timing;
+
+#[cfg(all(test, requeue_loom))]
+mod loom_tests;
+#[cfg(all(test, requeue_shuttle))]
+mod shuttle_tests;
+
+use std::borrow::Borrow;
+use std::fmt;
+use std::hash::Hash;
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+pub use self::batch::Batch;
+pub use self::builder::Builder;
+pub use self::drain::{Drain, WaitIdle};
+pub use self::get::{Get, GetMany};
+pub use self::lease::Lease;
+pub use self::options::{AddOptions, Added, AddedAll, Counts};
+pub use self::shared::Finish;
+
+use self::get::{Getter, take_many};
+use self::shared::{Closer, Shared};
+use self::state::{Borrowed, Owned, State};
+use crate::error::{DrainTimeout, TryGetError};
+
+/// A queue of keys: each is in it once, and with at most one worker.
+///
+/// This is a handle: clones of it are the same queue. Producers add keys, workers get
+/// them as [leases](Lease), and any thread or task may do either. See the
+/// [crate](crate) for the promises that a queue keeps.
+///
+/// # Waiting
+///
+/// | | one key | many keys |
+/// |---|---|---|
+/// | in a task | [`get`](Queue::get) | [`get_many`](Queue::get_many) |
+/// | on a thread | [`get_blocking`](Queue::get_blocking), [`get_timeout`](Queue::get_timeout), [`get_deadline`](Queue::get_deadline) | [`get_many_blocking`](Queue::get_many_blocking) |
+/// | not at all | [`try_get`](Queue::try_get) | [`try_get_many`](Queue::try_get_many) |
+///
+/// All of them can be used on one queue at the same time. A key that becomes ready wakes
+/// the getter that has waited longest; a worker that happens to ask first may still take
+/// it.
+///
+/// # Closing
+///
+/// A queue is open until it is [closed](Queue::close) or its last handle is dropped.
+/// Leases and waiting futures are not handles: `let waiting = queue.get();
+/// drop(queue);` ends `waiting` with `None`. A worker that owns a handle keeps the queue
+/// open.
+///
+/// # Panics
+///
+/// A key whose `Hash`, `Eq` or `Clone` panics leaves the queue as it was.
+///
+/// # Examples
+///
+/// ```
+/// use requeue::Queue;
+///
+/// let queue = Queue::new();
+/// queue.add("a");
+/// queue.add("b");
+/// queue.add("a"); // is queued already
+/// assert_eq!(queue.len(), 2);
+///
+/// let lease = queue.get_blocking().unwrap();
+/// assert_eq!(*lease, "a");
+/// queue.add("a"); // changed while we look at it: once more, after
+/// lease.succeed();
+/// assert_eq!(*queue.get_blocking().unwrap(), "b");
+/// assert_eq!(*queue.get_blocking().unwrap(), "a");
+/// ```
+#[doc(alias = "TypedInterface")]
+#[doc(alias = "TypedDelayingInterface")]
+#[doc(alias = "TypedRateLimitingInterface")]
+#[doc(alias = "workqueue")]
+pub struct Queue<K> {
+    shared: Arc<Shared<K>>,
+    /// Shared by handles only.
+    closer: Arc<Closer<K>>,
+}
+
+impl<K> Queue<K> {
+    /// Makes a queue with nothing but the defaults; see [`Builder`].
+    #[doc(alias = "NewTyped")]
+    pub fn new() -> Self {
+        Self::builder().build()
+    }
+
+    /// Starts to configure a queue.
+    #[doc(alias = "NewTypedWithConfig")]
+    #[doc(alias = "NewTypedRateLimitingQueueWithConfig")]
+    pub fn builder() -> Builder<K> {
+        Builder::new()
+    }
+
+    fn from_shared(shared: Arc<Shared<K>>) -> Self {
+        let closer = Arc::new(Closer(Arc::clone(&shared)));
+        Self { shared, closer }
+    }
+
+    /// The name that the queue was built with.
+    pub fn name(&self) -> &str {
+        &self.shared.name
+    }
+
+    /// How many keys are ready.
+    ///
+    /// Keys that are delayed, processing or dirty do not count; see
+    /// [`counts`](Self::counts) for them. By the time the number is looked at, others may
+    /// have changed it: do not decide by it whether to add or to get.
+    #[doc(alias = "Len")]
+    pub fn len(&self) -> usize {
+        self.counts().ready
+    }
+
+    /// Whether no key is ready.
+    pub fn is_empty(&self) -> bool {
+        self.len() == 0
+    }
+
+    /// How many keys are where.
+    pub fn counts(&self) -> Counts {
+        self.shared.with(|state, _| state.counts())
+    }
+
+    /// How many getters wait for a key at present.
+    pub fn parked(&self) -> usize {
+        let (core, _) = self.shared.lock();
+        let parked = core.park.len();
+        self.shared.unlock(core);
+        parked
+    }
+
+    /// Closes the queue: no more adds.
+    ///
+    /// Keys that are ready are still handed out, and so is a dirty key when its worker is
+    /// done with it. Delayed keys are not: they stay delayed, for
+    /// [`drain`](Self::drain) or [`close_now`](Self::close_now) to hand back. Getters that
+    /// wait get `None`. Closing twice is closing once.
+    #[doc(alias = "ShutDown")]
+    pub fn close(&self) {
+        self.shared.close();
+    }
+
+    /// Whether the queue is closed.
+    #[doc(alias = "ShuttingDown")]
+    pub fn is_closed(&self) -> bool {
+        self.shared.with(|state, _| state.is_closed())
+    }
+}
+
+impl<K: Eq + Hash> Queue<K> {
+    /// Adds a key: it is ready now, unless it is ready already.
+    ///
+    /// A key that is being processed becomes dirty: it is handed out once more when its
+    /// worker is done with it. A key that is delayed is ready now and once more when its
+    /// delay is over, unless the queue [absorbs delays](Builder::absorb_delays).
+    ///
+    /// # Examples
+    ///
+    /// ```
+    /// use requeue::{Added, Queue};
+    ///
+    /// let queue = Queue::new();
+    /// assert_eq!(queue.add(7), Added::Ready);
+    /// assert_eq!(queue.add(7), Added::Duplicate);
+    /// let lease = queue.try_get().unwrap();
+    /// assert_eq!(queue.add(7), Added::Dirty);
+    /// lease.done();
+    /// queue.close();
+    /// assert_eq!(queue.add(8), Added::Closed);
+    /// assert_eq!(queue.len(), 1);
+    /// ```
+    #[doc(alias = "Add")]
+    pub fn add(&self, key: K) -> Added {
+        let hash = self.shared.hash(&key);
+        let mut offer = Owned::new(key);
+        self.shared.with(|state, now| state.add(hash, &mut offer, 0, now))
+    }
+
+    /// Adds a key that is given by reference and cloned only if the queue does not have
+    /// it: for strings, a duplicate then costs no allocation.
+    ///
+    /// # Examples
+    ///
+    /// ```
+    /// let queue = requeue::Queue::<String>::new();
+    /// queue.add_ref("namespace/name");
+    /// queue.add_ref("namespace/name");
+    /// assert_eq!(queue.len(), 1);
+    /// ```
+    pub fn add_ref<Q>(&self, key: &Q) -> Added
+    where
+        K: Borrow<Q>,
+        Q: Eq + Hash + ToOwned<Owned = K> + ?Sized,
+    {
+        let hash = self.shared.hash(key);
+        let mut offer = Borrowed(key);
+        self.shared.with(|state, now| state.add(hash, &mut offer, 0, now))
+    }
+
+    /// Adds many keys, in one lock for each thousand.
+    ///
+    /// # Examples
+    ///
+    /// ```
+    /// let queue = requeue::Queue::new();
+    /// let added = queue.add_all(["a", "b", "a"]);
+    /// assert_eq!((added.ready, added.duplicate), (2, 1));
+    /// ```
+    pub fn add_all(&self, keys: impl IntoIterator<Item = K>) -> AddedAll {
+        let mut keys = keys.into_iter();
+        let mut tally = AddedAll::default();
+        loop {
+            // The iterator and `Hash` are the caller's: they run before the lock is taken.
+            let hashed = |key| (self.shared.hash(&key), Owned::new(key));
+            let mut chunk: Vec<_> = keys.by_ref().take(CHUNK).map(hashed).collect();
+            if chunk.is_empty() {
+                return tally;
+            }
+            self.shared.with(|state, now| {
+                for (hash, offer) in &mut chunk {
+                    tally.count(state.add(*hash, offer, 0, now));
+                }
+            });
+        }
+    }
+
+    /// Adds a key once `delay` has passed; at once if there is none.
+    ///
+    /// If the key is delayed already, the earlier time counts; to put it off, use
+    /// [`postpone`](Self::postpone). Keys whose time is the same become ready in the order
+    /// in which they were added. A delay may be of any length: one that is beyond what an
+    /// [`Instant`] can hold never ends.
+    #[doc(alias = "AddAfter")]
+    pub fn add_after(&self, key: K, delay: Duration) -> Added {
+        let hash = self.shared.hash(&key);
+        self.shared.add_after(hash, Owned::new(key), delay, 0)
+    }
+
+    /// Adds a key at `moment`, on the queue's clock; otherwise as
+    /// [`add_after`](Self::add_after).
+    pub fn add_at(&self, key: K, moment: Instant) -> Added {
+        let delay = moment.saturating_duration_since(self.shared.clock.now());
+        self.add_after(key, delay)
+    }
+
+    /// Counts a failure of a key and adds it after the delay that the retry policy
+    /// chooses.
+    ///
+    /// A worker whose key failed calls [`Lease::retry`] instead, which does this and ends
+    /// the lease in one step.
+    #[doc(alias = "AddRateLimited")]
+    pub fn add_rate_limited(&self, key: K) -> Added {
+        self.add_with(key, AddOptions::new().rate_limited(true))
+    }
+
+    /// Adds a key with options: a delay, a priority, by the retry policy.
+    #[doc(alias = "AddWithOpts")]
+    pub fn add_with(&self, key: K, options: AddOptions) -> Added {
+        self.shared.add_with(key, options)
+    }
+
+    /// Puts a key off: it will be ready once `delay` has passed, and not before, even if
+    /// it is ready now or delayed to an earlier time.
+    ///
+    /// Each call replaces what was planned for the key, so calling it for every event
+    /// waits for the events to cease. A key that is being processed is not disturbed; if
+    /// it is dirty, it comes again after the delay instead of at once.
+    ///
+    /// # Examples
+    ///
+    /// ```
+    /// use std::time::Duration;
+    ///
+    /// let queue = requeue::Queue::new();
+    /// queue.add("noisy");
+    /// queue.postpone("noisy", Duration::from_secs(3));
+    /// assert_eq!((queue.counts().ready, queue.counts().delayed), (0, 1));
+    /// ```
+    pub fn postpone(&self, key: K, delay: Duration) -> Added {
+        let hash = self.shared.hash(&key);
+        self.shared.postpone(hash, Owned::new(key), delay)
+    }
+
+    /// Takes out what is planned for a key: whether anything was.
+    ///
+    /// The key is ready and delayed no more. If it is being processed, that goes on, but
+    /// it is not dirty any more. Its failures are remembered.
+    pub fn remove<Q>(&self, key: &Q) -> bool
+    where
+        K: Borrow<Q>,
+        Q: Eq + Hash + ?Sized,
+    {
+        let hash = self.shared.hash(key);
+        let (removed, key) = self.shared.with(|state, _| state.remove(hash, key));
+        drop(key);
+        removed
+    }
+
+    /// Whether a key is ready, delayed or being processed.
+    pub fn contains<Q>(&self, key: &Q) -> bool
+    where
+        K: Borrow<Q>,
+        Q: Eq + Hash + ?Sized,
+    {
+        let hash = self.shared.hash(key);
+        self.shared.with(|state, _| state.contains(hash, key))
+    }
+
+    /// Forgets the failures of a key, and nothing else: a key that waits for its retry
+    /// goes on waiting.
+    ///
+    /// A worker calls [`Lease::succeed`] instead.
+    #[doc(alias = "Forget")]
+    pub fn forget(&self, key: &K) {
+        self.shared.forget(key);
+    }
+
+    /// How often a key failed since its failures were last forgotten.
+    #[doc(alias = "NumRequeues")]
+    pub fn num_requeues(&self, key: &K) -> u32 {
+        self.shared.num_requeues(key)
+    }
+}
+
+/// How many keys [`Queue::add_all`] adds in one lock: enough to make the lock's share
+/// vanish, few enough not to keep others waiting.
+const CHUNK: usize = 1024;
+
+impl<K: Clone> Queue<K> {
+    /// Waits for a key. `None` means that the queue is closed and no key is ready.
+    ///
+    /// The future is independent of this handle and of any runtime.
+    ///
+    /// # Cancel safety
+    ///
+    /// A future that is dropped loses no key, and passes its wake-up on if it had one.
+    ///
+    /// # Examples
+    ///
+    /// ```
+    /// # futures_executor::block_on(async {
+    /// let queue = requeue::Queue::new();
+    /// queue.add("key");
+    /// queue.close();
+    /// while let Some(lease) = queue.get().await {
+    ///     assert_eq!(*lease, "key");
+    ///     lease.succeed();
+    /// }
+    /// # });
+    /// ```
+    #[doc(alias = "Get")]
+    pub fn get(&self) -> Get<K> {
+        Get::new(Arc::clone(&self.shared), None)
+    }
+
+    /// Waits for a key, blocking this thread. `None` means that the queue is closed and
+    /// no key is ready.
+    #[doc(alias = "Get")]
+    pub fn get_blocking(&self) -> Option<Lease<K>> {
+        Arc::clone(&self.shared).exchange_blocking(None)
+    }
+
+    /// Waits for a key for at most `timeout`, blocking this thread.
+    ///
+    /// # Errors
+    ///
+    /// [`TryGetError::Empty`] when the time is over, [`TryGetError::Closed`] when the queue
+    /// is closed and no key is ready.
+    pub fn get_timeout(&self, timeout: Duration) -> Result<Lease<K>, TryGetError> {
+        self.get_by(self.deadline(timeout))
+    }
+
+    /// Waits for a key until `deadline` on the queue's clock, blocking this thread.
+    ///
+    /// # Errors
+    ///
+    /// As [`get_timeout`](Self::get_timeout).
+    pub fn get_deadline(&self, deadline: Instant) -> Result<Lease<K>, TryGetError> {
+        self.get_by(Some(deadline))
+    }
+
+    fn get_by(&self, deadline: Option<Instant>) -> Result<Lease<K>, TryGetError> {
+        let taken = self.block(deadline, State::take)?;
+        Ok(Lease::new(Arc::clone(&self.shared), taken))
+    }
+
+    fn block<T>(
+        &self,
+        deadline: Option<Instant>,
+        take: impl Fn(&mut State<K>, u64) -> Option<T>,
+    ) -> Result<T, TryGetError> {
+        Getter::new(Arc::clone(&self.shared)).block(deadline, take)
+    }
+
+    /// `None` if the time is beyond what an `Instant` can hold, and so is never over.
+    fn deadline(&self, timeout: Duration) -> Option<Instant> {
+        self.shared.clock.now().checked_add(timeout)
+    }
+
+    /// Gives a key if one is ready.
+    ///
+    /// # Errors
+    ///
+    /// [`TryGetError::Closed`] if the queue is closed as well.
+    pub fn try_get(&self) -> Result<Lease<K>, TryGetError> {
+        let taken = self.try_take(State::take)?;
+        Ok(Lease::new(Arc::clone(&self.shared), taken))
+    }
+
+    fn try_take<T>(
+        &self,
+        take: impl FnOnce(&mut State<K>, u64) -> Option<T>,
+    ) -> Result<T, TryGetError> {
+        self.shared.with(|state, now| {
+            take(state, now).ok_or(if state.is_closed() {
+                TryGetError::Closed
+            } else {
+                TryGetError::Empty
+            })
+        })
+    }
+
+    /// Waits for at least one key and takes up to `max`, in one lock. `None` means that
+    /// the queue is closed and no key is ready.
+    ///
+    /// # Cancel safety
+    ///
+    /// As that of [`get`](Self::get).
+    pub fn get_many(&self, max: usize) -> GetMany<K> {
+        GetMany::new(Arc::clone(&self.shared), max)
+    }
+
+    /// As [`get_many`](Self::get_many), blocking this thread.
+    pub fn get_many_blocking(&self, max: usize) -> Option<Batch<K>> {
+        let taken = self.block(None, take_many(max)).ok()?;
+        Some(Batch::new(Arc::clone(&self.shared), taken))
+    }
+
+    /// Gives up to `max` keys if any are ready, in one lock.
+    ///
+    /// # Errors
+    ///
+    /// As [`try_get`](Self::try_get).
+    pub fn try_get_many(&self, max: usize) -> Result<Batch<K>, TryGetError> {
+        let taken = self.try_take(take_many(max))?;
+        Ok(Batch::new(Arc::clone(&self.shared), taken))
+    }
+
+    /// Closes the queue and hands back every key that was not delivered.
+    ///
+    /// Those are the ready keys in their order, then dirty ones, then delayed ones by
+    /// their time; each once. Keys that are being processed are not disturbed.
+    ///
+    /// # Examples
+    ///
+    /// ```
+    /// use std::time::Duration;
+    ///
+    /// let queue = requeue::Queue::new();
+    /// queue.add("now");
+    /// queue.add_after("later", Duration::from_secs(60));
+    /// assert_eq!(queue.close_now(), ["now", "later"]);
+    /// assert!(queue.get_blocking().is_none());
+    /// ```
+    pub fn close_now(&self) -> Vec<K> {
+        self.shared.close();
+        self.shared.with(|state, _| state.take_undelivered())
+    }
+
+    /// Closes the queue and waits until no key is ready, processing or dirty. Returns the
+    /// delayed keys, which it leaves behind.
+    ///
+    /// Workers must go on for that: somebody has to take the keys that are ready. If two
+    /// drain at once, one of them gets the delayed keys.
+    ///
+    /// # Cancel safety
+    ///
+    /// The queue closes with the first poll and stays closed. Dropping the future loses no
+    /// key.
+    #[doc(alias = "ShutDownWithDrain")]
+    pub fn drain(&self) -> Drain<K> {
+        Drain::new(Arc::clone(&self.shared))
+    }
+
+    /// As [`drain`](Self::drain), blocking this thread.
+    #[doc(alias = "ShutDownWithDrain")]
+    pub fn drain_blocking(&self) -> Vec<K> {
+        self.shared.drain_blocking(None).unwrap_or_default()
+    }
+
+    /// As [`drain_blocking`](Self::drain_blocking), for at most `timeout`.
+    ///
+    /// # Errors
+    ///
+    /// [`DrainTimeout`] says what is left. The queue is closed all the same.
+    ///
+    /// # Examples
+    ///
+    /// ```
+    /// use std::time::Duration;
+    ///
+    /// let queue = requeue::Queue::new();
+    /// queue.add("nobody takes me");
+    /// let error = queue.drain_timeout(Duration::ZERO).unwrap_err();
+    /// assert_eq!(error.left.ready, 1);
+    /// ```
+    pub fn drain_timeout(&self, timeout: Duration) -> Result<Vec<K>, DrainTimeout> {
+        let deadline = self.deadline(timeout);
+        let drained = self.shared.drain_blocking(deadline);
+        drained.ok_or_else(|| DrainTimeout { left: self.counts() })
+    }
+
+    /// Waits until the queue has nothing left to do: no key is ready, processing, dirty or
+    /// delayed. On a closed queue delayed keys do not count: they stay.
+    ///
+    /// It does not close the queue, which may be busy again by the time the caller looks.
+    ///
+    /// # Cancel safety
+    ///
+    /// Dropping the future changes nothing.
+    pub fn wait_idle(&self) -> WaitIdle<K> {
+        WaitIdle::new(Arc::clone(&self.shared))
+    }
+
+    /// As [`wait_idle`](Self::wait_idle), blocking this thread.
+    pub fn wait_idle_blocking(&self) {
+        self.shared.wait_idle_blocking();
+    }
+}
+
+impl<K> Clone for Queue<K> {
+    fn clone(&self) -> Self {
+        Self { shared: Arc::clone(&self.shared), closer: Arc::clone(&self.closer) }
+    }
+}
+
+impl<K> Default for Queue<K> {
+    fn default() -> Self {
+        Self::new()
+    }
+}
+
+/// Shows how many keys are where, and no key.
+impl<K> fmt::Debug for Queue<K> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let counts = self.counts();
+        f.debug_struct("Queue")
+            .field("name", &self.name())
+            .field("ready", &counts.ready)
+            .field("delayed", &counts.delayed)
+            .field("processing", &counts.processing)
+            .field("dirty", &counts.dirty)
+            .finish_non_exhaustive()
+    }
+}

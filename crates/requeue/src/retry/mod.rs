@@ -48,3 +48,31 @@ pub trait ByCount: Send + Sync {
         true
     }
 }
+
+/// The policy of a queue that was given none: 5 ms after the first failure of a key,
+/// doubling up to 1000 s.
+pub(crate) fn queue_default<K>() -> Box<dyn RetryPolicy<K>> {
+    Box::new(QueueDefault)
+}
+
+struct QueueDefault;
+
+impl<K> RetryPolicy<K> for QueueDefault {
+    fn when(&self, _: &K) -> Duration {
+        self.delay(0)
+    }
+    fn forget(&self, _: &K) {}
+    fn num_requeues(&self, _: &K) -> u32 {
+        0
+    }
+    fn by_count(&self) -> Option<&dyn ByCount> {
+        Some(self)
+    }
+}
+
+impl ByCount for QueueDefault {
+    fn delay(&self, retries: u32) -> Duration {
+        let ms = 5u64.checked_shl(retries.min(40)).unwrap_or(1_000_000).min(1_000_000);
+        Duration::from_millis(ms)
+    }
+}

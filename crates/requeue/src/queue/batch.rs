@@ -1,0 +1,110 @@
+//! Several leases that are taken and ended in one lock.
+
+use std::fmt;
+use std::sync::Arc;
+
+use super::lease::Lease;
+use super::shared::{Finish, Shared};
+use super::state::Taken;
+
+/// Keys that were handed out together; from [`Queue::get_many`](crate::Queue::get_many)
+/// and its siblings.
+///
+/// It is to a [`Lease`] what many are to one: while the batch exists nobody else is given
+/// its keys, ending it consumes it, and dropping it means done, or retry while its thread
+/// panics. Ending all of it takes one lock; iterate over it to end each key in its own
+/// way.
+///
+/// # Examples
+///
+/// ```
+/// let queue = requeue::Queue::new();
+/// queue.add_all(1..=100);
+/// let batch = queue.try_get_many(64).unwrap();
+/// assert_eq!(batch.keys().sum::<i32>(), (1..=64).sum());
+/// batch.succeed();
+///
+/// for lease in queue.try_get_many(64).unwrap() {
+///     if *lease % 2 == 0 { lease.succeed() } else { lease.done() }
+/// }
+/// assert_eq!(queue.len(), 0);
+/// ```
+#[must_use = "a batch that is dropped is done at once"]
+pub struct Batch<K> {
+    shared: Arc<Shared<K>>,
+    taken: Vec<Taken<K>>,
+}
+
+impl<K> Batch<K> {
+    pub(super) fn new(shared: Arc<Shared<K>>, taken: Vec<Taken<K>>) -> Self {
+        taken.iter().for_each(|taken| shared.tell_taken(taken));
+        Self { shared, taken }
+    }
+
+    /// How many keys it holds.
+    pub fn len(&self) -> usize {
+        self.taken.len()
+    }
+
+    /// Whether it holds no key, which it does only if no more than 0 were asked for.
+    pub fn is_empty(&self) -> bool {
+        self.taken.is_empty()
+    }
+
+    /// The keys, in the order in which they were handed out.
+    pub fn keys(&self) -> impl Iterator<Item = &K> {
+        self.taken.iter().map(|taken| &*taken.loan)
+    }
+
+    /// Ends the lease of every key as [`Lease::done`] does.
+    pub fn done(self) {
+        self.finish(Finish::Done);
+    }
+
+    /// Ends the lease of every key as [`Lease::succeed`] does.
+    pub fn succeed(self) {
+        self.finish(Finish::Succeed);
+    }
+
+    /// Ends the lease of every key in the way that `finish` says.
+    pub fn finish(mut self, finish: Finish) {
+        let taken = std::mem::take(&mut self.taken);
+        self.shared.finish_all(taken, finish);
+    }
+}
+
+impl<K> Drop for Batch<K> {
+    fn drop(&mut self) {
+        let taken = std::mem::take(&mut self.taken);
+        if taken.is_empty() {
+            return;
+        }
+        let panics = std::thread::panicking();
+        if panics {
+            self.shared.record(|recorder| recorder.panicked());
+        }
+        let finish = if panics { Finish::Retry } else { Finish::Done };
+        self.shared.finish_all(taken, finish);
+    }
+}
+
+impl<K> IntoIterator for Batch<K> {
+    type Item = Lease<K>;
+    type IntoIter = std::vec::IntoIter<Lease<K>>;
+
+    /// The leases of the keys, to be ended one by one.
+    fn into_iter(mut self) -> Self::IntoIter {
+        let taken = std::mem::take(&mut self.taken);
+        let leases: Vec<_> = taken
+            .into_iter()
+            .map(|taken| Lease::split_off(Arc::clone(&self.shared), taken))
+            .collect();
+        leases.into_iter()
+    }
+}
+
+impl<K> fmt::Debug for Batch<K> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Batch").field("len", &self.len()).finish_non_exhaustive()
+    }
+}

@@ -1,0 +1,381 @@
+use proptest::prelude::*;
+
+use super::{Delays, STALE_MAX, Scheduled};
+
+/// The rules, without the speed: (deadline, order of delaying, slot).
+#[derive(Clone, Default)]
+struct Model {
+    delayed: Vec<(u64, u64, u32)>,
+    delayed_so_far: u64,
+    now: u64,
+}
+
+impl Model {
+    fn deadline(&self, slot: u32) -> Option<u64> {
+        self.delayed.iter().find(|entry| entry.2 == slot).map(|entry| entry.0)
+    }
+
+    fn earliest(&self) -> Option<u64> {
+        self.delayed.iter().map(|entry| entry.0).min()
+    }
+
+    fn insert(&mut self, slot: u32, deadline: u64) -> Scheduled {
+        match self.deadline(slot) {
+            Some(present) if present <= deadline => Scheduled::Kept,
+            Some(_) => {
+                self.replace(slot, deadline);
+                Scheduled::Earlier
+            }
+            None => {
+                self.replace(slot, deadline);
+                Scheduled::New
+            }
+        }
+    }
+
+    fn replace(&mut self, slot: u32, deadline: u64) {
+        self.remove(slot);
+        self.delayed_so_far += 1;
+        self.delayed.push((deadline, self.delayed_so_far, slot));
+    }
+
+    fn remove(&mut self, slot: u32) -> bool {
+        let before = self.delayed.len();
+        self.delayed.retain(|entry| entry.2 != slot);
+        self.delayed.len() < before
+    }
+
+    fn due(&mut self, now: u64) -> Vec<u32> {
+        self.now = self.now.max(now);
+        self.delayed.sort_unstable();
+        let due = self.delayed.partition_point(|entry| entry.0 <= self.now);
+        self.delayed.drain(..due).map(|entry| entry.2).collect()
+    }
+}
+
+#[derive(Clone, Copy, Debug)]
+enum Step {
+    Insert(u32, u64),
+    Replace(u32, u64),
+    Remove(u32),
+    Due(u64),
+    Drain,
+    Shrink(usize),
+}
+
+/// The structure and the model, side by side.
+#[derive(Default)]
+struct Pair {
+    delays: Delays,
+    model: Model,
+}
+
+impl Pair {
+    fn step(&mut self, step: Step) {
+        let Self { delays, model } = self;
+        match step {
+            Step::Insert(slot, deadline) => {
+                assert_eq!(delays.insert(slot, deadline), model.insert(slot, deadline));
+            }
+            Step::Replace(slot, deadline) => {
+                delays.replace(slot, deadline);
+                model.replace(slot, deadline);
+            }
+            Step::Remove(slot) => assert_eq!(delays.remove(slot), model.remove(slot)),
+            Step::Due(now) => assert_eq!(due(delays, now), model.due(now)),
+            Step::Drain => {
+                let mut all = Vec::new();
+                delays.drain(|slot| all.push(slot));
+                assert_eq!(all, std::mem::take(model).due(u64::MAX));
+                model.now = delays.now;
+            }
+            Step::Shrink(slots) => delays.shrink(slots),
+        }
+    }
+
+    fn check(&self, slots: u32) {
+        let Self { delays, model } = self;
+        delays.check();
+        assert_eq!(delays.len(), model.delayed.len());
+        assert_eq!(delays.is_empty(), model.delayed.is_empty());
+        for slot in 0..slots {
+            assert_eq!(delays.deadline(slot), model.deadline(slot));
+            assert_eq!(delays.contains(slot), model.deadline(slot).is_some());
+        }
+        assert_eq!(delays.next().is_some(), model.earliest().is_some());
+        assert!(delays.next() <= model.earliest(), "next is later than the earliest");
+    }
+}
+
+fn due(delays: &mut Delays, now: u64) -> Vec<u32> {
+    let mut ready = Vec::new();
+    delays.due(now, |slot| ready.push(slot));
+    ready
+}
+
+/// Deadlines and times that lie in one tick, in neighbouring buckets, levels apart.
+const SCALES: [u64; 5] = [1, 1 << 10, 1 << 16, (1 << 22) - 1, 1 << 61];
+
+#[test]
+fn every_short_history_obeys_the_model() {
+    let mut steps = vec![Step::Drain];
+    for slot in 0..2 {
+        steps.push(Step::Remove(slot));
+        for deadline in 0..3 {
+            steps.push(Step::Insert(slot, deadline));
+            steps.push(Step::Replace(slot, deadline));
+        }
+    }
+    steps.extend((0..3).map(Step::Due));
+    for scale in SCALES {
+        for history in 0..steps.len().pow(4) {
+            let mut pair = Pair::default();
+            for place in 0..4 {
+                let step = steps[history / steps.len().pow(place) % steps.len()];
+                pair.step(scaled(step, scale));
+                pair.check(2);
+            }
+        }
+    }
+}
+
+fn scaled(step: Step, scale: u64) -> Step {
+    match step {
+        Step::Insert(slot, deadline) => Step::Insert(slot, deadline * scale),
+        Step::Replace(slot, deadline) => Step::Replace(slot, deadline * scale),
+        Step::Due(now) => Step::Due(now * scale),
+        Step::Remove(_) | Step::Drain | Step::Shrink(_) => step,
+    }
+}
+
+/// Few distinct times, so that ties are common: multiples of some scale, near each
+/// other or far away.
+fn time() -> impl Strategy<Value = u64> {
+    prop_oneof![
+        8 => (0..SCALES.len() - 1, 0..12_u64).prop_map(|(scale, n)| n * SCALES[scale]),
+        2 => (0..4_u64).prop_map(|n| 1_000_000 + n),
+        1 => (0..3_u64).prop_map(|n| u64::MAX - n),
+        1 => (0..64_u32, 0..2_u64).prop_map(|(bit, less)| (1 << bit) - less),
+    ]
+}
+
+fn step(slots: u32) -> impl Strategy<Value = Step> {
+    prop_oneof![
+        12 => (0..slots, time()).prop_map(|(slot, at)| Step::Insert(slot, at)),
+        6 => (0..slots, time()).prop_map(|(slot, at)| Step::Replace(slot, at)),
+        4 => (0..slots).prop_map(Step::Remove),
+        6 => (0..SCALES.len() - 1, 0..12_u64).prop_map(|(scale, n)| Step::Due(n * SCALES[scale])),
+        1 => (1_000_000..1_000_004_u64).prop_map(Step::Due),
+        1 => (0..8_usize).prop_map(Step::Shrink),
+    ]
+}
+
+proptest! {
+    #[test]
+    fn long_histories_obey_the_model(
+        steps in prop::collection::vec(step(12), 0..200),
+        end in time(),
+    ) {
+        let mut pair = Pair::default();
+        for step in steps {
+            pair.step(step);
+            pair.check(12);
+        }
+        pair.step(Step::Due(end));
+        pair.step(Step::Drain);
+        pair.check(12);
+    }
+
+    #[test]
+    fn large_buckets_come_out_in_order(
+        deadlines in prop::collection::vec(0..3_000_000_u64, 0..1500),
+        coarse in 0..22_u32,
+        strides in prop::collection::vec(1..400_000_u64, 1..20),
+    ) {
+        let mut pair = Pair::default();
+        for (slot, deadline) in (0..).zip(&deadlines) {
+            pair.step(Step::Insert(slot, deadline >> coarse << coarse));
+        }
+        let mut now = 0;
+        for stride in strides {
+            now += stride;
+            pair.step(Step::Due(now));
+            pair.check(0);
+        }
+        pair.step(Step::Drain);
+    }
+
+    #[test]
+    fn waiting_for_next_again_and_again_misses_no_deadline(
+        steps in prop::collection::vec(step(12), 0..100),
+    ) {
+        let mut pair = Pair::default();
+        steps.into_iter().for_each(|step| pair.step(step));
+        let mut calls = 0;
+        while let Some(next) = pair.delays.next() {
+            pair.step(Step::Due(next));
+            pair.check(12);
+            prop_assert!(pair.delays.next().is_none_or(|then| then > next), "stuck");
+            calls += 1;
+        }
+        prop_assert!(pair.delays.is_empty());
+        prop_assert!(calls <= 2 * 12 + STALE_MAX);
+    }
+}
+
+#[test]
+fn earliest_deadline_wins() {
+    let mut delays = Delays::default();
+    assert_eq!(delays.insert(0, 50), Scheduled::New);
+    assert_eq!(delays.insert(0, 60), Scheduled::Kept);
+    assert_eq!(delays.insert(0, 50), Scheduled::Kept);
+    assert_eq!(delays.insert(0, 40), Scheduled::Earlier);
+    assert_eq!(delays.deadline(0), Some(40));
+    assert_eq!(due(&mut delays, 39), []);
+    assert_eq!(due(&mut delays, 40), [0]);
+    assert_eq!(due(&mut delays, 60), []);
+}
+
+#[test]
+fn slot_that_comes_back_to_its_deadline_queues_behind_the_others() {
+    let mut delays = Delays::default();
+    for slot in 0..3 {
+        let _new = delays.insert(slot, 7);
+    }
+    delays.replace(0, 9);
+    delays.replace(0, 7);
+    assert!(delays.remove(1));
+    assert_eq!(delays.insert(1, 7), Scheduled::New);
+    assert_eq!(due(&mut delays, 7), [2, 0, 1]);
+}
+
+#[test]
+fn deadline_that_has_passed_is_due_at_once_and_first() {
+    let mut delays = Delays::default();
+    assert_eq!(due(&mut delays, 1_000_000), []);
+    let _new = delays.insert(0, 1_000_000);
+    let _new = delays.insert(1, 3);
+    let _new = delays.insert(2, 999_999);
+    assert_eq!(delays.next(), Some(3));
+    assert_eq!(due(&mut delays, 0), [1, 2, 0], "time does not go back");
+}
+
+#[test]
+fn deadline_at_the_end_of_time_is_reached() {
+    let mut delays = Delays::default();
+    let _new = delays.insert(0, u64::MAX);
+    let _new = delays.insert(1, u64::MAX - 1);
+    assert_eq!(delays.next(), Some(u64::MAX - 1));
+    assert_eq!(due(&mut delays, u64::MAX - 2), []);
+    assert_eq!(due(&mut delays, u64::MAX - 1), [1]);
+    assert_eq!(due(&mut delays, u64::MAX), [0]);
+    delays.check();
+}
+
+#[test]
+fn drain_gives_all_and_leaves_the_time_alone() {
+    let mut delays = Delays::default();
+    assert_eq!(due(&mut delays, 10), []);
+    let _new = delays.insert(0, 1 << 40);
+    let _new = delays.insert(1, 20);
+    let mut all = Vec::new();
+    delays.drain(|slot| all.push(slot));
+    assert_eq!(all, [1, 0]);
+    assert!(delays.is_empty());
+    let _new = delays.insert(0, 30);
+    assert_eq!(due(&mut delays, 29), []);
+    assert_eq!(due(&mut delays, 30), [0]);
+}
+
+#[test]
+fn postponing_one_slot_for_ever_piles_up_nothing() {
+    let mut delays = Delays::default();
+    for slot in 0..10 {
+        let _new = delays.insert(slot, 1 << 40);
+    }
+    let mut most = 0;
+    for n in 0..100_000 {
+        delays.replace(0, (1 << 40) + n * 1_000_000);
+        most = most.max(delays.wheel.len());
+    }
+    delays.check();
+    assert!(most <= 2 * 10 + STALE_MAX + 1, "{most} entries for ten slots");
+    assert!(delays.bytes() < 40_000, "{} bytes", delays.bytes());
+}
+
+#[test]
+fn slots_added_and_removed_for_ever_pile_up_nothing() {
+    let mut delays = Delays::default();
+    for n in 0..100_000_u32 {
+        let _new = delays.insert(n % 100, u64::from(n) << 20);
+        assert_eq!(delays.remove(n.wrapping_sub(50) % 100), n >= 50);
+        assert!(delays.wheel.len() <= 2 * 51 + STALE_MAX);
+    }
+    delays.check();
+}
+
+#[test]
+fn stale_entries_that_outlive_the_others_are_dropped() {
+    let mut delays = Delays::default();
+    for slot in 0..1000 {
+        let _new = delays.insert(slot, 1 << 50);
+    }
+    for slot in 0..999 {
+        assert_eq!(delays.insert(slot, 1000), Scheduled::Earlier);
+    }
+    assert_eq!(due(&mut delays, 1000).len(), 999);
+    delays.check();
+    assert!(delays.wheel.len() <= 2 + STALE_MAX);
+}
+
+/// A stamp has 16 bits: a slot that was moved 2^15 times meets its first stamp again,
+/// and so many slots are delayed that its first entry would still be there.
+#[test]
+fn stamps_that_start_over_bring_no_old_entry_back() {
+    let mut delays = Delays::default();
+    let slots = 40_000;
+    for slot in 0..slots {
+        let _new = delays.insert(slot, 5000);
+    }
+    for _ in 0..(1 << 15) - 1 {
+        delays.replace(0, 6000);
+    }
+    delays.replace(0, 5000);
+    delays.check();
+    let ready = due(&mut delays, 5000);
+    assert_eq!(ready.len(), slots as usize);
+    assert_eq!(ready.last(), Some(&0), "its newest entry counts");
+    assert!(delays.is_empty());
+}
+
+#[test]
+fn many_delayed_slots_take_few_bytes_each_and_give_them_back() {
+    let mut delays = Delays::default();
+    assert_eq!(delays.bytes(), 0);
+    let slots = 200_000_u32;
+    for slot in 0..slots {
+        let deadline = u64::from(slot.wrapping_mul(2_654_435_769)) * 2;
+        let _new = delays.insert(slot, deadline);
+    }
+    let each = delays.bytes() / slots as usize;
+    assert!(each <= 30, "{each} bytes a slot: 10 for the slot and 16 for its entry");
+    assert_eq!(due(&mut delays, u64::MAX / 2).len(), slots as usize);
+    delays.shrink(0);
+    delays.check();
+    assert_eq!(delays.bytes(), 0);
+}
+
+#[test]
+fn shrinking_keeps_what_is_delayed() {
+    let mut delays = Delays::default();
+    for slot in 0..1000 {
+        let _new = delays.insert(slot, u64::from(slot) << 12);
+    }
+    assert_eq!(due(&mut delays, 99 << 12).len(), 100);
+    (300..1000).for_each(|slot| assert!(delays.remove(slot)));
+    delays.shrink(50);
+    delays.check();
+    assert!(delays.bytes() < 300 * 10 + 200 * 16 + 3 * 64 * 64, "{}", delays.bytes());
+    assert_eq!(delays.insert(900, 100 << 12), Scheduled::New);
+    assert_eq!(due(&mut delays, 100 << 12), [100, 900]);
+}

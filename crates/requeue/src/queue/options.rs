@@ -1,0 +1,126 @@
+//! What callers give to the queue and get back from it.
+
+use std::time::Duration;
+
+/// What adding a key changed.
+///
+/// It may be ignored, as in Go: whatever it says, the queue has done what was asked,
+/// except for [`Closed`](Added::Closed).
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+#[non_exhaustive]
+pub enum Added {
+    /// The key is ready: a worker can have it now.
+    Ready,
+    /// The key is being processed and will be ready again when that is done.
+    Dirty,
+    /// The key will be ready when its delay is over.
+    Delayed,
+    /// The key was going to be processed anyway, and no later than was asked for.
+    Duplicate,
+    /// The queue is closed. The key was not added and no limiter was charged for it.
+    Closed,
+}
+
+impl Added {
+    /// Whether the queue took the key, be it by merging it with one that it had.
+    #[must_use]
+    pub fn is_accepted(self) -> bool {
+        self != Self::Closed
+    }
+}
+
+/// How the keys of an [`add_all`](crate::Queue::add_all) were received.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
+#[non_exhaustive]
+pub struct AddedAll {
+    /// Keys that became ready.
+    pub ready: usize,
+    /// Keys that are being processed and will be ready again.
+    pub dirty: usize,
+    /// Keys that were going to be processed anyway.
+    pub duplicate: usize,
+    /// Keys that were refused because the queue is closed.
+    pub closed: usize,
+}
+
+impl AddedAll {
+    pub(super) fn count(&mut self, added: Added) {
+        match added {
+            Added::Ready | Added::Delayed => self.ready += 1,
+            Added::Dirty => self.dirty += 1,
+            Added::Duplicate => self.duplicate += 1,
+            Added::Closed => self.closed += 1,
+        }
+    }
+}
+
+/// How to add a key with [`add_with`](crate::Queue::add_with).
+///
+/// # Examples
+///
+/// ```
+/// use std::time::Duration;
+/// use requeue::{AddOptions, Queue};
+///
+/// let queue = Queue::builder().order(requeue::order::Priority::new()).build();
+/// queue.add_with("nightly", AddOptions::new().priority(-100));
+/// queue.add_with("urgent", AddOptions::new().priority(10));
+/// queue.add_with("soon", AddOptions::new().after(Duration::from_secs(5)));
+/// assert_eq!(queue.try_get().unwrap().key(), &"urgent");
+/// ```
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[non_exhaustive]
+#[doc(alias = "AddOpts")]
+pub struct AddOptions {
+    /// Not before this much time has passed.
+    pub after: Option<Duration>,
+    /// Not before the retry policy says. With `after`, the shorter of the two counts, as
+    /// in controller-runtime.
+    pub rate_limited: bool,
+    /// How urgent the key is: higher is sooner. It matters only with an order that heeds
+    /// it, such as [`Priority`](crate::order::Priority). Unset is 0.
+    pub priority: Option<i32>,
+}
+
+impl AddOptions {
+    /// Options that add a key as [`add`](crate::Queue::add) does.
+    pub const fn new() -> Self {
+        Self { after: None, rate_limited: false, priority: None }
+    }
+
+    /// Adds the key once `delay` has passed.
+    #[must_use]
+    pub const fn after(mut self, delay: Duration) -> Self {
+        self.after = Some(delay);
+        self
+    }
+
+    /// Adds the key when the retry policy says, and counts a failure of it.
+    #[must_use]
+    pub const fn rate_limited(mut self, yes: bool) -> Self {
+        self.rate_limited = yes;
+        self
+    }
+
+    /// Adds the key with a priority; see the [field](Self::priority).
+    #[must_use]
+    pub const fn priority(mut self, priority: i32) -> Self {
+        self.priority = Some(priority);
+        self
+    }
+}
+
+/// How many keys a queue holds, by where they stand.
+///
+/// A key that is ready or processing and has a delay besides counts in both.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
+pub struct Counts {
+    /// Keys that can be handed out now.
+    pub ready: usize,
+    /// Keys that will be ready at a later time.
+    pub delayed: usize,
+    /// Keys that are with a worker.
+    pub processing: usize,
+    /// Keys that are with a worker and were added again meanwhile; part of `processing`.
+    pub dirty: usize,
+}

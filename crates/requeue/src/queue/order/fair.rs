@@ -1,0 +1,318 @@
+//! Groups of keys take turns.
+//!
+//! # Invariants
+//!
+//! 1. A ticket has a group exactly while its key is ready, and is then in the list of
+//!    that group.
+//! 2. A group is known exactly while it has a ready key: it is then in the rotation and
+//!    in the table.
+//! 3. The front of the rotation has the turn. It has at least one hand-out left.
+//!
+//! The user's code is the two functions, and `Hash` and `Eq` of a group. All of it runs in
+//! `push`, before anything changes. Taking a group out compares slots and uses the stored
+//! hash.
+
+use std::fmt;
+use std::hash::{BuildHasher, Hash};
+
+use foldhash::fast::RandomState;
+use hashbrown::HashTable;
+
+use super::links::{Links, List, at, bound, shrink_to};
+use super::{Order, Ticket};
+
+/// Hands out one key of each group in turn; inside a group as [`Fifo`](super::Fifo).
+///
+/// A function says to which group a key belongs: its tenant, namespace or host. However
+/// many keys one group has ready, a group with few is not kept waiting by it. With `g`
+/// groups, the first key of a group is handed out after at most `g - 1` others.
+///
+/// A group without ready keys is forgotten. When one of its keys becomes ready, the group
+/// joins at the back of the rotation. Keys that are with a worker do not count: a group
+/// may have many of them.
+///
+/// Priorities are ignored. The function is asked once each time a key becomes ready, with
+/// the queue's lock held; a number or a shared string makes a cheaper group than a
+/// `String`.
+///
+/// # Panics
+///
+/// If the function panics, or `Hash` or `Eq` of the group, the order stays as it was.
+///
+/// # Examples
+///
+/// ```
+/// use requeue::order::{Fair, Order, Ticket};
+///
+/// let keys = ["red/1", "red/2", "red/3", "blue/1"];
+/// let mut order = Fair::by(|key: &&str| key.split('/').next().map(str::to_owned));
+/// for (index, key) in keys.iter().enumerate() {
+///     order.push(Ticket::new(index), key, 0);
+/// }
+/// let handed_out = std::iter::from_fn(|| order.pop().map(|ticket| keys[ticket.index()]));
+/// assert_eq!(handed_out.collect::<Vec<_>>(), ["red/1", "blue/1", "red/2", "red/3"]);
+/// ```
+pub struct Fair<K, G> {
+    group_of: GroupOf<K, G>,
+    weight_of: Option<WeightOf<G>>,
+    /// By ticket: the slot of its group.
+    slots: Vec<Option<u32>>,
+    members: Links,
+    groups: Groups<G>,
+}
+
+type GroupOf<K, G> = Box<dyn FnMut(&K) -> G + Send>;
+type WeightOf<G> = Box<dyn FnMut(&G) -> u32 + Send>;
+
+/// The groups that have ready keys.
+struct Groups<G> {
+    hasher: RandomState,
+    /// Finds the slot of a group.
+    table: HashTable<u32>,
+    slots: Vec<Option<Group<G>>>,
+    free: Vec<u32>,
+    rotation: List,
+    links: Links,
+}
+
+struct Group<G> {
+    name: G,
+    hash: u64,
+    keys: List,
+    /// Hand-outs in a turn; at least one.
+    weight: u32,
+    /// Hand-outs that are left in this turn.
+    left: u32,
+}
+
+/// Where a key belongs: found out before anything changes.
+enum Place<G> {
+    Known(u32),
+    New(Group<G>),
+}
+
+impl<K, G: Eq + Hash> Fair<K, G> {
+    /// An order in which the groups that `group_of` names take turns.
+    ///
+    /// Equal keys must always be in the same group.
+    pub fn by(group_of: impl FnMut(&K) -> G + Send + 'static) -> Self {
+        Self {
+            group_of: Box::new(group_of),
+            weight_of: None,
+            slots: Vec::new(),
+            members: Links::default(),
+            groups: Groups::new(),
+        }
+    }
+
+    /// Hands out up to `weight_of(group)` keys of a group in each of its turns, where it
+    /// would be one.
+    ///
+    /// The function is asked when a group gets its first ready key. A weight of zero
+    /// counts as one, so that no group starves.
+    ///
+    /// # Examples
+    ///
+    /// ```
+    /// use requeue::order::{Fair, Order, Ticket};
+    ///
+    /// let gold = |key: &u32| *key < 100;
+    /// let mut order = Fair::by(gold).weighted(|gold| if *gold { 2 } else { 1 });
+    /// let keys = [101, 102, 1, 2, 3];
+    /// for (index, key) in keys.iter().enumerate() {
+    ///     order.push(Ticket::new(index), key, 0);
+    /// }
+    /// let handed_out = std::iter::from_fn(|| order.pop().map(|ticket| keys[ticket.index()]));
+    /// assert_eq!(handed_out.collect::<Vec<_>>(), [101, 1, 2, 102, 3]);
+    /// ```
+    #[must_use]
+    pub fn weighted(self, weight_of: impl FnMut(&G) -> u32 + Send + 'static) -> Self {
+        Self { weight_of: Some(Box::new(weight_of)), ..self }
+    }
+
+    /// Runs all of the user's code that a push needs.
+    fn place(&mut self, key: &K) -> Place<G> {
+        let name = (self.group_of)(key);
+        let hash = self.groups.hasher.hash_one(&name);
+        if let Some(slot) = self.groups.find(hash, &name) {
+            return Place::Known(slot);
+        }
+        let weight =
+            self.weight_of.as_mut().map_or(1, |weight_of| weight_of(&name)).max(1);
+        Place::New(Group { name, hash, keys: List::default(), weight, left: weight })
+    }
+}
+
+impl<K, G> Fair<K, G> {
+    /// Takes a ready ticket out of its group; says whether the group is still there.
+    fn leave(&mut self, ticket: u32, slot: u32) -> Presence {
+        self.slots[ticket as usize] = None;
+        let group = self.groups.get_mut(slot);
+        self.members.unlink(&mut group.keys, ticket);
+        if group.keys.is_empty() {
+            self.groups.forget(slot); // invariant 2
+            return Presence::Forgotten;
+        }
+        Presence::Known
+    }
+
+    #[cfg(test)]
+    pub(super) fn check(&self) {
+        let groups = &self.groups;
+        let mut ready = 0;
+        for slot in groups.links.iter(&groups.rotation) {
+            let group = groups.slots[slot as usize].as_ref().expect("invariant 2: slot");
+            assert!(!group.keys.is_empty(), "invariant 2: members");
+            assert!((1..=group.weight).contains(&group.left), "invariant 3");
+            for ticket in self.members.iter(&group.keys) {
+                assert_eq!(self.slots[ticket as usize], Some(slot), "invariant 1");
+                ready += 1;
+            }
+        }
+        assert_eq!(ready, self.slots.iter().flatten().count(), "invariant 1: count");
+        let known = groups.slots.iter().flatten().count();
+        assert_eq!(groups.links.iter(&groups.rotation).count(), known, "invariant 2");
+        assert_eq!(groups.table.len(), known, "invariant 2: table");
+        assert_eq!(groups.free.len() + known, groups.slots.len(), "invariant 2: free");
+    }
+
+    #[cfg(test)]
+    pub(super) fn capacities(&self) -> [usize; 3] {
+        [
+            self.slots.capacity(),
+            self.groups.slots.capacity(),
+            self.groups.table.capacity(),
+        ]
+    }
+}
+
+/// Whether a group is still known after one of its keys left.
+enum Presence {
+    Known,
+    Forgotten,
+}
+
+impl<G> Groups<G> {
+    fn new() -> Self {
+        Self {
+            hasher: RandomState::default(),
+            table: HashTable::new(),
+            slots: Vec::new(),
+            free: Vec::new(),
+            rotation: List::default(),
+            links: Links::default(),
+        }
+    }
+
+    fn find(&self, hash: u64, name: &G) -> Option<u32>
+    where
+        G: Eq,
+    {
+        let same = |slot: &u32| {
+            let group = self.slots[*slot as usize].as_ref();
+            group.is_some_and(|group| group.hash == hash && group.name == *name)
+        };
+        self.table.find(hash, same).copied()
+    }
+
+    fn get_mut(&mut self, slot: u32) -> &mut Group<G> {
+        self.slots[slot as usize].as_mut().expect("invariant 1: a ready key has a group")
+    }
+
+    /// Adds a group at the back of the rotation.
+    fn join(&mut self, group: Group<G>) -> u32 {
+        let hash = group.hash;
+        let slot = self.store(group);
+        self.table.insert_unique(hash, slot, |slot| hash_at(&self.slots, *slot));
+        self.links.push_back(&mut self.rotation, slot);
+        slot
+    }
+
+    fn store(&mut self, group: Group<G>) -> u32 {
+        if let Some(slot) = self.free.pop() {
+            self.slots[slot as usize] = Some(group);
+            return slot;
+        }
+        let slot = u32::try_from(self.slots.len()).expect("fewer groups than ready keys");
+        self.slots.push(Some(group));
+        slot
+    }
+
+    fn forget(&mut self, slot: u32) {
+        self.links.unlink(&mut self.rotation, slot);
+        let hash = hash_at(&self.slots, slot);
+        if let Ok(entry) = self.table.find_entry(hash, |other| *other == slot) {
+            entry.remove();
+        }
+        self.free.push(slot);
+        self.slots[slot as usize] = None;
+    }
+
+    /// Counts a hand-out of the group that has the turn; its last one ends the turn.
+    fn spend(&mut self, slot: u32) {
+        let group = self.get_mut(slot);
+        group.left -= 1; // invariant 3
+        if group.left == 0 {
+            group.left = group.weight;
+            self.links.unlink(&mut self.rotation, slot);
+            self.links.push_back(&mut self.rotation, slot);
+        }
+    }
+
+    fn shrink(&mut self) {
+        let bound = bound(&self.slots);
+        shrink_to(&mut self.slots, bound);
+        self.links.shrink(bound);
+        self.free.retain(|slot| (*slot as usize) < bound);
+        self.free.shrink_to_fit();
+        self.table.shrink_to_fit(|slot| hash_at(&self.slots, *slot));
+    }
+}
+
+fn hash_at<G>(slots: &[Option<Group<G>>], slot: u32) -> u64 {
+    slots[slot as usize].as_ref().expect("invariant 2: the table holds groups").hash
+}
+
+impl<K, G: Eq + Hash + Send> Order<K> for Fair<K, G> {
+    fn push(&mut self, ticket: Ticket, key: &K, _priority: i32) {
+        let slot = match self.place(key) {
+            Place::Known(slot) => slot,
+            Place::New(group) => self.groups.join(group),
+        };
+        let before = at(&mut self.slots, ticket.0, None).replace(slot);
+        debug_assert_eq!(before, None, "a ticket is pushed once");
+        self.members.push_back(&mut self.groups.get_mut(slot).keys, ticket.0);
+    }
+
+    fn pop(&mut self) -> Option<Ticket> {
+        let slot = self.groups.rotation.front()?;
+        let ticket = self.groups.get_mut(slot).keys.front()?;
+        match self.leave(ticket, slot) {
+            Presence::Known => self.groups.spend(slot),
+            Presence::Forgotten => {}
+        }
+        Some(Ticket(ticket))
+    }
+
+    fn remove(&mut self, ticket: Ticket, _key: &K) {
+        if let Some(slot) = self.slots.get(ticket.index()).copied().flatten() {
+            self.leave(ticket.0, slot);
+        }
+    }
+
+    fn shrink(&mut self) {
+        let bound = bound(&self.slots);
+        shrink_to(&mut self.slots, bound);
+        self.members.shrink(bound);
+        self.groups.shrink();
+    }
+}
+
+impl<K, G> fmt::Debug for Fair<K, G> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Fair")
+            .field("ready", &self.slots.iter().flatten().count())
+            .field("groups", &self.groups.table.len())
+            .finish_non_exhaustive()
+    }
+}

@@ -1,0 +1,470 @@
+//! The lock, and what happens around it: read the clock, call `state`, restore the
+//! invariants of `park`, unlock, wake, measure.
+//!
+//! There is one lock. While it is held, nothing blocks, nobody is woken, no metric is
+//! recorded, and of the user's code only the key's `Eq` and `Clone` and the order run.
+
+use std::hash::Hash;
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use super::hashing::Hashing;
+use super::options::{AddOptions, Added};
+use super::park::{Park, ParkedId, Wake, Wakes, Watch};
+use super::slots::Loan;
+use super::state::{Finished, Offer, Owned, State, Taken};
+use super::timing::Nanos;
+use crate::clock::AnyClock;
+use crate::metrics::{Gauges, Probed, Recorder};
+use crate::retry::{ByCount, RetryPolicy};
+use crate::sync::{Mutex, MutexGuard, lock};
+
+/// All that the handles, leases and getters of one queue share.
+pub(super) struct Shared<K> {
+    core: Mutex<Core<K>>,
+    pub(super) name: String,
+    pub(super) clock: AnyClock,
+    /// When the queue was built: times are kept as nanoseconds since then.
+    epoch: Instant,
+    hashing: Hashing,
+    retry: Box<dyn RetryPolicy<K>>,
+    /// Whether the policy is by count, so that the slots count failures.
+    counted: bool,
+    recorder: Option<Box<dyn Recorder>>,
+}
+
+/// What the lock guards.
+pub(super) struct Core<K> {
+    pub(super) state: State<K>,
+    pub(super) park: Park,
+    pub(super) watch: Watch,
+}
+
+/// What a queue is made of, before it is shared.
+pub(super) struct Parts<K> {
+    pub(super) state: State<K>,
+    pub(super) name: String,
+    pub(super) clock: AnyClock,
+    pub(super) hashing: Hashing,
+    pub(super) retry: Box<dyn RetryPolicy<K>>,
+    pub(super) recorder: Option<Box<dyn Recorder>>,
+}
+
+/// How a worker ends its work on a key; see the methods of [`Lease`](crate::Lease) of
+/// the same names.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum Finish {
+    /// The work is over; failures of the key are still remembered.
+    Done,
+    /// The work is over and went well: failures of the key are forgotten.
+    Succeed,
+    /// The work failed: the key comes again after a delay that the retry policy chooses.
+    Retry,
+    /// The key comes again after this delay; its failures are forgotten.
+    RetryAfter(Duration),
+}
+
+/// A key that a lease brings back.
+pub(super) struct Return<K> {
+    pub(super) slot: u32,
+    pub(super) loan: Loan<K>,
+    pub(super) priority: i32,
+    pub(super) finish: Finish,
+}
+
+/// What is to be said once the lock is free.
+#[must_use = "tell the recorder"]
+pub(super) struct Returned<K> {
+    finished: Finished<K>,
+    /// How long a key that retries waits.
+    pub(super) delay: Option<Duration>,
+}
+
+impl<K> Core<K> {
+    /// Whether nobody waits for anything, so that no change concerns anybody.
+    #[inline]
+    fn is_quiet(&self) -> bool {
+        self.park.is_empty() && self.watch.is_empty()
+    }
+
+    /// Parks a getter: until when, if it leads.
+    pub(super) fn park(
+        &mut self,
+        id: &mut Option<ParkedId>,
+        wake: Wake,
+    ) -> Option<Nanos> {
+        let parked = self.park.park(*id, wake);
+        *id = Some(parked);
+        self.park.lead(parked, self.state.next_deadline())
+    }
+
+    /// Restores the invariants of `park` and of `watch` after any change of `state`.
+    pub(super) fn settle(&mut self) -> Wakes {
+        let mut wakes = self.park.settle(self.state.ready(), self.state.next_deadline());
+        if !self.watch.is_empty() && self.state.is_drained() {
+            self.watch.call_all(&mut wakes);
+        }
+        wakes
+    }
+}
+
+impl<K> Shared<K> {
+    pub(super) fn new(parts: Parts<K>) -> Self {
+        let core =
+            Core { state: parts.state, park: Park::default(), watch: Watch::default() };
+        Self {
+            core: Mutex::new(core),
+            name: parts.name,
+            epoch: parts.clock.now(),
+            clock: parts.clock,
+            hashing: parts.hashing,
+            counted: parts.retry.by_count().is_some(),
+            retry: parts.retry,
+            recorder: parts.recorder,
+        }
+    }
+
+    /// Locks the queue and adds the keys whose delay is over. The time is read only if
+    /// something hangs on it.
+    #[inline]
+    pub(super) fn lock(&self) -> (MutexGuard<'_, Core<K>>, Option<Nanos>) {
+        let mut core = lock(&self.core);
+        if !core.state.needs_time() {
+            return (core, None);
+        }
+        let now = self.now();
+        core.state.advance(now);
+        (core, Some(now))
+    }
+
+    /// Unlocks the queue, then wakes whom the changes concern.
+    #[inline]
+    pub(super) fn unlock(&self, core: MutexGuard<'_, Core<K>>) {
+        if core.is_quiet() && self.recorder.is_none() {
+            return;
+        }
+        self.unlock_and_tell(core);
+    }
+
+    fn unlock_and_tell(&self, mut core: MutexGuard<'_, Core<K>>) {
+        let wakes = core.settle();
+        let adds = core.state.take_adds();
+        drop(core);
+        wakes.wake();
+        self.record(|recorder| (0..adds).for_each(|_| recorder.added()));
+    }
+
+    /// Runs `change` on the state, and does all that belongs around it.
+    #[inline]
+    pub(super) fn with<R>(&self, change: impl FnOnce(&mut State<K>, Nanos) -> R) -> R {
+        let (mut core, now) = self.lock();
+        let result = change(&mut core.state, now.unwrap_or_default());
+        self.unlock(core);
+        result
+    }
+
+    /// The same, for a caller that has read the time already.
+    #[inline]
+    fn with_at<R>(&self, now: Nanos, change: impl FnOnce(&mut State<K>) -> R) -> R {
+        let mut core = lock(&self.core);
+        core.state.advance(now);
+        let result = change(&mut core.state);
+        self.unlock(core);
+        result
+    }
+
+    #[inline]
+    pub(super) fn record(&self, event: impl FnOnce(&dyn Recorder)) {
+        if let Some(recorder) = &self.recorder {
+            event(&**recorder);
+        }
+    }
+
+    pub(super) fn now(&self) -> Nanos {
+        self.nanos(self.clock.now())
+    }
+
+    /// A moment on the queue's own scale; the far future saturates.
+    pub(super) fn nanos(&self, moment: Instant) -> Nanos {
+        nanos(moment.saturating_duration_since(self.epoch))
+    }
+
+    /// The moment that `nanos` stands for; `None` if it is beyond what an `Instant` can
+    /// hold, and so never comes.
+    pub(super) fn moment(&self, nanos: Nanos) -> Option<Instant> {
+        self.epoch.checked_add(Duration::from_nanos(nanos))
+    }
+
+    /// 32 bits of the key's hash. Runs the user's `Hash`, so never under the lock.
+    #[inline]
+    #[expect(
+        clippy::cast_possible_truncation,
+        reason = "both halves are folded into one"
+    )]
+    pub(super) fn hash<Q: Hash + ?Sized>(&self, key: &Q) -> u32 {
+        let hash = self.hashing.hash(key);
+        (hash ^ (hash >> 32)) as u32
+    }
+
+    pub(super) fn close(&self) {
+        let (mut core, _) = self.lock();
+        core.state.close();
+        let mut wakes = core.settle();
+        core.park.call_all(&mut wakes);
+        core.watch.call_all(&mut wakes);
+        drop(core);
+        wakes.wake();
+    }
+
+    /// Adds a key after `delay`; none at all is an immediate add.
+    pub(super) fn add_after(
+        &self,
+        hash: u32,
+        mut offer: impl Offer<K>,
+        delay: Duration,
+        priority: i32,
+    ) -> Added {
+        let added = if delay.is_zero() {
+            self.with(|state, now| state.add(hash, &mut offer, priority, now))
+        } else {
+            let now = self.now();
+            let deadline = now.saturating_add(nanos(delay));
+            self.with_at(now, |state| state.add_at(hash, &mut offer, deadline, priority))
+        };
+        if added.is_accepted() {
+            self.record(|recorder| recorder.delayed());
+        }
+        added
+    }
+}
+
+impl<K> Shared<K> {
+    /// Replaces what is planned for a key by a delay.
+    pub(super) fn postpone(
+        &self,
+        hash: u32,
+        mut offer: impl Offer<K>,
+        delay: Duration,
+    ) -> Added {
+        let now = self.now();
+        let deadline = now.saturating_add(nanos(delay));
+        let added = self.with_at(now, |state| state.postpone(hash, &mut offer, deadline));
+        if added.is_accepted() {
+            self.record(|recorder| recorder.delayed());
+        }
+        added
+    }
+}
+
+/// Counts a failure, if `policy` counts any, and says how long it makes the key wait.
+fn charge(policy: &dyn ByCount, retries: &mut u32) -> Duration {
+    let before = *retries;
+    if policy.counts() {
+        *retries = before.saturating_add(1);
+    }
+    policy.delay(before)
+}
+
+/// A duration in nanoseconds; five centuries and more saturate.
+fn nanos(duration: Duration) -> Nanos {
+    Nanos::try_from(duration.as_nanos()).unwrap_or(Nanos::MAX)
+}
+
+impl<K: Eq + Hash> Shared<K> {
+    /// Adds a key as its options say.
+    pub(super) fn add_with(&self, key: K, options: AddOptions) -> Added {
+        let hash = self.hash(&key);
+        let priority = options.priority.unwrap_or(0);
+        if !options.rate_limited {
+            let Some(delay) = options.after else {
+                let mut offer = Owned::new(key);
+                return self
+                    .with(|state, now| state.add(hash, &mut offer, priority, now));
+            };
+            return self.add_after(hash, Owned::new(key), delay, priority);
+        }
+        self.add_rate_limited(hash, key, options.after, priority)
+    }
+
+    fn add_rate_limited(
+        &self,
+        hash: u32,
+        key: K,
+        after: Option<Duration>,
+        priority: i32,
+    ) -> Added {
+        let shorter = |delay: Duration| after.map_or(delay, |after| after.min(delay));
+        let Some(policy) = self.retry.by_count() else {
+            // A closed queue charges nobody. One that closes between here and the add
+            // has charged for a key that it refuses, which no later key can notice.
+            if lock(&self.core).state.is_closed() {
+                return Added::Closed;
+            }
+            let delay = shorter(self.retry.when(&key));
+            return self.add_after(hash, Owned::new(key), delay, priority);
+        };
+        let mut offer = Owned::new(key);
+        let now = self.now();
+        let when = |retries: &mut u32| {
+            now.saturating_add(nanos(shorter(charge(policy, retries))))
+        };
+        let added = self.with_at(now, |state| {
+            state.add_failed(hash, &mut offer, when, now, priority)
+        });
+        if added.is_accepted() {
+            self.record(|recorder| recorder.delayed());
+        }
+        added
+    }
+
+    /// Forgets the failures of a key.
+    pub(super) fn forget(&self, key: &K) {
+        if !self.counted {
+            return self.retry.forget(key);
+        }
+        let hash = self.hash(key);
+        let forgotten = self.with(|state, _| state.forget(hash, key));
+        drop(forgotten);
+    }
+
+    /// How often a key failed.
+    pub(super) fn num_requeues(&self, key: &K) -> u32 {
+        match self.retry.by_count() {
+            None => self.retry.num_requeues(key),
+            Some(policy) if !policy.counts() => 0,
+            Some(_) => lock(&self.core).state.num_retries(self.hash(key), key),
+        }
+    }
+}
+
+impl<K> Shared<K> {
+    /// Asks a policy that is not by count about a key that a worker brings back.
+    /// Without the lock: it is the user's.
+    #[inline]
+    pub(super) fn consult(&self, key: &K, finish: Finish) -> Option<Duration> {
+        if self.counted { None } else { self.consult_policy(key, finish) }
+    }
+
+    fn consult_policy(&self, key: &K, finish: Finish) -> Option<Duration> {
+        match finish {
+            Finish::Done => None,
+            Finish::Retry => Some(self.retry.when(key)),
+            Finish::Succeed | Finish::RetryAfter(_) => {
+                self.retry.forget(key);
+                None
+            }
+        }
+    }
+
+    /// Takes a key back, with the lock held. `advice` is what [`consult`] said.
+    ///
+    /// The add comes before the done, as in client-go: a key that is to come again at
+    /// once is dirty when it is done, and so goes to the tail.
+    ///
+    /// [`consult`]: Self::consult
+    #[inline]
+    pub(super) fn give_back(
+        &self,
+        state: &mut State<K>,
+        back: Return<K>,
+        advice: Option<Duration>,
+        now: Option<Nanos>,
+    ) -> Returned<K> {
+        let delay = self.settle_failures(state, &back, advice);
+        if let Some(delay) = delay {
+            self.come_again(state, &back, delay, now);
+        }
+        let finished = state.done(back.slot, back.loan, now.unwrap_or_default());
+        Returned { finished, delay }
+    }
+
+    /// Counts or forgets failures, and says after which delay the key comes again.
+    fn settle_failures(
+        &self,
+        state: &mut State<K>,
+        back: &Return<K>,
+        advice: Option<Duration>,
+    ) -> Option<Duration> {
+        match back.finish {
+            Finish::Done => None,
+            Finish::Succeed => {
+                state.pardon(back.slot);
+                None
+            }
+            Finish::RetryAfter(delay) => {
+                state.pardon(back.slot);
+                Some(delay)
+            }
+            Finish::Retry => advice.or_else(|| {
+                Some(charge(self.retry.by_count()?, state.failures(back.slot)))
+            }),
+        }
+    }
+
+    fn come_again(
+        &self,
+        state: &mut State<K>,
+        back: &Return<K>,
+        delay: Duration,
+        now: Option<Nanos>,
+    ) {
+        if delay.is_zero() && !state.is_closed() {
+            state.add_slot(back.slot, back.priority, now.unwrap_or_default());
+            return;
+        }
+        let now = now.unwrap_or_else(|| self.now());
+        state.delay_slot(back.slot, now.saturating_add(nanos(delay)), back.priority);
+    }
+
+    /// How often a key that is with a worker failed.
+    pub(super) fn num_requeues_of(&self, slot: u32, key: &K) -> u32 {
+        match self.retry.by_count() {
+            None => self.retry.num_requeues(key),
+            Some(_) => lock(&self.core).state.retries(slot),
+        }
+    }
+
+    /// Says what became of a key that was taken back, and drops it: without the lock.
+    pub(super) fn tell_returned(&self, returned: Returned<K>) {
+        self.record(|recorder| {
+            recorder.done(Duration::from_nanos(returned.finished.worked));
+            if returned.delay.is_some() {
+                recorder.delayed();
+            }
+        });
+    }
+
+    pub(super) fn tell_taken(&self, taken: &Taken<K>) {
+        self.record(|recorder| recorder.got(Duration::from_nanos(taken.waited)));
+    }
+}
+
+impl<K: Send + Sync> Probed for Shared<K> {
+    fn gauges(&self) -> Gauges {
+        let now = self.now();
+        let (core, _) = self.lock();
+        let counts = core.state.counts();
+        let (unfinished, longest) = core.state.running(now);
+        let parked = core.park.len();
+        self.unlock(core);
+        Gauges {
+            ready: counts.ready,
+            delayed: counts.delayed,
+            processing: counts.processing,
+            dirty: counts.dirty,
+            parked,
+            unfinished: Duration::from_nanos(unfinished),
+            longest_running: Duration::from_nanos(longest),
+        }
+    }
+}
+
+/// What handles have beyond the queue itself: the last one to go closes it.
+pub(super) struct Closer<K>(pub(super) Arc<Shared<K>>);
+
+impl<K> Drop for Closer<K> {
+    fn drop(&mut self) {
+        self.0.close();
+    }
+}

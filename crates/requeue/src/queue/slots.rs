@@ -1,0 +1,225 @@
+//! One slot for each key the queue knows, whatever its phase.
+//!
+//! A key lives in its slot by value. While a worker has it, the worker must be able to
+//! look at the key without the lock and the queue must be able to compare it with keys
+//! that are added: a key that owns nothing is copied, any other moves into a cell that
+//! both hold (a [`Loan`]) and moves back when the lease ends. So a key is stored once,
+//! is not cloned to be handed out, and emptied cells are kept for the next loan, so that
+//! a worker's cycle does not allocate.
+//!
+//! # Invariants
+//!
+//! 1. The indices of vacant slots form one list that starts at `vacant`.
+//! 2. A cell on loan holds a key, and exactly two parties hold the cell: the slot and
+//!    the lease.
+//! 3. A spare cell holds nothing and has no other holder.
+
+use std::ops::Deref;
+use std::sync::Arc;
+
+/// Where one known key stands.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Phase {
+    /// Known for its delay only.
+    Idle,
+    /// Known for its failures only.
+    Resting,
+    /// Can be handed out.
+    Ready,
+    /// With a worker.
+    Processing,
+    /// With a worker, and added again since: ready when that is done.
+    Dirty,
+}
+
+enum Slot<K> {
+    Vacant { next: u32 },
+    Held { phase: Phase, hash: u32, key: K },
+    Lent { phase: Phase, hash: u32, cell: Arc<Cell<K>> },
+}
+
+/// Where a key is while it is lent; `None` in a spare cell.
+type Cell<K> = Option<K>;
+
+/// A key as a lease holds it.
+pub(super) enum Loan<K> {
+    Copy(K),
+    Cell(Arc<Cell<K>>),
+}
+
+impl<K> Deref for Loan<K> {
+    type Target = K;
+
+    fn deref(&self) -> &K {
+        match self {
+            Self::Copy(key) => key,
+            Self::Cell(cell) => cell.as_ref().as_ref().expect("invariant 2"),
+        }
+    }
+}
+
+/// No slot: the end of the list of vacant ones.
+const NONE: u32 = u32::MAX;
+
+/// Spare cells beyond this many are freed. More workers than this at a time allocate.
+const MAX_SPARE: usize = 256;
+
+pub(super) struct Slots<K> {
+    slots: Vec<Slot<K>>,
+    vacant: u32,
+    live: usize,
+    spare: Vec<Arc<Cell<K>>>,
+}
+
+impl<K> Slots<K> {
+    pub(super) fn with_capacity(capacity: usize) -> Self {
+        let slots = Vec::with_capacity(capacity);
+        Self { slots, vacant: NONE, live: 0, spare: Vec::new() }
+    }
+
+    /// How many keys are known.
+    pub(super) fn live(&self) -> usize {
+        self.live
+    }
+
+    /// One more than the highest index in use.
+    pub(super) fn bound(&self) -> usize {
+        self.slots.len()
+    }
+
+    /// The index that the next [`fill`](Self::fill) will use.
+    ///
+    /// # Panics
+    ///
+    /// If four billion keys are known.
+    pub(super) fn vacancy(&self) -> u32 {
+        if self.vacant != NONE {
+            return self.vacant;
+        }
+        let index = u32::try_from(self.slots.len()).unwrap_or(NONE);
+        assert!(index != NONE, "a queue holds at most {NONE} keys");
+        index
+    }
+
+    /// Puts `key` into the slot that [`vacancy`](Self::vacancy) named.
+    pub(super) fn fill(&mut self, phase: Phase, hash: u32, key: K) {
+        let filled = Slot::Held { phase, hash, key };
+        self.live += 1;
+        if self.vacant == NONE {
+            self.slots.push(filled);
+            return;
+        }
+        let slot = &mut self.slots[self.vacant as usize];
+        if let Slot::Vacant { next } = *slot {
+            self.vacant = next;
+        }
+        *slot = filled;
+    }
+
+    /// Empties a slot and gives its key back, for the caller to drop without the lock.
+    pub(super) fn vacate(&mut self, index: u32) -> Option<K> {
+        let vacant = Slot::Vacant { next: self.vacant };
+        let slot = std::mem::replace(&mut self.slots[index as usize], vacant);
+        self.vacant = index;
+        self.live -= 1;
+        match slot {
+            Slot::Held { key, .. } => Some(key),
+            Slot::Vacant { .. } | Slot::Lent { .. } => None,
+        }
+    }
+
+    pub(super) fn phase(&self, index: u32) -> Option<Phase> {
+        match self.slots.get(index as usize)? {
+            Slot::Vacant { .. } => None,
+            Slot::Held { phase, .. } | Slot::Lent { phase, .. } => Some(*phase),
+        }
+    }
+
+    pub(super) fn set_phase(&mut self, index: u32, to: Phase) {
+        match &mut self.slots[index as usize] {
+            Slot::Vacant { .. } => debug_assert!(false, "a vacant slot has no phase"),
+            Slot::Held { phase, .. } | Slot::Lent { phase, .. } => *phase = to,
+        }
+    }
+
+    pub(super) fn hash(&self, index: u32) -> u32 {
+        match &self.slots[index as usize] {
+            Slot::Vacant { .. } => 0,
+            Slot::Held { hash, .. } | Slot::Lent { hash, .. } => *hash,
+        }
+    }
+
+    /// The key in a slot that is in use.
+    pub(super) fn key(&self, index: u32) -> &K {
+        match &self.slots[index as usize] {
+            Slot::Held { key, .. } => key,
+            Slot::Lent { cell, .. } => cell.as_ref().as_ref().expect("invariant 2"),
+            Slot::Vacant { .. } => unreachable!("slot {index} is vacant"),
+        }
+    }
+
+    /// Takes the key of a lent slot back: the end of its loan.
+    pub(super) fn give_back(&mut self, index: u32, loan: Loan<K>) {
+        let Loan::Cell(mut cell) = loan else { return };
+        let slot = &mut self.slots[index as usize];
+        let Slot::Lent { phase, hash, .. } = *slot else { return };
+        // The slot's hold on the cell ends here, so that the lease's is the only one.
+        *slot = Slot::Vacant { next: NONE };
+        let key = Arc::get_mut(&mut cell).and_then(Option::take).expect("invariant 2");
+        *slot = Slot::Held { phase, hash, key };
+        if self.spare.len() < MAX_SPARE {
+            self.spare.push(cell);
+        }
+    }
+
+    /// Frees what a spike left behind. Indices in use stay where they are.
+    pub(super) fn shrink(&mut self) {
+        while let Some(Slot::Vacant { .. }) = self.slots.last() {
+            self.slots.pop();
+        }
+        self.slots.shrink_to(self.slots.len().max(MIN_KEPT));
+        self.relink();
+    }
+
+    /// Makes the list of vacant slots anew, lowest index first, so that the tail of the
+    /// slab runs empty.
+    fn relink(&mut self) {
+        self.vacant = NONE;
+        for (index, slot) in self.slots.iter_mut().enumerate().rev() {
+            if let Slot::Vacant { next } = slot {
+                let index = u32::try_from(index).expect("vacancy() bounds every index");
+                *next = std::mem::replace(&mut self.vacant, index);
+            }
+        }
+    }
+
+    #[cfg(test)]
+    pub(super) fn indices(&self) -> impl Iterator<Item = u32> + '_ {
+        (0..).zip(&self.slots).filter_map(|(index, slot)| match slot {
+            Slot::Vacant { .. } => None,
+            Slot::Held { .. } | Slot::Lent { .. } => Some(index),
+        })
+    }
+}
+
+/// Room for this many keys is never given back.
+pub(super) const MIN_KEPT: usize = 1024;
+
+impl<K: Clone> Slots<K> {
+    /// Lends out the key of a slot to a worker.
+    pub(super) fn lend(&mut self, index: u32) -> Loan<K> {
+        if !std::mem::needs_drop::<K>() {
+            self.set_phase(index, Phase::Processing);
+            return Loan::Copy(self.key(index).clone());
+        }
+        let mut cell = self.spare.pop().unwrap_or_default();
+        let slot = &mut self.slots[index as usize];
+        let taken = std::mem::replace(slot, Slot::Vacant { next: NONE });
+        let Slot::Held { hash, key, .. } = taken else {
+            unreachable!("only a key that is held by value is ready")
+        };
+        *Arc::get_mut(&mut cell).expect("invariant 3") = Some(key);
+        *slot = Slot::Lent { phase: Phase::Processing, hash, cell: Arc::clone(&cell) };
+        Loan::Cell(cell)
+    }
+}

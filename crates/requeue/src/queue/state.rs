@@ -1,0 +1,728 @@
+//! Which keys are ready, delayed or being processed, and what happens next.
+//!
+//! This is the whole meaning of the queue. Nothing here locks, blocks, reads a clock,
+//! spawns or wakes anybody: the shell in `shared.rs` does that, and acts on what these
+//! methods return. Time comes in as nanoseconds since the queue was built.
+//!
+//! # States of a key
+//!
+//! | phase        | in the order | `add`          | `take`          | `done`            |
+//! |--------------|--------------|----------------|-----------------|-------------------|
+//! | (unknown)    | no           | -> `Ready`     |                 |                   |
+//! | `Idle`       | no           | -> `Ready`     |                 |                   |
+//! | `Resting`    | no           | -> `Ready`     |                 |                   |
+//! | `Ready`      | once         | stays          | -> `Processing` |                   |
+//! | `Processing` | no           | -> `Dirty`     |                 | -> `Idle`         |
+//! | `Dirty`      | no           | stays          |                 | -> `Ready`        |
+//!
+//! An empty cell cannot happen: `take` only takes from the order, and `done` is only
+//! reached by consuming a lease. Besides its phase a key may have a delay; when that is
+//! over, the key is added. When a key is done, an `Idle` key without a delay rests if it
+//! has failures to remember, and is forgotten otherwise.
+//!
+//! # Invariants
+//!
+//! 1. The order holds each `Ready` key exactly once, and no other key.
+//! 2. A key leaves `Processing` and `Dirty` only through `done`, so at most one lease for
+//!    it exists.
+//! 3. The table holds each known key exactly once, under the hash in its slot.
+//! 4. `resting` holds each `Resting` key exactly once, and no other; such a key has
+//!    failures and no delay.
+//! 5. With `absorb`, a key that is `Ready` or `Dirty` has no delay.
+//!
+//! client-go keeps the same facts in three sets (`queue`, `dirty`, `processing`) and a
+//! heap of delays; `state/tests.rs` checks the two representations against each other.
+
+use std::borrow::Borrow;
+
+use hashbrown::HashTable;
+use hashbrown::hash_table::Entry;
+
+use super::delay::{Delays, Scheduled};
+use super::options::{Added, Counts};
+use super::order::{Fifo, Order, Ticket};
+use super::slots::{Loan, MIN_KEPT, Phase, Slots};
+use super::timing::{Nanos, Timing, at, shrink_to};
+
+#[cfg(test)]
+mod tests;
+
+/// A key that is offered to the queue: owned, or owned only once the queue wants it.
+pub(super) trait Offer<K> {
+    /// Whether this is the given key.
+    fn is(&self, key: &K) -> bool;
+
+    /// The key itself; called at most once.
+    fn take(&mut self) -> K;
+}
+
+pub(super) struct Owned<K>(Option<K>);
+
+impl<K> Owned<K> {
+    pub(super) fn new(key: K) -> Self {
+        Self(Some(key))
+    }
+}
+
+impl<K: Eq> Offer<K> for Owned<K> {
+    fn is(&self, key: &K) -> bool {
+        self.0.as_ref() == Some(key)
+    }
+
+    fn take(&mut self) -> K {
+        self.0.take().expect("an offer is taken once")
+    }
+}
+
+pub(super) struct Borrowed<'a, Q: ?Sized>(pub(super) &'a Q);
+
+impl<K: Borrow<Q>, Q: Eq + ToOwned<Owned = K> + ?Sized> Offer<K> for Borrowed<'_, Q> {
+    fn is(&self, key: &K) -> bool {
+        key.borrow() == self.0
+    }
+
+    fn take(&mut self) -> K {
+        self.0.to_owned()
+    }
+}
+
+/// The order of the ready keys: the default without a virtual call, or another.
+pub(super) enum Line<K> {
+    Fifo(Fifo),
+    Other(Box<dyn Order<K>>),
+}
+
+impl<K> Line<K> {
+    #[inline]
+    fn push(&mut self, slot: u32, key: &K, level: i32) {
+        match self {
+            Self::Fifo(fifo) => fifo.push_back(Ticket(slot)),
+            Self::Other(order) => order.push(Ticket(slot), key, level),
+        }
+    }
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Stage {
+    Open,
+    Closed,
+}
+
+/// The priority of a key that is ready, dirty or delayed; lowest if it is none of them.
+#[derive(Clone, Copy)]
+struct Level(i32);
+
+impl Default for Level {
+    fn default() -> Self {
+        Self(i32::MIN)
+    }
+}
+
+/// A key that was handed out.
+pub(super) struct Taken<K> {
+    pub(super) slot: u32,
+    pub(super) loan: Loan<K>,
+    pub(super) priority: i32,
+    /// How long the key was ready; zero unless somebody measures.
+    pub(super) waited: Nanos,
+}
+
+/// What is left of a key that was finished.
+#[must_use = "the key is dropped without the lock"]
+pub(super) struct Finished<K> {
+    /// The key, if the queue has forgotten it.
+    pub(super) key: Option<K>,
+    /// How long the key was with its worker; zero unless somebody measures.
+    pub(super) worked: Nanos,
+}
+
+/// The keys of one queue.
+pub(super) struct State<K> {
+    slots: Slots<K>,
+    table: HashTable<u32>,
+    line: Line<K>,
+    delays: Delays,
+    stage: Stage,
+    ready: usize,
+    processing: usize,
+    dirty: usize,
+    /// Failures by slot; grows with the first retry.
+    retries: Vec<u32>,
+    resting: Fifo,
+    max_resting: usize,
+    /// Priorities by slot; stays empty with [`Line::Fifo`], which does not heed them.
+    levels: Vec<Level>,
+    absorb: bool,
+    timing: Option<Timing>,
+    /// Slots whose delay is over, on their way to being added; empty between calls.
+    due: Vec<u32>,
+    /// Keys forgotten since memory was last given back.
+    forgotten: usize,
+}
+
+/// What a queue is built with.
+pub(super) struct Rules<K> {
+    pub(super) line: Line<K>,
+    pub(super) absorb: bool,
+    pub(super) capacity: usize,
+    pub(super) max_resting: usize,
+    pub(super) timed: bool,
+}
+
+/// hashbrown takes the place of an entry from the low bits and its tag from the high
+/// bits; a slot keeps 32 bits of the hash, which serve for both.
+fn wide(hash: u32) -> u64 {
+    u64::from(hash) << 32 | u64::from(hash)
+}
+
+impl<K> State<K> {
+    pub(super) fn new(rules: Rules<K>) -> Self {
+        Self {
+            slots: Slots::with_capacity(rules.capacity),
+            table: HashTable::with_capacity(rules.capacity),
+            line: rules.line,
+            delays: Delays::default(),
+            stage: Stage::Open,
+            ready: 0,
+            processing: 0,
+            dirty: 0,
+            retries: Vec::new(),
+            resting: Fifo::default(),
+            max_resting: rules.max_resting,
+            levels: Vec::new(),
+            absorb: rules.absorb,
+            timing: rules.timed.then(Timing::default),
+            due: Vec::new(),
+            forgotten: 0,
+        }
+    }
+
+    /// Whether the next call must know the time.
+    pub(super) fn needs_time(&self) -> bool {
+        self.timing.is_some() || (!self.delays.is_empty() && !self.is_closed())
+    }
+
+    /// Adds the keys whose delay is over. A closed queue keeps them delayed.
+    pub(super) fn advance(&mut self, now: Nanos) {
+        let due = self.delays.next().is_some_and(|deadline| deadline <= now);
+        if !due || self.is_closed() {
+            return;
+        }
+        let mut slots = std::mem::take(&mut self.due);
+        self.delays.due(now, |slot| slots.push(slot));
+        for slot in slots.drain(..) {
+            self.add_slot(slot, i32::MIN, now);
+        }
+        self.due = slots;
+    }
+
+    /// When the next delay is over, if keys still become ready by time.
+    pub(super) fn next_deadline(&self) -> Option<Nanos> {
+        if self.is_closed() { None } else { self.delays.next() }
+    }
+
+    /// Adds the key of `offer`, now.
+    ///
+    /// The key's own code and the order, which may be the user's, run before anything
+    /// changes: a panic leaves all as it was.
+    #[inline]
+    pub(super) fn add(
+        &mut self,
+        hash: u32,
+        offer: &mut impl Offer<K>,
+        priority: i32,
+        now: Nanos,
+    ) -> Added {
+        if self.is_closed() {
+            return Added::Closed;
+        }
+        let Self { slots, table, line, .. } = self;
+        let is = |slot: &u32| offer.is(slots.key(*slot));
+        match table.entry(wide(hash), is, |slot| wide(slots.hash(*slot))) {
+            Entry::Occupied(known) => {
+                let slot = *known.get();
+                self.add_slot(slot, priority, now)
+            }
+            Entry::Vacant(vacant) => {
+                let (slot, key) = (slots.vacancy(), offer.take());
+                line.push(slot, &key, priority);
+                slots.fill(Phase::Ready, hash, key);
+                vacant.insert(slot);
+                self.ready += 1;
+                self.raise(slot, priority);
+                self.note_add(slot, now);
+                Added::Ready
+            }
+        }
+    }
+
+    /// Adds a key that has a slot.
+    pub(super) fn add_slot(&mut self, slot: u32, priority: i32, now: Nanos) -> Added {
+        let level = self.raise(slot, priority);
+        if self.absorb {
+            self.delays.remove(slot);
+        }
+        match self.phase(slot) {
+            Phase::Idle | Phase::Resting => {
+                self.unrest(slot);
+                self.make_ready(slot, level);
+                self.note_add(slot, now);
+                Added::Ready
+            }
+            Phase::Ready => {
+                self.touch(slot, level);
+                Added::Duplicate
+            }
+            Phase::Processing => {
+                self.slots.set_phase(slot, Phase::Dirty);
+                self.dirty += 1;
+                self.note_add(slot, now);
+                Added::Dirty
+            }
+            Phase::Dirty => Added::Duplicate,
+        }
+    }
+
+    /// Adds the key of `offer` at `deadline`; the earlier of two deadlines counts.
+    pub(super) fn add_at(
+        &mut self,
+        hash: u32,
+        offer: &mut impl Offer<K>,
+        deadline: Nanos,
+        priority: i32,
+    ) -> Added {
+        if self.is_closed() {
+            return Added::Closed;
+        }
+        let slot = self.enter(hash, offer);
+        self.delay_slot(slot, deadline, priority)
+    }
+
+    /// Adds the key of `offer` at the time that `when` makes of the number of its
+    /// failures, which it may change.
+    pub(super) fn add_failed(
+        &mut self,
+        hash: u32,
+        offer: &mut impl Offer<K>,
+        when: impl FnOnce(&mut u32) -> Nanos,
+        now: Nanos,
+        priority: i32,
+    ) -> Added {
+        if self.is_closed() {
+            return Added::Closed;
+        }
+        let slot = self.enter(hash, offer);
+        self.unrest(slot);
+        let deadline = when(self.failures(slot));
+        if deadline > now {
+            return self.delay_slot(slot, deadline, priority);
+        }
+        self.add_slot(slot, priority, now)
+    }
+
+    /// Delays a key that has a slot. Also on a closed queue: the key is then among those
+    /// that are handed back.
+    pub(super) fn delay_slot(
+        &mut self,
+        slot: u32,
+        deadline: Nanos,
+        priority: i32,
+    ) -> Added {
+        let pending = matches!(self.phase(slot), Phase::Ready | Phase::Dirty);
+        self.raise(slot, priority);
+        if self.absorb && pending {
+            return Added::Duplicate;
+        }
+        self.unrest(slot);
+        match self.delays.insert(slot, deadline) {
+            Scheduled::New | Scheduled::Earlier => Added::Delayed,
+            Scheduled::Kept => Added::Duplicate,
+        }
+    }
+
+    /// Replaces all that is planned for the key of `offer` by one delay.
+    pub(super) fn postpone(
+        &mut self,
+        hash: u32,
+        offer: &mut impl Offer<K>,
+        deadline: Nanos,
+    ) -> Added {
+        if self.is_closed() {
+            return Added::Closed;
+        }
+        let slot = self.enter(hash, offer);
+        let level = self.level(slot);
+        self.unrest(slot);
+        self.unplan(slot);
+        self.raise(slot, level);
+        self.delays.replace(slot, deadline);
+        Added::Delayed
+    }
+
+    /// How often a key that is not resting failed, to be changed.
+    pub(super) fn failures(&mut self, slot: u32) -> &mut u32 {
+        at(&mut self.retries, slot)
+    }
+
+    /// Forgets the failures of a key that is processed.
+    pub(super) fn pardon(&mut self, slot: u32) {
+        if let Some(retries) = self.retries.get_mut(slot as usize) {
+            *retries = 0;
+        }
+    }
+
+    /// How often a key failed.
+    pub(super) fn retries(&self, slot: u32) -> u32 {
+        self.retries.get(slot as usize).copied().unwrap_or(0)
+    }
+
+    /// Takes back a key that was handed out.
+    pub(super) fn done(&mut self, slot: u32, loan: Loan<K>, now: Nanos) -> Finished<K> {
+        self.slots.give_back(slot, loan);
+        let worked = self.timing.as_mut().map_or(0, |timing| timing.done(slot, now));
+        self.processing -= 1;
+        if self.phase(slot) == Phase::Dirty {
+            self.dirty -= 1;
+            self.make_ready(slot, self.level(slot));
+            return Finished { key: None, worked };
+        }
+        self.slots.set_phase(slot, Phase::Idle);
+        Finished { key: self.rest(slot), worked }
+    }
+
+    /// Makes the queue take no more keys, and no delay end.
+    pub(super) fn close(&mut self) {
+        self.stage = Stage::Closed;
+    }
+
+    pub(super) fn is_closed(&self) -> bool {
+        self.stage == Stage::Closed
+    }
+
+    /// Whether no key is ready, processing or dirty.
+    pub(super) fn is_drained(&self) -> bool {
+        self.ready == 0 && self.processing == 0
+    }
+
+    /// Whether the queue is drained and no key is delayed either.
+    pub(super) fn is_idle(&self) -> bool {
+        self.is_drained() && self.delays.is_empty()
+    }
+
+    pub(super) fn ready(&self) -> usize {
+        self.ready
+    }
+
+    pub(super) fn counts(&self) -> Counts {
+        Counts {
+            ready: self.ready,
+            delayed: self.delays.len(),
+            processing: self.processing,
+            dirty: self.dirty,
+        }
+    }
+
+    /// How long the keys with a worker have been there: added up, and the longest.
+    pub(super) fn running(&self, now: Nanos) -> (Nanos, Nanos) {
+        self.timing.as_ref().map_or((0, 0), |timing| timing.running(now))
+    }
+
+    /// How many keys became ready or dirty since the last call; 0 if nobody measures.
+    pub(super) fn take_adds(&mut self) -> u32 {
+        self.timing.as_mut().map_or(0, Timing::take_adds)
+    }
+
+    #[inline]
+    fn phase(&self, slot: u32) -> Phase {
+        self.slots.phase(slot).expect("invariant 3: a known key has a slot")
+    }
+
+    /// Finds the slot of the key of `offer`, or gives it one as `Idle`.
+    ///
+    /// The key's own code runs before anything changes: a panic leaves all as it was.
+    #[inline]
+    fn enter(&mut self, hash: u32, offer: &mut impl Offer<K>) -> u32 {
+        let Self { slots, table, .. } = self;
+        let is = |slot: &u32| offer.is(slots.key(*slot));
+        match table.entry(wide(hash), is, |slot| wide(slots.hash(*slot))) {
+            Entry::Occupied(known) => *known.get(),
+            Entry::Vacant(vacant) => {
+                let slot = slots.vacancy();
+                slots.fill(Phase::Idle, hash, offer.take());
+                vacant.insert(slot);
+                slot
+            }
+        }
+    }
+
+    /// Puts a key into the order. The order is called first: it may be the user's.
+    fn make_ready(&mut self, slot: u32, level: i32) {
+        self.line.push(slot, self.slots.key(slot), level);
+        self.slots.set_phase(slot, Phase::Ready);
+        self.ready += 1;
+    }
+
+    fn touch(&mut self, slot: u32, level: i32) {
+        if let Line::Other(order) = &mut self.line {
+            order.touch(Ticket(slot), self.slots.key(slot), level);
+        }
+    }
+
+    fn note_add(&mut self, slot: u32, now: Nanos) {
+        if let Some(timing) = &mut self.timing {
+            timing.add(slot, now);
+        }
+    }
+
+    fn level(&self, slot: u32) -> i32 {
+        self.levels.get(slot as usize).copied().unwrap_or_default().0
+    }
+
+    /// Raises the priority of what is planned for a key to at least `priority`.
+    fn raise(&mut self, slot: u32, priority: i32) -> i32 {
+        if matches!(self.line, Line::Fifo(_)) {
+            return 0;
+        }
+        let level = at(&mut self.levels, slot);
+        level.0 = level.0.max(priority);
+        level.0
+    }
+
+    /// Forgets the priority of a key once nothing is planned for it.
+    fn lower(&mut self, slot: u32) {
+        if let Some(level) = self.levels.get_mut(slot as usize) {
+            *level = Level::default();
+        }
+    }
+
+    /// Takes back all that is planned for a key: whether anything was.
+    fn unplan(&mut self, slot: u32) -> bool {
+        self.lower(slot);
+        let delayed = self.delays.remove(slot);
+        match self.phase(slot) {
+            Phase::Ready => self.unready(slot),
+            Phase::Dirty => {
+                self.slots.set_phase(slot, Phase::Processing);
+                self.dirty -= 1;
+            }
+            Phase::Idle | Phase::Resting | Phase::Processing => return delayed,
+        }
+        true
+    }
+
+    fn unready(&mut self, slot: u32) {
+        match &mut self.line {
+            Line::Fifo(fifo) => fifo.take_out(Ticket(slot)),
+            Line::Other(order) => order.remove(Ticket(slot), self.slots.key(slot)),
+        }
+        self.slots.set_phase(slot, Phase::Idle);
+        self.ready -= 1;
+    }
+
+    /// Lets an `Idle` key rest if it has failures to remember; forgets it otherwise.
+    /// Returns the key that was forgotten: this one, or the one that rested longest.
+    fn rest(&mut self, slot: u32) -> Option<K> {
+        if self.delays.contains(slot) {
+            return None;
+        }
+        if self.retries(slot) == 0 {
+            return self.vacate(slot);
+        }
+        self.slots.set_phase(slot, Phase::Resting);
+        self.resting.push_back(Ticket(slot));
+        if self.resting.len() <= self.max_resting {
+            return None;
+        }
+        let Ticket(oldest) = self.resting.pop_front()?;
+        self.vacate(oldest)
+    }
+
+    /// Ends the rest of a key that is about to be ready or delayed, or forgotten.
+    fn unrest(&mut self, slot: u32) {
+        if self.phase(slot) == Phase::Resting {
+            self.resting.take_out(Ticket(slot));
+            self.slots.set_phase(slot, Phase::Idle);
+        }
+    }
+
+    fn vacate(&mut self, slot: u32) -> Option<K> {
+        let hash = wide(self.slots.hash(slot));
+        if let Ok(entry) = self.table.find_entry(hash, |index| *index == slot) {
+            entry.remove();
+        }
+        self.pardon(slot);
+        self.lower(slot);
+        let key = self.slots.vacate(slot);
+        self.forgotten += 1;
+        self.shrink_after_spike();
+        key
+    }
+
+    /// Gives memory back once few keys are left of many. The work is paid for by the
+    /// keys that were forgotten since the last time.
+    fn shrink_after_spike(&mut self) {
+        let bound = self.slots.bound();
+        let few = self.slots.live() == 0
+            || (self.slots.live() * 8 < bound && self.forgotten >= bound);
+        if bound > MIN_KEPT && few {
+            self.shrink();
+        }
+    }
+
+    #[cold]
+    fn shrink(&mut self) {
+        self.forgotten = 0;
+        self.slots.shrink();
+        let (slots, bound) = (&self.slots, self.slots.bound());
+        let kept = slots.live().max(MIN_KEPT);
+        self.table.shrink_to(kept, |slot| wide(slots.hash(*slot)));
+        match &mut self.line {
+            Line::Fifo(fifo) => fifo.give_back(),
+            Line::Other(order) => order.shrink(),
+        }
+        self.delays.shrink(bound);
+        shrink_to(&mut self.retries, bound);
+        shrink_to(&mut self.levels, bound);
+        self.due.shrink_to(0);
+        if let Some(timing) = &mut self.timing {
+            timing.shrink(bound);
+        }
+    }
+}
+
+impl<K> State<K> {
+    fn find<Q: Eq + ?Sized>(&self, hash: u32, key: &Q) -> Option<u32>
+    where
+        K: Borrow<Q>,
+    {
+        let is = |slot: &u32| self.slots.key(*slot).borrow() == key;
+        self.table.find(wide(hash), is).copied()
+    }
+
+    /// Whether a key is ready, delayed or processing.
+    pub(super) fn contains<Q: Eq + ?Sized>(&self, hash: u32, key: &Q) -> bool
+    where
+        K: Borrow<Q>,
+    {
+        self.find(hash, key).is_some_and(|slot| {
+            let phase = self.phase(slot);
+            !matches!(phase, Phase::Idle | Phase::Resting) || self.delays.contains(slot)
+        })
+    }
+
+    /// Takes back what is planned for a key: whether anything was, and the key if the
+    /// queue has forgotten it.
+    pub(super) fn remove<Q: Eq + ?Sized>(
+        &mut self,
+        hash: u32,
+        key: &Q,
+    ) -> (bool, Option<K>)
+    where
+        K: Borrow<Q>,
+    {
+        let Some(slot) = self.find(hash, key) else { return (false, None) };
+        let planned = self.unplan(slot);
+        let idle = planned && self.phase(slot) == Phase::Idle;
+        (planned, if idle { self.rest(slot) } else { None })
+    }
+
+    /// Forgets the failures of a key. Returns the key if nothing else was known of it.
+    pub(super) fn forget<Q: Eq + ?Sized>(&mut self, hash: u32, key: &Q) -> Option<K>
+    where
+        K: Borrow<Q>,
+    {
+        let slot = self.find(hash, key).filter(|slot| self.retries(*slot) > 0)?;
+        self.unrest(slot);
+        self.pardon(slot);
+        if self.phase(slot) == Phase::Idle { self.rest(slot) } else { None }
+    }
+
+    /// How often a key failed.
+    pub(super) fn num_retries<Q: Eq + ?Sized>(&self, hash: u32, key: &Q) -> u32
+    where
+        K: Borrow<Q>,
+    {
+        self.find(hash, key).map_or(0, |slot| self.retries(slot))
+    }
+}
+
+impl<K: Clone> State<K> {
+    /// Hands out the key whose turn it is.
+    pub(super) fn take(&mut self, now: Nanos) -> Option<Taken<K>> {
+        let slot = self.pop()?;
+        let loan = self.slots.lend(slot);
+        self.ready -= 1;
+        self.processing += 1;
+        let priority = if self.levels.is_empty() { 0 } else { self.level(slot) };
+        if !self.delays.contains(slot) {
+            self.lower(slot);
+        }
+        let waited = self.timing.as_mut().map_or(0, |timing| timing.get(slot, now));
+        Some(Taken { slot, loan, priority, waited })
+    }
+
+    /// The next ready slot. An order of the user's may name slots that are not: they are
+    /// passed over.
+    fn pop(&mut self) -> Option<u32> {
+        match &mut self.line {
+            Line::Fifo(fifo) => fifo.pop_front().map(|Ticket(slot)| slot),
+            Line::Other(order) => loop {
+                let Ticket(slot) = order.pop()?;
+                if self.slots.phase(slot) == Some(Phase::Ready) {
+                    return Some(slot);
+                }
+            },
+        }
+    }
+
+    /// Takes all keys that were not delivered: ready ones in their order, dirty ones,
+    /// delayed ones in the order of their deadlines; each once.
+    pub(super) fn take_undelivered(&mut self) -> Vec<K> {
+        let mut keys = Vec::with_capacity(self.ready + self.dirty + self.delays.len());
+        while let Some(slot) = self.pop() {
+            self.ready -= 1;
+            self.slots.set_phase(slot, Phase::Idle);
+            self.delays.remove(slot);
+            keys.push(self.surrender(slot));
+        }
+        self.take_dirty(&mut keys);
+        self.take_delayed(&mut keys);
+        keys
+    }
+
+    fn take_dirty(&mut self, keys: &mut Vec<K>) {
+        let bound = u32::try_from(self.slots.bound()).expect("vacancy() bounds it");
+        for slot in 0..bound {
+            if self.slots.phase(slot) == Some(Phase::Dirty) {
+                self.unplan(slot);
+                keys.push(self.slots.key(slot).clone());
+            }
+        }
+    }
+
+    /// Takes all delayed keys, in the order of their deadlines.
+    pub(super) fn take_delayed(&mut self, keys: &mut Vec<K>) {
+        let mut slots = std::mem::take(&mut self.due);
+        self.delays.drain(|slot| slots.push(slot));
+        for slot in slots.drain(..) {
+            if self.phase(slot) == Phase::Idle {
+                self.lower(slot);
+            }
+            keys.push(self.surrender(slot));
+        }
+        self.due = slots;
+    }
+
+    /// The key of a slot for which nothing is planned any more, moved out if the queue
+    /// forgets it with that.
+    fn surrender(&mut self, slot: u32) -> K {
+        if self.phase(slot) != Phase::Idle || self.retries(slot) > 0 {
+            let key = self.slots.key(slot).clone();
+            if self.phase(slot) == Phase::Idle {
+                drop(self.rest(slot));
+            }
+            return key;
+        }
+        self.vacate(slot).expect("an idle key is held by value")
+    }
+}

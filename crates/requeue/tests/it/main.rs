@@ -1,0 +1,2 @@
+//! The promises of the queue, one file for each.
+mod smoke;
