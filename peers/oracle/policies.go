@@ -115,7 +115,6 @@ func edges() []struct {
 		{policy{Kind: "bucket", Limit: bits(10), Burst: 0}, 3},
 		{policy{Kind: "bucket", Limit: bits(0), Burst: 2}, 4},
 		{policy{Kind: "bucket", Limit: bits(1e-9), Burst: 1}, 12},
-		{policy{Kind: "max_of"}, 2},
 	}
 }
 

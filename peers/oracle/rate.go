@@ -32,9 +32,17 @@ type rateRun struct {
 	random       source
 	limiter      *rate.Limiter
 	clock        time.Duration
-	reservations []*rate.Reservation
+	reservations []reservation
 	steps        []row
 	over         bool
+}
+
+// reservation remembers how it was granted.
+type reservation struct {
+	*rate.Reservation
+	act       time.Time
+	n         int
+	unlimited bool
 }
 
 var start = time.Unix(1_700_000_000, 0)
@@ -105,21 +113,24 @@ func (r *rateRun) allow() {
 // debt, requeue refuses it, and what follows cannot be compared.
 func (r *rateRun) reserve() {
 	n := r.randomN()
-	reservation := r.limiter.ReserveN(r.now(), n)
-	wait := reservation.DelayFrom(r.now())
+	granted := r.limiter.ReserveN(r.now(), n)
+	wait := granted.DelayFrom(r.now())
 	switch {
-	case !reservation.OK():
+	case !granted.OK():
 		r.note("reserve", n, nil)
 	case wait == rate.InfDuration:
 		r.over = true
 		r.note("reserve", n, "never")
 	default:
-		r.reservations = append(r.reservations, reservation)
+		unlimited := r.limiter.Limit() == rate.Inf
+		r.reservations = append(r.reservations, reservation{granted, r.now().Add(wait), n, unlimited})
 		r.note("reserve", n, wait.Nanoseconds())
 	}
 }
 
-// cancel gives back a reservation once; mostly the latest, and mostly in time.
+// cancel gives back a reservation once; mostly the latest, and mostly in time. It ends
+// the history when Go mints tokens: a reservation that was granted without a limit took
+// none, but gives them back if there is a limit by then.
 func (r *rateRun) cancel() {
 	open := len(r.reservations)
 	if open == 0 {
@@ -130,13 +141,15 @@ func (r *rateRun) cancel() {
 	if chance(r.random, 40) {
 		which = r.random.IntN(open)
 	}
-	reservation := r.reservations[which]
+	chosen := r.reservations[which]
 	r.reservations = append(r.reservations[:which], r.reservations[which+1:]...)
 	if chance(r.random, 30) {
-		r.clock += min(reservation.DelayFrom(r.now()), 1000*time.Hour)
+		r.clock += min(chosen.DelayFrom(r.now()), 1000*time.Hour)
 	}
-	reservation.CancelAt(r.now())
-	r.note("cancel", which)
+	chosen.CancelAt(r.now())
+	limited := r.limiter.Limit() != rate.Inf
+	r.over = chosen.unlimited && limited && chosen.n > 0 && !chosen.act.Before(r.now())
+	r.note("cancel", which, r.over)
 }
 
 func (r *rateRun) now() time.Time { return start.Add(r.clock) }
