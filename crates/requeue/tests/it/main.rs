@@ -2,3 +2,4 @@
 
 mod clock;
 mod smoke;
+mod vectors;
