@@ -313,6 +313,7 @@ impl<K: Clone> Shared<K> {
 
 impl<K> Shared<K> {
     /// Takes a key back when no other is wanted: how long it waits if it comes again.
+    #[inline]
     pub(super) fn finish(&self, back: Return<K>) -> Option<Duration> {
         let advice = self.consult(&back.loan, back.finish);
         let (mut core, now) = self.lock();

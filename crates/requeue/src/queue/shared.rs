@@ -371,12 +371,24 @@ impl<K> Shared<K> {
         advice: Option<Duration>,
         now: Option<Nanos>,
     ) -> Returned<K> {
-        let delay = self.settle_failures(state, &back, advice);
-        if let Some(delay) = delay {
-            self.come_again(state, &back, delay, now);
-        }
+        let over = back.finish == Finish::Done;
+        let delay = if over { None } else { self.plan(state, &back, advice, now) };
         let finished = state.done(back.slot, back.loan, now.unwrap_or_default());
         Returned { finished, delay }
+    }
+
+    /// Counts or forgets failures, and has the key come again if it shall: after which
+    /// delay.
+    fn plan(
+        &self,
+        state: &mut State<K>,
+        back: &Return<K>,
+        advice: Option<Duration>,
+        now: Option<Nanos>,
+    ) -> Option<Duration> {
+        let delay = self.settle_failures(state, back, advice)?;
+        self.come_again(state, back, delay, now);
+        Some(delay)
     }
 
     /// Counts or forgets failures, and says after which delay the key comes again.
@@ -426,6 +438,7 @@ impl<K> Shared<K> {
     }
 
     /// Says what became of a key that was taken back, and drops it: without the lock.
+    #[inline]
     pub(super) fn tell_returned(&self, returned: Returned<K>) {
         self.record(|recorder| {
             recorder.done(Duration::from_nanos(returned.finished.worked));
@@ -435,6 +448,7 @@ impl<K> Shared<K> {
         });
     }
 
+    #[inline]
     pub(super) fn tell_taken(&self, taken: &Taken<K>) {
         self.record(|recorder| recorder.got(Duration::from_nanos(taken.waited)));
     }

@@ -78,11 +78,13 @@ impl<K> Slots<K> {
     }
 
     /// How many keys are known.
+    #[inline]
     pub(super) fn live(&self) -> usize {
         self.live
     }
 
     /// One more than the highest index in use.
+    #[inline]
     pub(super) fn bound(&self) -> usize {
         self.slots.len()
     }
@@ -92,6 +94,7 @@ impl<K> Slots<K> {
     /// # Panics
     ///
     /// If four billion keys are known.
+    #[inline]
     pub(super) fn vacancy(&self) -> u32 {
         if self.vacant != NONE {
             return self.vacant;
@@ -101,33 +104,41 @@ impl<K> Slots<K> {
         index
     }
 
-    /// Puts `key` into the slot that [`vacancy`](Self::vacancy) named.
-    pub(super) fn fill(&mut self, phase: Phase, hash: u32, key: K) {
+    /// Puts `key` into the slot that [`vacancy`](Self::vacancy) names.
+    #[inline]
+    pub(super) fn fill(&mut self, phase: Phase, hash: u32, key: K) -> u32 {
         let filled = Slot::Held { phase, hash, key };
+        let index = self.vacancy();
         self.live += 1;
-        if self.vacant == NONE {
-            self.slots.push(filled);
-            return;
+        match self.slots.get_mut(index as usize) {
+            None => self.slots.push(filled),
+            Some(slot) => {
+                if let Slot::Vacant { next } = *slot {
+                    self.vacant = next;
+                }
+                *slot = filled;
+            }
         }
-        let slot = &mut self.slots[self.vacant as usize];
-        if let Slot::Vacant { next } = *slot {
-            self.vacant = next;
-        }
-        *slot = filled;
+        index
     }
 
-    /// Empties a slot and gives its key back, for the caller to drop without the lock.
-    pub(super) fn vacate(&mut self, index: u32) -> Option<K> {
+    /// Empties a slot whose key is not lent. Gives the key's hash, and the key, for the
+    /// caller to drop without the lock.
+    #[inline]
+    pub(super) fn vacate(&mut self, index: u32) -> (u32, K) {
         let vacant = Slot::Vacant { next: self.vacant };
         let slot = std::mem::replace(&mut self.slots[index as usize], vacant);
         self.vacant = index;
         self.live -= 1;
         match slot {
-            Slot::Held { key, .. } => Some(key),
-            Slot::Vacant { .. } | Slot::Lent { .. } => None,
+            Slot::Held { hash, key, .. } => (hash, key),
+            Slot::Vacant { .. } | Slot::Lent { .. } => {
+                unreachable!("slot {index} holds no key by value")
+            }
         }
     }
 
+    #[inline]
     pub(super) fn phase(&self, index: u32) -> Option<Phase> {
         match self.slots.get(index as usize)? {
             Slot::Vacant { .. } => None,
@@ -135,6 +146,7 @@ impl<K> Slots<K> {
         }
     }
 
+    #[inline]
     pub(super) fn set_phase(&mut self, index: u32, to: Phase) {
         match &mut self.slots[index as usize] {
             Slot::Vacant { .. } => debug_assert!(false, "a vacant slot has no phase"),
@@ -142,6 +154,7 @@ impl<K> Slots<K> {
         }
     }
 
+    #[inline]
     pub(super) fn hash(&self, index: u32) -> u32 {
         match &self.slots[index as usize] {
             Slot::Vacant { .. } => 0,
@@ -150,6 +163,7 @@ impl<K> Slots<K> {
     }
 
     /// The key in a slot that is in use.
+    #[inline]
     pub(super) fn key(&self, index: u32) -> &K {
         match &self.slots[index as usize] {
             Slot::Held { key, .. } => key,
@@ -159,8 +173,15 @@ impl<K> Slots<K> {
     }
 
     /// Takes the key of a lent slot back: the end of its loan.
+    #[inline]
     pub(super) fn give_back(&mut self, index: u32, loan: Loan<K>) {
-        let Loan::Cell(mut cell) = loan else { return };
+        if let Loan::Cell(cell) = loan {
+            self.empty(index, cell);
+        }
+    }
+
+    /// Moves a key from its cell back into its slot.
+    fn empty(&mut self, index: u32, mut cell: Arc<Cell<K>>) {
         let slot = &mut self.slots[index as usize];
         let Slot::Lent { phase, hash, .. } = *slot else { return };
         // The slot's hold on the cell ends here, so that the lease's is the only one.
@@ -207,13 +228,16 @@ pub(super) const MIN_KEPT: usize = 1024;
 
 impl<K: Clone> Slots<K> {
     /// Lends out the key of a slot to a worker.
+    #[inline]
     pub(super) fn lend(&mut self, index: u32) -> Loan<K> {
+        let slot = &mut self.slots[index as usize];
         if !std::mem::needs_drop::<K>() {
-            self.set_phase(index, Phase::Processing);
-            return Loan::Copy(self.key(index).clone());
+            if let Slot::Held { phase, key, .. } = slot {
+                *phase = Phase::Processing;
+                return Loan::Copy(key.clone());
+            }
         }
         let mut cell = self.spare.pop().unwrap_or_default();
-        let slot = &mut self.slots[index as usize];
         let taken = std::mem::replace(slot, Slot::Vacant { next: NONE });
         let Slot::Held { hash, key, .. } = taken else {
             unreachable!("only a key that is held by value is ready")

@@ -198,6 +198,7 @@ impl<K> State<K> {
     }
 
     /// Whether the next call must know the time.
+    #[inline]
     pub(super) fn needs_time(&self) -> bool {
         self.timing.is_some() || (!self.delays.is_empty() && !self.is_closed())
     }
@@ -244,9 +245,9 @@ impl<K> State<K> {
                 self.add_slot(slot, priority, now)
             }
             Entry::Vacant(vacant) => {
-                let (slot, key) = (slots.vacancy(), offer.take());
-                line.push(slot, &key, priority);
-                slots.fill(Phase::Ready, hash, key);
+                let key = offer.take();
+                line.push(slots.vacancy(), &key, priority);
+                let slot = slots.fill(Phase::Ready, hash, key);
                 vacant.insert(slot);
                 self.ready += 1;
                 self.raise(slot, priority);
@@ -365,6 +366,7 @@ impl<K> State<K> {
     }
 
     /// Forgets the failures of a key that is processed.
+    #[inline]
     pub(super) fn pardon(&mut self, slot: u32) {
         if let Some(retries) = self.retries.get_mut(slot as usize) {
             *retries = 0;
@@ -372,11 +374,13 @@ impl<K> State<K> {
     }
 
     /// How often a key failed.
+    #[inline]
     pub(super) fn retries(&self, slot: u32) -> u32 {
         self.retries.get(slot as usize).copied().unwrap_or(0)
     }
 
     /// Takes back a key that was handed out.
+    #[inline]
     pub(super) fn done(&mut self, slot: u32, loan: Loan<K>, now: Nanos) -> Finished<K> {
         self.slots.give_back(slot, loan);
         let worked = self.timing.as_mut().map_or(0, |timing| timing.done(slot, now));
@@ -386,7 +390,6 @@ impl<K> State<K> {
             self.make_ready(slot, self.level(slot));
             return Finished { key: None, worked };
         }
-        self.slots.set_phase(slot, Phase::Idle);
         Finished { key: self.rest(slot), worked }
     }
 
@@ -395,6 +398,7 @@ impl<K> State<K> {
         self.stage = Stage::Closed;
     }
 
+    #[inline]
     pub(super) fn is_closed(&self) -> bool {
         self.stage == Stage::Closed
     }
@@ -409,6 +413,7 @@ impl<K> State<K> {
         self.is_drained() && self.delays.is_empty()
     }
 
+    #[inline]
     pub(super) fn ready(&self) -> usize {
         self.ready
     }
@@ -447,8 +452,7 @@ impl<K> State<K> {
         match table.entry(wide(hash), is, |slot| wide(slots.hash(*slot))) {
             Entry::Occupied(known) => *known.get(),
             Entry::Vacant(vacant) => {
-                let slot = slots.vacancy();
-                slots.fill(Phase::Idle, hash, offer.take());
+                let slot = slots.fill(Phase::Idle, hash, offer.take());
                 vacant.insert(slot);
                 slot
             }
@@ -468,6 +472,7 @@ impl<K> State<K> {
         }
     }
 
+    #[inline]
     fn note_add(&mut self, slot: u32, now: Nanos) {
         if let Some(timing) = &mut self.timing {
             timing.add(slot, now);
@@ -478,7 +483,17 @@ impl<K> State<K> {
         self.levels.get(slot as usize).copied().unwrap_or_default().0
     }
 
+    /// The priority of a key that is handed out. Its delay, if it has one, keeps it.
+    fn take_level(&mut self, slot: u32) -> i32 {
+        let level = self.level(slot);
+        if !self.delays.contains(slot) {
+            self.lower(slot);
+        }
+        level
+    }
+
     /// Raises the priority of what is planned for a key to at least `priority`.
+    #[inline]
     fn raise(&mut self, slot: u32, priority: i32) -> i32 {
         if matches!(self.line, Line::Fifo(_)) {
             return 0;
@@ -489,6 +504,7 @@ impl<K> State<K> {
     }
 
     /// Forgets the priority of a key once nothing is planned for it.
+    #[inline]
     fn lower(&mut self, slot: u32) {
         if let Some(level) = self.levels.get_mut(slot as usize) {
             *level = Level::default();
@@ -519,10 +535,13 @@ impl<K> State<K> {
         self.ready -= 1;
     }
 
-    /// Lets an `Idle` key rest if it has failures to remember; forgets it otherwise.
-    /// Returns the key that was forgotten: this one, or the one that rested longest.
+    /// Keeps a key that is not to be processed for its delay or its failures; forgets it
+    /// if it has neither. Returns the key that was forgotten: this one, or the one that
+    /// rested longest.
+    #[inline]
     fn rest(&mut self, slot: u32) -> Option<K> {
         if self.delays.contains(slot) {
+            self.slots.set_phase(slot, Phase::Idle);
             return None;
         }
         if self.retries(slot) == 0 {
@@ -545,21 +564,23 @@ impl<K> State<K> {
         }
     }
 
+    /// Forgets a key.
+    #[inline]
     fn vacate(&mut self, slot: u32) -> Option<K> {
-        let hash = wide(self.slots.hash(slot));
-        if let Ok(entry) = self.table.find_entry(hash, |index| *index == slot) {
-            entry.remove();
-        }
         self.pardon(slot);
         self.lower(slot);
-        let key = self.slots.vacate(slot);
+        let (hash, key) = self.slots.vacate(slot);
+        if let Ok(entry) = self.table.find_entry(wide(hash), |index| *index == slot) {
+            entry.remove();
+        }
         self.forgotten += 1;
         self.shrink_after_spike();
-        key
+        Some(key)
     }
 
     /// Gives memory back once few keys are left of many. The work is paid for by the
     /// keys that were forgotten since the last time.
+    #[inline]
     fn shrink_after_spike(&mut self) {
         let bound = self.slots.bound();
         let few = self.slots.live() == 0
@@ -648,21 +669,20 @@ impl<K> State<K> {
 
 impl<K: Clone> State<K> {
     /// Hands out the key whose turn it is.
+    #[inline]
     pub(super) fn take(&mut self, now: Nanos) -> Option<Taken<K>> {
         let slot = self.pop()?;
         let loan = self.slots.lend(slot);
         self.ready -= 1;
         self.processing += 1;
-        let priority = if self.levels.is_empty() { 0 } else { self.level(slot) };
-        if !self.delays.contains(slot) {
-            self.lower(slot);
-        }
+        let priority = if self.levels.is_empty() { 0 } else { self.take_level(slot) };
         let waited = self.timing.as_mut().map_or(0, |timing| timing.get(slot, now));
         Some(Taken { slot, loan, priority, waited })
     }
 
     /// The next ready slot. An order of the user's may name slots that are not: they are
     /// passed over.
+    #[inline]
     fn pop(&mut self) -> Option<u32> {
         match &mut self.line {
             Line::Fifo(fifo) => fifo.pop_front().map(|Ticket(slot)| slot),
@@ -723,6 +743,6 @@ impl<K: Clone> State<K> {
             }
             return key;
         }
-        self.vacate(slot).expect("an idle key is held by value")
+        self.vacate(slot).expect("a key that is forgotten is returned")
     }
 }
