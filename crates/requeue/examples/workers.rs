@@ -25,15 +25,16 @@ fn main() {
     let queue = Queue::<String>::builder().name("services").retry(backoff).build();
     let log = Log::new();
 
+    let (queue, log) = (&queue, &log);
     thread::scope(|scope| {
         for worker in ["thread 1", "thread 2"] {
-            scope.spawn(|| work_on_thread(&queue, &log, worker));
+            scope.spawn(|| work_on_thread(queue, log, worker));
         }
         for worker in ["task 3", "task 4"] {
-            scope.spawn(|| block_on(work_in_task(&queue, &log, worker)));
+            scope.spawn(|| block_on(work_in_task(queue, log, worker)));
         }
         let producers =
-            [3, 4, 7].map(|pause| scope.spawn(|| produce(&queue, &log, pause)));
+            [3, 4, 7].map(|pause| scope.spawn(move || produce(queue, log, pause)));
         for producer in producers {
             producer.join().expect("a producer does not panic");
         }
