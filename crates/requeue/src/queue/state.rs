@@ -131,7 +131,8 @@ impl<K> Drop for Due<'_, K> {
     fn drop(&mut self) {
         let State { delays, due, .. } = &mut *self.state;
         for slot in due.drain(..) {
-            delays.insert(slot, self.now);
+            // The deadline is this moment: whoever settles sees that it has come.
+            let _: Scheduled = delays.insert(slot, self.now);
         }
     }
 }
