@@ -142,6 +142,29 @@ impl Bucket {
         Self { tokens: f64::from(tokens), last, last_event: last }
     }
 
+    /// A bucket that held `tokens` at `last`, and whose latest event pays its debt.
+    ///
+    /// That is what the latest event is after any [`reserve`](Self::reserve) that had to
+    /// wait; without a debt nothing depends on it.
+    #[inline]
+    pub(crate) fn in_debt(tokens: f64, last: Moment, terms: Terms) -> Self {
+        let debt = if tokens < 0.0 { terms.limit.time_for(-tokens) } else { 0 };
+        Self { tokens, last, last_event: last.plus(debt) }
+    }
+
+    /// How many tokens there were, and when.
+    #[inline]
+    pub(crate) fn level(self) -> (f64, Moment) {
+        (self.tokens, self.last)
+    }
+
+    /// The bucket with `n` tokens that were taken from it put back unused.
+    #[cfg(feature = "tower")]
+    pub(crate) fn put_back(&self, terms: Terms, n: u32, at: At) -> Self {
+        let settled = self.settle(terms, at);
+        Self { tokens: terms.cap(settled.tokens + f64::from(n)), ..settled }
+    }
+
     /// How many tokens there are at `at`.
     #[inline]
     pub(crate) fn tokens(&self, terms: Terms, at: At) -> f64 {

@@ -396,6 +396,18 @@ impl Limiter {
         });
     }
 
+    /// Puts back `n` tokens that were taken and could have been used by now, but were not.
+    ///
+    /// As if they had never been taken: the bucket holds no more than it would then.
+    #[cfg(feature = "tower")]
+    pub(super) fn put_back(&self, n: u32) {
+        self.shared.state.update(|words| {
+            let State { bucket, terms } = State::from_words(words);
+            let bucket = bucket.put_back(terms, n, self.now());
+            Step::Replace(State { bucket, terms }.to_words(), ())
+        });
+    }
+
     #[inline]
     fn reserve_on(&self, at: At, n: u32) -> Result<Reservation, ReserveError> {
         match self.take(Ask { at, n, patience: Patience::UpTo(FOREVER) }) {
