@@ -262,6 +262,7 @@
 //! |---|---|
 //! | `prometheus` | `metrics::Prometheus`, an adapter for the crate prometheus-client |
 //! | `testing` | `testing::FakeClock`, and tickets to test an order with |
+//! | `tower` | `rate::RateLimitLayer`, a limiter around services of tower |
 //!
 //! # Coming from client-go
 //!
