@@ -304,6 +304,7 @@
 mod clock;
 mod error;
 pub mod metrics;
+pub mod pool;
 mod queue;
 pub mod rate;
 pub mod retry;
