@@ -56,7 +56,7 @@ fn stop_names_the_keys_that_still_run_at_the_deadline() {
     let pool = Pool::new(queue.clone()).workers(2).clock(clock.clone());
     let pool = pool.run(move |key: &&'static str| {
         begin.lock().unwrap().send(*key).unwrap();
-        drop(left.lock().unwrap().recv());
+        left.lock().unwrap().recv().unwrap_or_default();
         Ok::<_, String>(())
     });
     let pool = pool.unwrap();

@@ -3,6 +3,10 @@
 
 mod ending;
 mod recording;
+#[cfg(feature = "tokio")]
+mod tasks;
+#[cfg(feature = "tracing")]
+mod traces;
 
 use std::sync::mpsc::{self, Receiver};
 use std::sync::{Arc, Barrier, Mutex};
