@@ -126,6 +126,7 @@ fn demonstrate() -> io::Result<()> {
     }
     wait_until(|| is_copied(&source, &target, "one.txt"));
     wait_until(|| is_copied(&source, &target, "two.txt"));
+    SystemClock.park_until(SystemClock.now() + Duration::from_millis(500));
     println!("--- the way is free");
     fs::remove_dir(target.join("blocked.txt"))?;
     wait_until(|| is_copied(&source, &target, "blocked.txt"));

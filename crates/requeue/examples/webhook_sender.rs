@@ -27,7 +27,7 @@ use tokio::net::{TcpListener, TcpStream};
 async fn main() -> io::Result<()> {
     let (server, began) = (Server::start().await?, SystemClock.now());
     let backoff = Exponential::new(Duration::from_millis(100), Duration::from_secs(60));
-    let queue = Queue::builder().name("webhooks").retry(backoff).build();
+    let queue = Queue::<String>::builder().name("webhooks").retry(backoff).build();
     let limiter = Arc::new(Limiter::new(Limit::per_second(20.0), 5));
     let address = server.address;
 
@@ -36,7 +36,7 @@ async fn main() -> io::Result<()> {
         .timeout(Duration::from_secs(10))
         .max_retries(8)
         .on_failure(move |order, failure| line(began, order, &failure.to_string()))
-        .on_dead(|order, _| println!("         {order:<10} is dead: nobody was told"))
+        .on_dead(|order, _| println!("         {order:<10} is dead"))
         .run_async(move |order: String| {
             let limiter = Arc::clone(&limiter);
             async move {
@@ -59,7 +59,7 @@ async fn main() -> io::Result<()> {
     queue.wait_idle().await; // retries included
     let stopped = pool.stop(Duration::from_secs(5)).await;
     println!(
-        "37 changes made {} requests; left over: {:?}",
+        "38 changes made {} requests; left over: {:?}",
         server.requests(),
         stopped.left
     );
