@@ -17,11 +17,11 @@ use loom::thread::{self, Thread};
 
 use crate::clock::{Clock, SystemClock, Timer};
 
-/// Tries every order of events in `threads`, with at most two switches that no thread
+/// Tries every order of events in `threads`, with at most three switches that no thread
 /// asked for, unless `LOOM_MAX_PREEMPTIONS` says otherwise.
 pub(super) fn model(threads: impl Fn() + Send + Sync + 'static) {
     let mut builder = loom::model::Builder::new();
-    builder.preemption_bound.get_or_insert(2);
+    builder.preemption_bound.get_or_insert(3);
     builder.check(threads);
 }
 
