@@ -87,6 +87,8 @@ fn a_batch_wakes_as_many_as_it_has_keys() {
         let queue = Queue::new();
         let workers = [taker(&queue), taker(&queue)];
         queue.add_all([1, 2]);
+        // There is a key for each: nobody may be left for another to wake.
+        assert_eq!(queue.parked(), 0);
         let mut keys = workers.map(|worker| worker.join().unwrap());
         keys.sort_unstable();
         assert_eq!(keys, [Some(1), Some(2)]);
