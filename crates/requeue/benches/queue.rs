@@ -81,7 +81,9 @@ fn share(part: fn(&Queue<usize>, Option<usize>)) -> Run {
             }
             let producers =
                 [0, 1].map(|number| scope.spawn(move || part(queue, Some(number))));
-            producers.map(|producer| producer.join().expect("producers do not panic"));
+            for producer in producers {
+                producer.join().expect("producers do not panic");
+            }
             queue.close();
         });
     })
@@ -93,7 +95,9 @@ fn keys(producer: usize) -> impl Iterator<Item = usize> {
 
 fn one_by_one(queue: &Queue<usize>, producer: Option<usize>) {
     if let Some(number) = producer {
-        keys(number).for_each(|key| drop(queue.add(key)));
+        for key in keys(number) {
+            queue.add(key);
+        }
         return;
     }
     let mut lease = queue.get_blocking();
@@ -105,7 +109,9 @@ fn one_by_one(queue: &Queue<usize>, producer: Option<usize>) {
 fn in_batches(queue: &Queue<usize>, producer: Option<usize>) {
     if let Some(number) = producer {
         let keys: Vec<_> = keys(number).collect();
-        keys.chunks(64).for_each(|chunk| drop(queue.add_all(chunk.iter().copied())));
+        for batch in keys.chunks(64) {
+            queue.add_all(batch.iter().copied());
+        }
         return;
     }
     while let Some(batch) = queue.get_many_blocking(64) {

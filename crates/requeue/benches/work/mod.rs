@@ -10,15 +10,15 @@ use requeue::metrics::{Metrics, Probe, Recorder};
 use requeue::retry::Exponential;
 
 /// Operations on a hot path of the queue.
-pub struct Work {
-    pub name: &'static str,
+pub(crate) struct Work {
+    pub(crate) name: &'static str,
     /// How many operations one run makes.
-    pub count: usize,
+    pub(crate) count: usize,
     /// Sets up; what it returns makes one run.
-    pub start: fn() -> Run,
+    pub(crate) start: fn() -> Run,
 }
 
-pub type Run = Box<dyn FnMut()>;
+pub(crate) type Run = Box<dyn FnMut()>;
 
 const fn work(name: &'static str, start: fn() -> Run) -> Work {
     Work { name, count: COUNT, start }
@@ -33,7 +33,7 @@ const BATCH: usize = 64;
 /// Longer than any measurement.
 const HOUR: Duration = Duration::from_secs(3600);
 
-pub const ALL: &[Work] = &[
+pub(crate) const ALL: &[Work] = &[
     work("cycle u64, lease", || cycle(Queue::new())),
     work("cycle u64, next", cycle_next),
     work("cycle u64, batches of 64", cycle_batches),
@@ -99,7 +99,7 @@ fn cycle_batches() -> Run {
 }
 
 /// Over so many different names, [`COUNT`] of them in a run.
-pub fn cycle_strings(count: usize) -> Run {
+pub(crate) fn cycle_strings(count: usize) -> Run {
     let (queue, names) = (Queue::<String>::new(), names(count));
     let mut at = 0;
     Box::new(move || {
@@ -124,7 +124,7 @@ fn cycle_strings_next() -> Run {
 }
 
 /// So many keys in, then all of them out.
-pub fn fill_and_drain(count: usize) -> Run {
+pub(crate) fn fill_and_drain(count: usize) -> Run {
     let queue = Queue::new();
     Box::new(move || {
         for key in 0..count {
@@ -171,7 +171,7 @@ fn duplicate_batches() -> Run {
 
 /// Delays so many keys, far apart and in no order. Each run makes and drops a queue,
 /// which is little beside the adds.
-pub fn add_after(count: usize) -> Run {
+pub(crate) fn add_after(count: usize) -> Run {
     Box::new(move || {
         let queue = Queue::new();
         for key in 0..count as u64 {
