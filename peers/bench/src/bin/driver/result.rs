@@ -44,12 +44,6 @@ pub fn group(scenario: &str) -> &str {
     scenario.split('.').next().unwrap_or(scenario)
 }
 
-pub fn place(scenario: &str) -> (usize, String) {
-    let group = group(scenario);
-    let place = GROUPS.iter().position(|(name, _, _)| *name == group);
-    (place.unwrap_or(GROUPS.len()), scenario.to_owned())
-}
-
 impl Measured {
     /// The one figure that counts in this scenario.
     pub fn figure(&self) -> Option<f64> {
