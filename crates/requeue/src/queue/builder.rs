@@ -6,9 +6,10 @@ use std::sync::{Arc, Weak};
 
 use super::Queue;
 use super::hashing::Hashing;
+use super::line::Line;
 use super::order::{Fifo, Order};
 use super::shared::{Parts, Shared};
-use super::state::{Line, Rules, State};
+use super::state::{Rules, State};
 use crate::clock::{AnyClock, Clock};
 use crate::metrics::{Metrics, Probe, Recorder};
 use crate::retry::{QueueDefault, RetryPolicy};

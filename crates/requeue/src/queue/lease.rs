@@ -58,11 +58,11 @@ use super::state::Taken;
 ///
 /// It cannot be copied:
 ///
-/// ```compile_fail,E0599
+/// ```compile_fail,E0308
 /// let queue = requeue::Queue::new();
 /// queue.add(1);
-/// let lease = queue.try_get().unwrap();
-/// let twin = lease.clone();
+/// let lease: requeue::Lease<i32> = queue.try_get().unwrap();
+/// let twin: requeue::Lease<i32> = lease.clone();
 /// ```
 ///
 /// And it cannot be made from a key:
@@ -87,18 +87,25 @@ impl<K> Held<K> {
     /// Ends a lease that was dropped.
     #[inline(never)]
     fn abandon(self) {
-        let finish = if std::thread::panicking() { Finish::Retry } else { Finish::Done };
-        let (shared, back) = self.end(finish);
-        if finish == Finish::Retry {
-            shared.record(|recorder| recorder.panicked());
+        if !std::thread::panicking() {
+            let (shared, back) = self.end(Finish::Done, None);
+            shared.finish(back);
+            return;
         }
+        let advice = self.shared.consult_while_panicking(&self.loan);
+        let (shared, back) = self.end(Finish::Retry, advice);
+        shared.record(|recorder| recorder.panicked());
         shared.finish(back);
     }
 
     #[inline]
-    fn end(self, finish: Finish) -> (Arc<Shared<K>>, Return<K>) {
+    fn end(
+        self,
+        finish: Finish,
+        advice: Option<Duration>,
+    ) -> (Arc<Shared<K>>, Return<K>) {
         let Self { shared, slot, loan, priority } = self;
-        (shared, Return { slot, loan, priority, finish })
+        (shared, Return { slot, loan, priority, finish, advice })
     }
 }
 
@@ -122,7 +129,9 @@ impl<K> Lease<K> {
 
     #[inline]
     fn end(mut self, finish: Finish) -> (Arc<Shared<K>>, Return<K>) {
-        self.held.take().expect("a lease ends once").end(finish)
+        let held = self.held();
+        let advice = held.shared.consult(&held.loan, finish);
+        self.held.take().expect("a lease ends once").end(finish, advice)
     }
 
     /// The key.

@@ -65,7 +65,7 @@ const NONE: u32 = u32::MAX;
 const MAX_SPARE: usize = 256;
 
 pub(super) struct Slots<K> {
-    slots: Vec<Slot<K>>,
+    all: Vec<Slot<K>>,
     vacant: u32,
     live: usize,
     spare: Vec<Arc<Cell<K>>>,
@@ -73,8 +73,10 @@ pub(super) struct Slots<K> {
 
 impl<K> Slots<K> {
     pub(super) fn with_capacity(capacity: usize) -> Self {
-        let slots = Vec::with_capacity(capacity);
-        Self { slots, vacant: NONE, live: 0, spare: Vec::new() }
+        let mut all = Vec::new();
+        // Room is a wish: a number that memory cannot hold is not an error yet.
+        all.try_reserve(capacity).unwrap_or_default();
+        Self { all, vacant: NONE, live: 0, spare: Vec::new() }
     }
 
     /// How many keys are known.
@@ -86,7 +88,7 @@ impl<K> Slots<K> {
     /// One more than the highest index in use.
     #[inline]
     pub(super) fn bound(&self) -> usize {
-        self.slots.len()
+        self.all.len()
     }
 
     /// The index that the next [`fill`](Self::fill) will use.
@@ -99,7 +101,7 @@ impl<K> Slots<K> {
         if self.vacant != NONE {
             return self.vacant;
         }
-        let index = u32::try_from(self.slots.len()).unwrap_or(NONE);
+        let index = u32::try_from(self.all.len()).unwrap_or(NONE);
         assert!(index != NONE, "a queue holds at most {NONE} keys");
         index
     }
@@ -110,8 +112,8 @@ impl<K> Slots<K> {
         let filled = Slot::Held { phase, hash, key };
         let index = self.vacancy();
         self.live += 1;
-        match self.slots.get_mut(index as usize) {
-            None => self.slots.push(filled),
+        match self.all.get_mut(index as usize) {
+            None => self.all.push(filled),
             Some(slot) => {
                 if let Slot::Vacant { next } = *slot {
                     self.vacant = next;
@@ -127,7 +129,7 @@ impl<K> Slots<K> {
     #[inline]
     pub(super) fn vacate(&mut self, index: u32) -> (u32, K) {
         let vacant = Slot::Vacant { next: self.vacant };
-        let slot = std::mem::replace(&mut self.slots[index as usize], vacant);
+        let slot = std::mem::replace(&mut self.all[index as usize], vacant);
         self.vacant = index;
         self.live -= 1;
         match slot {
@@ -140,7 +142,7 @@ impl<K> Slots<K> {
 
     #[inline]
     pub(super) fn phase(&self, index: u32) -> Option<Phase> {
-        match self.slots.get(index as usize)? {
+        match self.all.get(index as usize)? {
             Slot::Vacant { .. } => None,
             Slot::Held { phase, .. } | Slot::Lent { phase, .. } => Some(*phase),
         }
@@ -148,7 +150,7 @@ impl<K> Slots<K> {
 
     #[inline]
     pub(super) fn set_phase(&mut self, index: u32, to: Phase) {
-        match &mut self.slots[index as usize] {
+        match &mut self.all[index as usize] {
             Slot::Vacant { .. } => debug_assert!(false, "a vacant slot has no phase"),
             Slot::Held { phase, .. } | Slot::Lent { phase, .. } => *phase = to,
         }
@@ -156,7 +158,7 @@ impl<K> Slots<K> {
 
     #[inline]
     pub(super) fn hash(&self, index: u32) -> u32 {
-        match &self.slots[index as usize] {
+        match &self.all[index as usize] {
             Slot::Vacant { .. } => 0,
             Slot::Held { hash, .. } | Slot::Lent { hash, .. } => *hash,
         }
@@ -165,7 +167,7 @@ impl<K> Slots<K> {
     /// The key in a slot that is in use.
     #[inline]
     pub(super) fn key(&self, index: u32) -> &K {
-        match &self.slots[index as usize] {
+        match &self.all[index as usize] {
             Slot::Held { key, .. } => key,
             Slot::Lent { cell, .. } => cell.as_ref().as_ref().expect("invariant 2"),
             Slot::Vacant { .. } => unreachable!("slot {index} is vacant"),
@@ -182,7 +184,7 @@ impl<K> Slots<K> {
 
     /// Moves a key from its cell back into its slot.
     fn empty(&mut self, index: u32, mut cell: Arc<Cell<K>>) {
-        let slot = &mut self.slots[index as usize];
+        let slot = &mut self.all[index as usize];
         let Slot::Lent { phase, hash, .. } = *slot else { return };
         // The slot's hold on the cell ends here, so that the lease's is the only one.
         *slot = Slot::Vacant { next: NONE };
@@ -195,10 +197,10 @@ impl<K> Slots<K> {
 
     /// Frees what a spike left behind. Indices in use stay where they are.
     pub(super) fn shrink(&mut self) {
-        while let Some(Slot::Vacant { .. }) = self.slots.last() {
-            self.slots.pop();
+        while let Some(Slot::Vacant { .. }) = self.all.last() {
+            self.all.pop();
         }
-        self.slots.shrink_to(self.slots.len().max(MIN_KEPT));
+        self.all.shrink_to(self.all.len().max(MIN_KEPT));
         self.relink();
     }
 
@@ -206,7 +208,7 @@ impl<K> Slots<K> {
     /// slab runs empty.
     fn relink(&mut self) {
         self.vacant = NONE;
-        for (index, slot) in self.slots.iter_mut().enumerate().rev() {
+        for (index, slot) in self.all.iter_mut().enumerate().rev() {
             if let Slot::Vacant { next } = slot {
                 let index = u32::try_from(index).expect("vacancy() bounds every index");
                 *next = std::mem::replace(&mut self.vacant, index);
@@ -216,7 +218,7 @@ impl<K> Slots<K> {
 
     #[cfg(test)]
     pub(super) fn indices(&self) -> impl Iterator<Item = u32> + '_ {
-        (0..).zip(&self.slots).filter_map(|(index, slot)| match slot {
+        (0..).zip(&self.all).filter_map(|(index, slot)| match slot {
             Slot::Vacant { .. } => None,
             Slot::Held { .. } | Slot::Lent { .. } => Some(index),
         })
@@ -230,11 +232,14 @@ impl<K: Clone> Slots<K> {
     /// Lends out the key of a slot to a worker.
     #[inline]
     pub(super) fn lend(&mut self, index: u32) -> Loan<K> {
-        let slot = &mut self.slots[index as usize];
+        let slot = &mut self.all[index as usize];
         if !std::mem::needs_drop::<K>() {
             if let Slot::Held { phase, key, .. } = slot {
+                // Between the phases if `Clone` panics: the next add makes it ready again.
+                *phase = Phase::Idle;
+                let copy = key.clone();
                 *phase = Phase::Processing;
-                return Loan::Copy(key.clone());
+                return Loan::Copy(copy);
             }
         }
         let mut cell = self.spare.pop().unwrap_or_default();

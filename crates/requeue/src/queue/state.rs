@@ -34,73 +34,20 @@
 //! heap of delays; `state/tests.rs` checks the two representations against each other.
 
 use std::borrow::Borrow;
+use std::collections::VecDeque;
 
 use hashbrown::HashTable;
-use hashbrown::hash_table::Entry;
 
 use super::delay::{Delays, Scheduled};
+use super::line::Line;
+use super::offer::Offer;
 use super::options::{Added, Counts};
-use super::order::{Fifo, Order, Ticket};
+use super::order::{Fifo, Ticket};
 use super::slots::{Loan, MIN_KEPT, Phase, Slots};
 use super::timing::{Nanos, Timing, at, shrink_to};
 
 #[cfg(test)]
 mod tests;
-
-/// A key that is offered to the queue: owned, or owned only once the queue wants it.
-pub(super) trait Offer<K> {
-    /// Whether this is the given key.
-    fn is(&self, key: &K) -> bool;
-
-    /// The key itself; called at most once.
-    fn take(&mut self) -> K;
-}
-
-pub(super) struct Owned<K>(Option<K>);
-
-impl<K> Owned<K> {
-    pub(super) fn new(key: K) -> Self {
-        Self(Some(key))
-    }
-}
-
-impl<K: Eq> Offer<K> for Owned<K> {
-    fn is(&self, key: &K) -> bool {
-        self.0.as_ref() == Some(key)
-    }
-
-    fn take(&mut self) -> K {
-        self.0.take().expect("an offer is taken once")
-    }
-}
-
-pub(super) struct Borrowed<'a, Q: ?Sized>(pub(super) &'a Q);
-
-impl<K: Borrow<Q>, Q: Eq + ToOwned<Owned = K> + ?Sized> Offer<K> for Borrowed<'_, Q> {
-    fn is(&self, key: &K) -> bool {
-        key.borrow() == self.0
-    }
-
-    fn take(&mut self) -> K {
-        self.0.to_owned()
-    }
-}
-
-/// The order of the ready keys: the default without a virtual call, or another.
-pub(super) enum Line<K> {
-    Fifo(Fifo),
-    Other(Box<dyn Order<K>>),
-}
-
-impl<K> Line<K> {
-    #[inline]
-    fn push(&mut self, slot: u32, key: &K, level: i32) {
-        match self {
-            Self::Fifo(fifo) => fifo.push_back(Ticket(slot)),
-            Self::Other(order) => order.push(Ticket(slot), key, level),
-        }
-    }
-}
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Stage {
@@ -128,9 +75,10 @@ pub(super) struct Taken<K> {
 }
 
 /// What is left of a key that was finished.
-#[must_use = "the key is dropped without the lock"]
 pub(super) struct Finished<K> {
-    /// The key, if the queue has forgotten it.
+    /// The key, if the queue has forgotten it: it is the user's, and so is to be dropped
+    /// without the lock.
+    #[expect(dead_code, reason = "kept to be dropped")]
     pub(super) key: Option<K>,
     /// How long the key was with its worker; zero unless somebody measures.
     pub(super) worked: Nanos,
@@ -155,9 +103,38 @@ pub(super) struct State<K> {
     absorb: bool,
     timing: Option<Timing>,
     /// Slots whose delay is over, on their way to being added; empty between calls.
-    due: Vec<u32>,
+    due: VecDeque<u32>,
     /// Keys forgotten since memory was last given back.
     forgotten: usize,
+}
+
+/// Keys whose delay is over.
+struct Due<'a, K> {
+    state: &'a mut State<K>,
+    now: Nanos,
+}
+
+impl<K> Due<'_, K> {
+    fn add_all(self) {
+        let State { delays, due, .. } = &mut *self.state;
+        delays.due(self.now, |slot| due.push_back(slot));
+        while let Some(slot) = self.state.due.front().copied() {
+            self.state.add_slot(slot, i32::MIN, self.now);
+            self.state.due.pop_front();
+        }
+    }
+}
+
+/// Should the user's order panic, the keys that were not added are delayed again, to be
+/// added by the next call.
+impl<K> Drop for Due<'_, K> {
+    fn drop(&mut self) {
+        let State { delays, due, .. } = &mut *self.state;
+        for slot in due.drain(..) {
+            // The deadline is this moment: whoever settles sees that it has come.
+            let _: Scheduled = delays.insert(slot, self.now);
+        }
+    }
 }
 
 /// What a queue is built with.
@@ -177,9 +154,12 @@ fn wide(hash: u32) -> u64 {
 
 impl<K> State<K> {
     pub(super) fn new(rules: Rules<K>) -> Self {
+        let mut table = HashTable::new();
+        // As in `Slots::with_capacity`. An empty table has nothing to hash.
+        table.try_reserve(rules.capacity, |_| 0).unwrap_or_default();
         Self {
             slots: Slots::with_capacity(rules.capacity),
-            table: HashTable::with_capacity(rules.capacity),
+            table,
             line: rules.line,
             delays: Delays::default(),
             stage: Stage::Open,
@@ -192,7 +172,7 @@ impl<K> State<K> {
             levels: Vec::new(),
             absorb: rules.absorb,
             timing: rules.timed.then(Timing::default),
-            due: Vec::new(),
+            due: VecDeque::new(),
             forgotten: 0,
         }
     }
@@ -206,15 +186,9 @@ impl<K> State<K> {
     /// Adds the keys whose delay is over. A closed queue keeps them delayed.
     pub(super) fn advance(&mut self, now: Nanos) {
         let due = self.delays.next().is_some_and(|deadline| deadline <= now);
-        if !due || self.is_closed() {
-            return;
+        if due && !self.is_closed() {
+            Due { state: self, now }.add_all();
         }
-        let mut slots = std::mem::take(&mut self.due);
-        self.delays.due(now, |slot| slots.push(slot));
-        for slot in slots.drain(..) {
-            self.add_slot(slot, i32::MIN, now);
-        }
-        self.due = slots;
     }
 
     /// When the next delay is over, if keys still become ready by time.
@@ -223,9 +197,6 @@ impl<K> State<K> {
     }
 
     /// Adds the key of `offer`, now.
-    ///
-    /// The key's own code and the order, which may be the user's, run before anything
-    /// changes: a panic leaves all as it was.
     #[inline]
     pub(super) fn add(
         &mut self,
@@ -237,24 +208,38 @@ impl<K> State<K> {
         if self.is_closed() {
             return Added::Closed;
         }
-        let Self { slots, table, line, .. } = self;
-        let is = |slot: &u32| offer.is(slots.key(*slot));
-        match table.entry(wide(hash), is, |slot| wide(slots.hash(*slot))) {
-            Entry::Occupied(known) => {
-                let slot = *known.get();
-                self.add_slot(slot, priority, now)
-            }
-            Entry::Vacant(vacant) => {
-                let key = offer.take();
-                line.push(slots.vacancy(), &key, priority);
-                let slot = slots.fill(Phase::Ready, hash, key);
-                vacant.insert(slot);
-                self.ready += 1;
-                self.raise(slot, priority);
-                self.note_add(slot, now);
-                Added::Ready
-            }
+        match self.find_offer(hash, offer) {
+            None => self.admit(hash, offer, priority, now),
+            Some(slot) if self.is_mere_duplicate(slot) => Added::Duplicate,
+            Some(slot) => self.add_slot(slot, priority, now),
         }
+    }
+
+    /// Makes an unknown key ready.
+    ///
+    /// The key's own code and the order, which may be the user's, run before anything
+    /// changes: a panic leaves all as it was.
+    fn admit(
+        &mut self,
+        hash: u32,
+        offer: &mut impl Offer<K>,
+        priority: i32,
+        now: Nanos,
+    ) -> Added {
+        let key = offer.take();
+        self.line.push(self.slots.vacancy(), &key, priority);
+        let slot = self.enroll(Phase::Ready, hash, key);
+        self.ready += 1;
+        self.raise(slot, priority);
+        self.note_add(slot, now);
+        Added::Ready
+    }
+
+    /// Whether adding a key again changes nothing at all.
+    #[inline]
+    fn is_mere_duplicate(&self, slot: u32) -> bool {
+        let planned = matches!(self.slots.phase(slot), Some(Phase::Ready | Phase::Dirty));
+        planned && !self.absorb && !self.line.heeds_priority()
     }
 
     /// Adds a key that has a slot.
@@ -271,7 +256,7 @@ impl<K> State<K> {
                 Added::Ready
             }
             Phase::Ready => {
-                self.touch(slot, level);
+                self.line.touch(slot, self.slots.key(slot), level);
                 Added::Duplicate
             }
             Phase::Processing => {
@@ -329,9 +314,12 @@ impl<K> State<K> {
         deadline: Nanos,
         priority: i32,
     ) -> Added {
-        let pending = matches!(self.phase(slot), Phase::Ready | Phase::Dirty);
-        self.raise(slot, priority);
-        if self.absorb && pending {
+        let phase = self.phase(slot);
+        let level = self.raise(slot, priority);
+        if self.absorb && matches!(phase, Phase::Ready | Phase::Dirty) {
+            if phase == Phase::Ready {
+                self.line.touch(slot, self.slots.key(slot), level);
+            }
             return Added::Duplicate;
         }
         self.unrest(slot);
@@ -354,8 +342,8 @@ impl<K> State<K> {
         let slot = self.enter(hash, offer);
         let level = self.level(slot);
         self.unrest(slot);
-        self.unplan(slot);
-        self.raise(slot, level);
+        let planned = self.unplan(slot);
+        self.raise(slot, if planned { level } else { 0 });
         self.delays.replace(slot, deadline);
         Added::Delayed
     }
@@ -387,6 +375,8 @@ impl<K> State<K> {
         self.processing -= 1;
         if self.phase(slot) == Phase::Dirty {
             self.dirty -= 1;
+            // Should the user's order panic, the next add makes the key ready again.
+            self.slots.set_phase(slot, Phase::Idle);
             self.make_ready(slot, self.level(slot));
             return Finished { key: None, worked };
         }
@@ -408,9 +398,10 @@ impl<K> State<K> {
         self.ready == 0 && self.processing == 0
     }
 
-    /// Whether the queue is drained and no key is delayed either.
-    pub(super) fn is_idle(&self) -> bool {
-        self.is_drained() && self.delays.is_empty()
+    /// Whether nothing is left to do: no key is ready, processing or dirty, nor delayed,
+    /// unless the queue is closed, so that delays do not end.
+    pub(super) fn is_at_rest(&self) -> bool {
+        self.is_drained() && (self.delays.is_empty() || self.is_closed())
     }
 
     #[inline]
@@ -442,20 +433,27 @@ impl<K> State<K> {
         self.slots.phase(slot).expect("invariant 3: a known key has a slot")
     }
 
-    /// Finds the slot of the key of `offer`, or gives it one as `Idle`.
-    ///
-    /// The key's own code runs before anything changes: a panic leaves all as it was.
+    /// Finds the slot of the key of `offer`.
     #[inline]
-    fn enter(&mut self, hash: u32, offer: &mut impl Offer<K>) -> u32 {
+    fn find_offer(&self, hash: u32, offer: &impl Offer<K>) -> Option<u32> {
+        let is = |slot: &u32| offer.is(self.slots.key(*slot));
+        self.table.find(wide(hash), is).copied()
+    }
+
+    /// Gives an unknown key a slot.
+    #[inline]
+    fn enroll(&mut self, phase: Phase, hash: u32, key: K) -> u32 {
         let Self { slots, table, .. } = self;
-        let is = |slot: &u32| offer.is(slots.key(*slot));
-        match table.entry(wide(hash), is, |slot| wide(slots.hash(*slot))) {
-            Entry::Occupied(known) => *known.get(),
-            Entry::Vacant(vacant) => {
-                let slot = slots.fill(Phase::Idle, hash, offer.take());
-                vacant.insert(slot);
-                slot
-            }
+        let slot = slots.fill(phase, hash, key);
+        table.insert_unique(wide(hash), slot, |slot| wide(slots.hash(*slot)));
+        slot
+    }
+
+    /// Finds the slot of the key of `offer`, or gives it one as `Idle`.
+    fn enter(&mut self, hash: u32, offer: &mut impl Offer<K>) -> u32 {
+        match self.find_offer(hash, offer) {
+            Some(slot) => slot,
+            None => self.enroll(Phase::Idle, hash, offer.take()),
         }
     }
 
@@ -464,12 +462,6 @@ impl<K> State<K> {
         self.line.push(slot, self.slots.key(slot), level);
         self.slots.set_phase(slot, Phase::Ready);
         self.ready += 1;
-    }
-
-    fn touch(&mut self, slot: u32, level: i32) {
-        if let Line::Other(order) = &mut self.line {
-            order.touch(Ticket(slot), self.slots.key(slot), level);
-        }
     }
 
     #[inline]
@@ -495,7 +487,7 @@ impl<K> State<K> {
     /// Raises the priority of what is planned for a key to at least `priority`.
     #[inline]
     fn raise(&mut self, slot: u32, priority: i32) -> i32 {
-        if matches!(self.line, Line::Fifo(_)) {
+        if !self.line.heeds_priority() {
             return 0;
         }
         let level = at(&mut self.levels, slot);
@@ -527,10 +519,7 @@ impl<K> State<K> {
     }
 
     fn unready(&mut self, slot: u32) {
-        match &mut self.line {
-            Line::Fifo(fifo) => fifo.take_out(Ticket(slot)),
-            Line::Other(order) => order.remove(Ticket(slot), self.slots.key(slot)),
-        }
+        self.line.remove(slot, self.slots.key(slot));
         self.slots.set_phase(slot, Phase::Idle);
         self.ready -= 1;
     }
@@ -545,7 +534,7 @@ impl<K> State<K> {
             return None;
         }
         if self.retries(slot) == 0 {
-            return self.vacate(slot);
+            return Some(self.vacate(slot));
         }
         self.slots.set_phase(slot, Phase::Resting);
         self.resting.push_back(Ticket(slot));
@@ -553,7 +542,7 @@ impl<K> State<K> {
             return None;
         }
         let Ticket(oldest) = self.resting.pop_front()?;
-        self.vacate(oldest)
+        Some(self.vacate(oldest))
     }
 
     /// Ends the rest of a key that is about to be ready or delayed, or forgotten.
@@ -566,7 +555,7 @@ impl<K> State<K> {
 
     /// Forgets a key.
     #[inline]
-    fn vacate(&mut self, slot: u32) -> Option<K> {
+    fn vacate(&mut self, slot: u32) -> K {
         self.pardon(slot);
         self.lower(slot);
         let (hash, key) = self.slots.vacate(slot);
@@ -575,7 +564,7 @@ impl<K> State<K> {
         }
         self.forgotten += 1;
         self.shrink_after_spike();
-        Some(key)
+        key
     }
 
     /// Gives memory back once few keys are left of many. The work is paid for by the
@@ -597,10 +586,7 @@ impl<K> State<K> {
         let (slots, bound) = (&self.slots, self.slots.bound());
         let kept = slots.live().max(MIN_KEPT);
         self.table.shrink_to(kept, |slot| wide(slots.hash(*slot)));
-        match &mut self.line {
-            Line::Fifo(fifo) => fifo.give_back(),
-            Line::Other(order) => order.shrink(),
-        }
+        self.line.shrink();
         self.delays.shrink(bound);
         shrink_to(&mut self.retries, bound);
         shrink_to(&mut self.levels, bound);
@@ -672,27 +658,18 @@ impl<K: Clone> State<K> {
     #[inline]
     pub(super) fn take(&mut self, now: Nanos) -> Option<Taken<K>> {
         let slot = self.pop()?;
-        let loan = self.slots.lend(slot);
         self.ready -= 1;
+        let loan = self.slots.lend(slot);
         self.processing += 1;
         let priority = if self.levels.is_empty() { 0 } else { self.take_level(slot) };
         let waited = self.timing.as_mut().map_or(0, |timing| timing.get(slot, now));
         Some(Taken { slot, loan, priority, waited })
     }
 
-    /// The next ready slot. An order of the user's may name slots that are not: they are
-    /// passed over.
     #[inline]
     fn pop(&mut self) -> Option<u32> {
-        match &mut self.line {
-            Line::Fifo(fifo) => fifo.pop_front().map(|Ticket(slot)| slot),
-            Line::Other(order) => loop {
-                let Ticket(slot) = order.pop()?;
-                if self.slots.phase(slot) == Some(Phase::Ready) {
-                    return Some(slot);
-                }
-            },
-        }
+        let slots = &self.slots;
+        self.line.pop(|slot| slots.phase(slot) == Some(Phase::Ready))
     }
 
     /// Takes all keys that were not delivered: ready ones in their order, dirty ones,
@@ -706,7 +683,7 @@ impl<K: Clone> State<K> {
             keys.push(self.surrender(slot));
         }
         self.take_dirty(&mut keys);
-        self.take_delayed(&mut keys);
+        keys.append(&mut self.take_delayed());
         keys
     }
 
@@ -721,28 +698,21 @@ impl<K: Clone> State<K> {
     }
 
     /// Takes all delayed keys, in the order of their deadlines.
-    pub(super) fn take_delayed(&mut self, keys: &mut Vec<K>) {
-        let mut slots = std::mem::take(&mut self.due);
+    pub(super) fn take_delayed(&mut self) -> Vec<K> {
+        let mut slots = Vec::with_capacity(self.delays.len());
         self.delays.drain(|slot| slots.push(slot));
-        for slot in slots.drain(..) {
-            if self.phase(slot) == Phase::Idle {
-                self.lower(slot);
-            }
-            keys.push(self.surrender(slot));
-        }
-        self.due = slots;
+        slots.into_iter().map(|slot| self.surrender(slot)).collect()
     }
 
-    /// The key of a slot for which nothing is planned any more, moved out if the queue
-    /// forgets it with that.
+    /// The key of a slot that is not delayed any more: moved out if nothing else is known
+    /// of it. Its failures are forgotten, since the queue is closed.
     fn surrender(&mut self, slot: u32) -> K {
-        if self.phase(slot) != Phase::Idle || self.retries(slot) > 0 {
-            let key = self.slots.key(slot).clone();
-            if self.phase(slot) == Phase::Idle {
-                drop(self.rest(slot));
-            }
-            return key;
+        if self.phase(slot) == Phase::Idle {
+            return self.vacate(slot);
         }
-        self.vacate(slot).expect("a key that is forgotten is returned")
+        if !matches!(self.phase(slot), Phase::Ready | Phase::Dirty) {
+            self.lower(slot);
+        }
+        self.slots.key(slot).clone()
     }
 }
