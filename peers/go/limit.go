@@ -35,6 +35,11 @@ func limitBenches() []bench {
 		{"limit.reserve.2t", xRate, func() sample { return calls(2, reserve(open())) }},
 		{"pacer.take.1t", uber, func() sample { return calls(1, take(ratelimit.New(1e9))) }},
 		{"pacer.take.2t", uber, func() sample { return calls(2, take(ratelimit.New(1e9))) }},
+		{"primitive.now", "go", func() sample { return calls(1, func() { time.Now() }) }},
+		{"primitive.lock", "go", func() sample {
+			var lock sync.Mutex
+			return calls(1, func() { lock.Lock(); lock.Unlock() })
+		}},
 		{"keyed.1k", xRate, func() sample { return keyed(1000) }},
 		{"keyed.1M", xRate, func() sample { return keyed(million) }},
 	}
