@@ -1,13 +1,55 @@
 //! What a queue tells about itself.
+//!
+//! A queue whose builder was given [`Metrics`] reports its events to a [`Recorder`] and
+//! lets its state be read through a [`Probe`]. With the feature `prometheus`,
+//! `Prometheus` is the one that is ready-made: it exposes the names that the dashboards
+//! and alerts for Kubernetes know.
+
+#[cfg(feature = "prometheus")]
+mod prometheus;
 
 use std::fmt;
 use std::sync::Weak;
 use std::time::Duration;
 
+#[cfg(feature = "prometheus")]
+#[cfg_attr(docsrs, doc(cfg(feature = "prometheus")))]
+pub use prometheus::Prometheus;
+
 /// Where the metrics of queues go; client-go's `MetricsProvider`, one for each queue.
 ///
 /// There is no global provider: a queue reports to the one its builder was given, and a
 /// queue that was given none measures nothing and reads no clock.
+///
+/// # Examples
+///
+/// Counting the keys that were added to any queue:
+///
+/// ```
+/// use std::sync::Arc;
+/// use std::sync::atomic::{AtomicU64, Ordering};
+///
+/// use requeue::metrics::{Metrics, Probe, Recorder};
+///
+/// #[derive(Clone, Default)]
+/// struct Adds(Arc<AtomicU64>);
+///
+/// impl Metrics for Adds {
+///     fn queue(&self, _name: &str, _probe: Probe) -> Box<dyn Recorder> {
+///         Box::new(self.clone())
+///     }
+/// }
+///
+/// impl Recorder for Adds {
+///     fn added(&self) {
+///         self.0.fetch_add(1, Ordering::Relaxed);
+///     }
+/// }
+///
+/// let adds = Adds::default();
+/// adds.added();
+/// assert_eq!(adds.0.load(Ordering::Relaxed), 1);
+/// ```
 #[doc(alias = "MetricsProvider")]
 pub trait Metrics: Send + Sync {
     /// Called once, when a queue is built. What it returns hears of every event in that
@@ -76,7 +118,14 @@ impl Probe {
         Self(queue)
     }
 
+    /// Whether the queue is gone; [`read`](Probe::read) gives `None` from then on.
+    pub fn is_gone(&self) -> bool {
+        self.0.strong_count() == 0
+    }
+
     /// The gauges now; `None` once the queue is gone.
+    ///
+    /// Takes the queue's lock for a moment.
     pub fn read(&self) -> Option<Gauges> {
         self.0.upgrade().map(|queue| queue.gauges())
     }

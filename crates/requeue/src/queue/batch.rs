@@ -2,9 +2,10 @@
 
 use std::fmt;
 use std::sync::Arc;
+use std::time::Duration;
 
 use super::lease::Lease;
-use super::shared::{Finish, Shared};
+use super::shared::{Finish, Return, Shared};
 use super::state::Taken;
 
 /// Keys that were handed out together; from [`Queue::get_many`](crate::Queue::get_many)
@@ -37,7 +38,9 @@ pub struct Batch<K> {
 
 impl<K> Batch<K> {
     pub(super) fn new(shared: Arc<Shared<K>>, taken: Vec<Taken<K>>) -> Self {
-        taken.iter().for_each(|taken| shared.tell_taken(taken));
+        for one in &taken {
+            shared.tell_taken(one);
+        }
         Self { shared, taken }
     }
 
@@ -68,23 +71,33 @@ impl<K> Batch<K> {
 
     /// Ends the lease of every key in the way that `finish` says.
     pub fn finish(mut self, finish: Finish) {
+        let shared = Arc::clone(&self.shared);
+        self.end(finish, |key| shared.consult(key, finish));
+    }
+
+    fn end(&mut self, finish: Finish, consult: impl Fn(&K) -> Option<Duration>) {
+        // All advice comes first: if a policy panics, the batch is whole when it drops.
+        let advice: Vec<_> = self.keys().map(consult).collect();
         let taken = std::mem::take(&mut self.taken);
-        self.shared.finish_all(taken, finish);
+        let back = taken.into_iter().zip(advice).map(|(taken, advice)| {
+            let Taken { slot, loan, priority, .. } = taken;
+            Return { slot, loan, priority, finish, advice }
+        });
+        self.shared.finish_all(back);
     }
 }
 
 impl<K> Drop for Batch<K> {
     fn drop(&mut self) {
-        let taken = std::mem::take(&mut self.taken);
-        if taken.is_empty() {
+        if self.taken.is_empty() {
             return;
         }
-        let panics = std::thread::panicking();
-        if panics {
-            self.shared.record(|recorder| recorder.panicked());
+        if !std::thread::panicking() {
+            return self.end(Finish::Done, |_| None);
         }
-        let finish = if panics { Finish::Retry } else { Finish::Done };
-        self.shared.finish_all(taken, finish);
+        let shared = Arc::clone(&self.shared);
+        shared.record(|recorder| recorder.panicked());
+        self.end(Finish::Retry, |key| shared.consult_while_panicking(key));
     }
 }
 

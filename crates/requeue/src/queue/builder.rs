@@ -6,12 +6,13 @@ use std::sync::{Arc, Weak};
 
 use super::Queue;
 use super::hashing::Hashing;
+use super::line::Line;
 use super::order::{Fifo, Order};
 use super::shared::{Parts, Shared};
-use super::state::{Line, Rules, State};
+use super::state::{Rules, State};
 use crate::clock::{AnyClock, Clock};
 use crate::metrics::{Metrics, Probe, Recorder};
-use crate::retry::{RetryPolicy, queue_default};
+use crate::retry::{QueueDefault, RetryPolicy};
 
 /// Makes a [`Queue`]; from [`Queue::builder`].
 ///
@@ -63,7 +64,7 @@ impl<K> Builder<K> {
             name: String::new(),
             clock: AnyClock::default(),
             hashing: Hashing::default(),
-            retry: queue_default(),
+            retry: Box::new(QueueDefault::default()),
             line: Line::Fifo(Fifo::new()),
             metrics: None,
             absorb: false,

@@ -7,7 +7,7 @@ use std::sync::Arc;
 use std::task::{Context, Poll};
 use std::time::Instant;
 
-use super::park::Wake;
+use super::park::{Spent, Wake};
 use super::shared::Shared;
 use super::state::State;
 use crate::sync::thread;
@@ -27,14 +27,19 @@ impl<K> Watcher<K> {
     fn look<T>(
         &mut self,
         reached: impl FnOnce(&mut State<K>) -> Option<T>,
-        wake: impl FnOnce() -> Wake,
+        wake: Wake,
     ) -> Option<T> {
+        let (mut wake, mut spent) = (Some(wake), Spent::default());
         let (mut core, _) = self.shared.lock();
         let result = reached(&mut core.state);
         if result.is_none() {
-            self.id = Some(core.watch.watch(self.id, wake()));
+            let id;
+            let wake = wake.take().expect("it watches once");
+            (id, spent) = core.watch.watch(self.id, wake);
+            self.id = Some(id);
         }
         self.shared.unlock(core);
+        drop((wake, spent));
         result
     }
 
@@ -45,7 +50,7 @@ impl<K> Watcher<K> {
         reached: impl Fn(&mut State<K>) -> Option<T>,
     ) -> Option<T> {
         loop {
-            let result = self.look(&reached, || Wake::Thread(thread::current()));
+            let result = self.look(&reached, Wake::Thread(thread::current()));
             let late = deadline.is_some_and(|moment| moment <= self.shared.clock.now());
             if result.is_some() || late {
                 return result;
@@ -62,25 +67,20 @@ impl<K> Drop for Watcher<K> {
     fn drop(&mut self) {
         if let Some(id) = self.id {
             let (mut core, _) = self.shared.lock();
-            core.watch.unwatch(id);
+            let spent = core.watch.unwatch(id);
             self.shared.unlock(core);
+            drop(spent);
         }
     }
 }
 
 /// The delayed keys, once nothing else is left.
 fn drained<K: Clone>(state: &mut State<K>) -> Option<Vec<K>> {
-    state.is_drained().then(|| {
-        let mut keys = Vec::new();
-        state.take_delayed(&mut keys);
-        keys
-    })
+    state.is_drained().then(|| state.take_delayed())
 }
 
-/// Nothing is left, or nothing that can still become ready.
 fn idle<K>(state: &mut State<K>) -> Option<()> {
-    let idle = state.is_idle() || (state.is_closed() && state.is_drained());
-    idle.then_some(())
+    state.is_at_rest().then_some(())
 }
 
 impl<K: Clone> Shared<K> {
@@ -125,7 +125,7 @@ impl<K: Clone> Future for Drain<K> {
         if self.watcher.id.is_none() {
             self.watcher.shared.close();
         }
-        let wake = || Wake::Task(cx.waker().clone());
+        let wake = Wake::Task(cx.waker().clone());
         self.watcher.look(drained, wake).map_or(Poll::Pending, Poll::Ready)
     }
 }
@@ -158,7 +158,7 @@ impl<K> Future for WaitIdle<K> {
     type Output = ();
 
     fn poll(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<()> {
-        let wake = || Wake::Task(cx.waker().clone());
+        let wake = Wake::Task(cx.waker().clone());
         self.watcher.look(idle, wake).map_or(Poll::Pending, Poll::Ready)
     }
 }

@@ -9,8 +9,8 @@ use std::time::{Duration, Instant};
 
 use super::batch::Batch;
 use super::lease::Lease;
-use super::park::{ParkedId, Wake};
-use super::shared::{Finish, Return, Shared};
+use super::park::{ParkedId, Spent, Wake};
+use super::shared::{Return, Shared};
 use super::state::{State, Taken};
 use super::timing::Nanos;
 use crate::clock::Timer;
@@ -42,9 +42,10 @@ impl<K> Getter<K> {
     fn look<T>(
         &mut self,
         take: impl FnOnce(&mut State<K>, Nanos) -> Option<T>,
-        wake: impl FnOnce() -> Wake,
+        wake: Wake,
     ) -> Look<T> {
         let Self { shared, parked } = self;
+        let (mut wake, mut spent) = (Some(wake), Spent::default());
         let (mut core, now) = shared.lock();
         if let Some(id) = *parked {
             core.park.arrive(id);
@@ -53,14 +54,16 @@ impl<K> Getter<K> {
             Some(taken) => Look::Taken(taken),
             None if core.state.is_closed() => Look::Closed,
             None => {
-                let until = core.park(parked, wake());
+                let until;
+                (until, spent) = core.park(parked, wake.take().expect("it parks once"));
                 Look::Parked { until: until.and_then(|until| shared.moment(until)) }
             }
         };
         if !matches!(look, Look::Parked { .. }) {
-            parked.take().into_iter().for_each(|id| core.park.unpark(id));
+            spent = parked.take().map(|id| core.park.unpark(id)).unwrap_or_default();
         }
         shared.unlock(core);
+        drop((wake, spent));
         look
     }
 
@@ -71,7 +74,7 @@ impl<K> Getter<K> {
         take: impl Fn(&mut State<K>, Nanos) -> Option<T>,
     ) -> Result<T, TryGetError> {
         loop {
-            let until = match self.look(&take, || Wake::Thread(thread::current())) {
+            let until = match self.look(&take, Wake::Thread(thread::current())) {
                 Look::Taken(taken) => return Ok(taken),
                 Look::Closed => return Err(TryGetError::Closed),
                 Look::Parked { until } => until,
@@ -95,7 +98,7 @@ impl<K> Getter<K> {
         take: impl Fn(&mut State<K>, Nanos) -> Option<T>,
     ) -> Poll<Option<T>> {
         loop {
-            let until = match self.look(&take, || Wake::Task(cx.waker().clone())) {
+            let until = match self.look(&take, Wake::Task(cx.waker().clone())) {
                 Look::Taken(taken) => return Poll::Ready(Some(taken)),
                 Look::Closed => return Poll::Ready(None),
                 Look::Parked { until } => until,
@@ -111,8 +114,9 @@ impl<K> Getter<K> {
         if let Some(id) = self.parked.take() {
             let (mut core, _) = self.shared.lock();
             core.park.arrive(id);
-            core.park.unpark(id);
+            let spent = core.park.unpark(id);
             self.shared.unlock(core);
+            drop(spent);
         }
     }
 }
@@ -283,9 +287,8 @@ impl<K: Clone> Shared<K> {
         let Some(back) = back else {
             return self.with(State::take);
         };
-        let advice = self.consult(&back.loan, back.finish);
         let (mut core, now) = self.lock();
-        let returned = self.give_back(&mut core.state, back, advice, now);
+        let returned = self.give_back(&mut core.state, back, now);
         let taken = core.state.take(now.unwrap_or_default());
         self.unlock(core);
         self.tell_returned(returned);
@@ -313,10 +316,10 @@ impl<K: Clone> Shared<K> {
 
 impl<K> Shared<K> {
     /// Takes a key back when no other is wanted: how long it waits if it comes again.
+    #[inline]
     pub(super) fn finish(&self, back: Return<K>) -> Option<Duration> {
-        let advice = self.consult(&back.loan, back.finish);
         let (mut core, now) = self.lock();
-        let returned = self.give_back(&mut core.state, back, advice, now);
+        let returned = self.give_back(&mut core.state, back, now);
         self.unlock(core);
         let delay = returned.delay;
         self.tell_returned(returned);
@@ -324,20 +327,13 @@ impl<K> Shared<K> {
     }
 
     /// Takes many keys back, in one lock.
-    pub(super) fn finish_all(&self, taken: Vec<Taken<K>>, finish: Finish) {
-        let back: Vec<_> = taken
-            .into_iter()
-            .map(|Taken { slot, loan, priority, .. }| {
-                let advice = self.consult(&loan, finish);
-                (Return { slot, loan, priority, finish }, advice)
-            })
-            .collect();
+    pub(super) fn finish_all(&self, back: impl Iterator<Item = Return<K>>) {
         let (mut core, now) = self.lock();
-        let returned: Vec<_> = back
-            .into_iter()
-            .map(|(back, advice)| self.give_back(&mut core.state, back, advice, now))
-            .collect();
+        let returned: Vec<_> =
+            back.map(|back| self.give_back(&mut core.state, back, now)).collect();
         self.unlock(core);
-        returned.into_iter().for_each(|returned| self.tell_returned(returned));
+        for one in returned {
+            self.tell_returned(one);
+        }
     }
 }

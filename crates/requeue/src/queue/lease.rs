@@ -58,11 +58,11 @@ use super::state::Taken;
 ///
 /// It cannot be copied:
 ///
-/// ```compile_fail,E0599
+/// ```compile_fail,E0308
 /// let queue = requeue::Queue::new();
 /// queue.add(1);
-/// let lease = queue.try_get().unwrap();
-/// let twin = lease.clone();
+/// let lease: requeue::Lease<i32> = queue.try_get().unwrap();
+/// let twin: requeue::Lease<i32> = lease.clone();
 /// ```
 ///
 /// And it cannot be made from a key:
@@ -84,19 +84,40 @@ struct Held<K> {
 }
 
 impl<K> Held<K> {
-    fn end(self, finish: Finish) -> (Arc<Shared<K>>, Return<K>) {
+    /// Ends a lease that was dropped.
+    #[inline(never)]
+    fn abandon(self) {
+        if !std::thread::panicking() {
+            let (shared, back) = self.end(Finish::Done, None);
+            shared.finish(back);
+            return;
+        }
+        let advice = self.shared.consult_while_panicking(&self.loan);
+        let (shared, back) = self.end(Finish::Retry, advice);
+        shared.record(|recorder| recorder.panicked());
+        shared.finish(back);
+    }
+
+    #[inline]
+    fn end(
+        self,
+        finish: Finish,
+        advice: Option<Duration>,
+    ) -> (Arc<Shared<K>>, Return<K>) {
         let Self { shared, slot, loan, priority } = self;
-        (shared, Return { slot, loan, priority, finish })
+        (shared, Return { slot, loan, priority, finish, advice })
     }
 }
 
 impl<K> Lease<K> {
+    #[inline]
     pub(super) fn new(shared: Arc<Shared<K>>, taken: Taken<K>) -> Self {
         shared.tell_taken(&taken);
         Self::split_off(shared, taken)
     }
 
     /// A lease of a key whose hand-out has been told already, as part of a batch.
+    #[inline]
     pub(super) fn split_off(shared: Arc<Shared<K>>, taken: Taken<K>) -> Self {
         let Taken { slot, loan, priority, .. } = taken;
         Self { held: Some(Held { shared, slot, loan, priority }) }
@@ -106,8 +127,11 @@ impl<K> Lease<K> {
         self.held.as_ref().expect("a lease that has ended cannot be reached")
     }
 
+    #[inline]
     fn end(mut self, finish: Finish) -> (Arc<Shared<K>>, Return<K>) {
-        self.held.take().expect("a lease ends once").end(finish)
+        let held = self.held();
+        let advice = held.shared.consult(&held.loan, finish);
+        self.held.take().expect("a lease ends once").end(finish, advice)
     }
 
     /// The key.
@@ -126,12 +150,14 @@ impl<K> Lease<K> {
     /// If the key was added meanwhile, it becomes ready now, at the tail. Failures of the
     /// key are remembered; to forget them, use [`succeed`](Self::succeed).
     #[doc(alias = "Done")]
+    #[inline]
     pub fn done(self) {
         self.finish(Finish::Done);
     }
 
     /// Says that the work went well: failures of the key are forgotten.
     #[doc(alias = "Forget")]
+    #[inline]
     pub fn succeed(self) {
         self.finish(Finish::Succeed);
     }
@@ -159,6 +185,7 @@ impl<K> Lease<K> {
     }
 
     /// Ends the lease in the way that `finish` says; the methods above in one.
+    #[inline]
     pub fn finish(self, finish: Finish) {
         let (shared, back) = self.end(finish);
         shared.finish(back);
@@ -212,6 +239,7 @@ impl<K> Lease<K> {
     }
 
     /// As [`next`](Self::next), blocking this thread.
+    #[inline]
     pub fn next_blocking(self) -> Option<Self>
     where
         K: Clone,
@@ -220,6 +248,7 @@ impl<K> Lease<K> {
     }
 
     /// As [`next_with`](Self::next_with), blocking this thread.
+    #[inline]
     pub fn next_blocking_with(self, finish: Finish) -> Option<Self>
     where
         K: Clone,
@@ -238,14 +267,11 @@ impl<K> Deref for Lease<K> {
 }
 
 impl<K> Drop for Lease<K> {
+    #[inline]
     fn drop(&mut self) {
-        let Some(held) = self.held.take() else { return };
-        let finish = if std::thread::panicking() { Finish::Retry } else { Finish::Done };
-        let (shared, back) = held.end(finish);
-        if finish == Finish::Retry {
-            shared.record(|recorder| recorder.panicked());
+        if let Some(held) = self.held.take() {
+            held.abandon();
         }
-        shared.finish(back);
     }
 }
 

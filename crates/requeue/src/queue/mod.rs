@@ -7,6 +7,8 @@ mod drain;
 mod get;
 mod hashing;
 mod lease;
+mod line;
+mod offer;
 mod options;
 pub mod order;
 mod park;
@@ -35,8 +37,9 @@ pub use self::options::{AddOptions, Added, AddedAll, Counts};
 pub use self::shared::Finish;
 
 use self::get::{Getter, take_many};
+use self::offer::{Borrowed, Owned};
 use self::shared::{Closer, Shared};
-use self::state::{Borrowed, Owned, State};
+use self::state::State;
 use crate::error::{DrainTimeout, TryGetError};
 
 /// A queue of keys: each is in it once, and with at most one worker.
@@ -66,7 +69,8 @@ use crate::error::{DrainTimeout, TryGetError};
 ///
 /// # Panics
 ///
-/// A key whose `Hash`, `Eq` or `Clone` panics leaves the queue as it was.
+/// A key whose `Hash` or `Eq` panics, or whose `Clone` panics in
+/// [`add_ref`](Queue::add_ref), leaves the queue as it was.
 ///
 /// # Examples
 ///
@@ -258,8 +262,9 @@ impl<K: Eq + Hash> Queue<K> {
     /// Adds a key at `moment`, on the queue's clock; otherwise as
     /// [`add_after`](Self::add_after).
     pub fn add_at(&self, key: K, moment: Instant) -> Added {
-        let delay = moment.saturating_duration_since(self.shared.clock.now());
-        self.add_after(key, delay)
+        let hash = self.shared.hash(&key);
+        let (deadline, now) = (self.shared.nanos(moment), self.shared.now());
+        self.shared.add_at(hash, Owned::new(key), deadline, 0, now)
     }
 
     /// Counts a failure of a key and adds it after the delay that the retry policy

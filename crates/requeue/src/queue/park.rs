@@ -45,6 +45,15 @@ impl Wake {
     }
 }
 
+/// A wake-up that nobody needs any more.
+///
+/// To drop a waker may be to drop the last hold on its task, with a lease of this queue
+/// in it; and to clone one runs the executor's code. Neither is done with the lock held.
+#[derive(Default)]
+#[must_use = "to be dropped without the lock"]
+#[expect(dead_code, reason = "kept to be dropped")]
+pub(super) struct Spent(Option<Wake>);
+
 /// Getters to wake as soon as the lock is free.
 #[derive(Default)]
 #[must_use = "a getter that is not woken sleeps for ever"]
@@ -103,16 +112,21 @@ impl Park {
 
     /// Parks a getter, or renews the wake-up of one that is parked. One that was woken in
     /// vain gets its old place back.
-    pub(super) fn park(&mut self, id: Option<ParkedId>, wake: Wake) -> ParkedId {
+    pub(super) fn park(&mut self, id: Option<ParkedId>, wake: Wake) -> (ParkedId, Spent) {
         let id = id.unwrap_or_else(|| {
             self.named += 1;
             ParkedId(self.named)
         });
         match self.find(id) {
-            Ok(place) => self.parked[place].wake = wake,
-            Err(place) => self.parked.insert(place, Parked { id, wake }),
+            Ok(place) => {
+                let spent = std::mem::replace(&mut self.parked[place].wake, wake);
+                (id, Spent(Some(spent)))
+            }
+            Err(place) => {
+                self.parked.insert(place, Parked { id, wake });
+                (id, Spent(None))
+            }
         }
-        id
     }
 
     /// Notes that a getter looks for a key. It stays parked unless it was taken out.
@@ -123,10 +137,9 @@ impl Park {
     }
 
     /// Takes out a getter that waits no more and has arrived: it has a key, or gives up.
-    pub(super) fn unpark(&mut self, id: ParkedId) {
-        if let Ok(place) = self.find(id) {
-            self.take_out(place);
-        }
+    pub(super) fn unpark(&mut self, id: ParkedId) -> Spent {
+        let place = self.find(id).ok();
+        Spent(place.and_then(|place| self.take_out(place)).map(|parked| parked.wake))
     }
 
     /// Lets a parked getter lead, unless another does: until when it may sleep.
@@ -206,8 +219,8 @@ impl Park {
     }
 }
 
-/// Callers that wait for the queue to be drained or idle. All of them look again each
-/// time it is drained.
+/// Callers that wait for the queue to have nothing left to do. All of them look again
+/// each time that is so.
 #[derive(Default)]
 pub(super) struct Watch {
     watching: Vec<(u64, Wake)>,
@@ -220,18 +233,19 @@ impl Watch {
     }
 
     /// Waits, under the name of an earlier call if there was one.
-    pub(super) fn watch(&mut self, id: Option<u64>, wake: Wake) -> u64 {
+    pub(super) fn watch(&mut self, id: Option<u64>, wake: Wake) -> (u64, Spent) {
         let id = id.unwrap_or_else(|| {
             self.named += 1;
             self.named
         });
-        self.unwatch(id);
+        let spent = self.unwatch(id);
         self.watching.push((id, wake));
-        id
+        (id, spent)
     }
 
-    pub(super) fn unwatch(&mut self, id: u64) {
-        self.watching.retain(|(other, _)| *other != id);
+    pub(super) fn unwatch(&mut self, id: u64) -> Spent {
+        let place = self.watching.iter().position(|(other, _)| *other == id);
+        Spent(place.map(|place| self.watching.swap_remove(place).1))
     }
 
     pub(super) fn call_all(&mut self, wakes: &mut Wakes) {

@@ -5,14 +5,16 @@
 //! recorded, and of the user's code only the key's `Eq` and `Clone` and the order run.
 
 use std::hash::Hash;
+use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use super::hashing::Hashing;
+use super::offer::{Offer, Owned};
 use super::options::{AddOptions, Added};
-use super::park::{Park, ParkedId, Wake, Wakes, Watch};
+use super::park::{Park, ParkedId, Spent, Wake, Wakes, Watch};
 use super::slots::Loan;
-use super::state::{Finished, Offer, Owned, State, Taken};
+use super::state::{Finished, State, Taken};
 use super::timing::Nanos;
 use crate::clock::AnyClock;
 use crate::metrics::{Gauges, Probed, Recorder};
@@ -71,6 +73,8 @@ pub(super) struct Return<K> {
     pub(super) loan: Loan<K>,
     pub(super) priority: i32,
     pub(super) finish: Finish,
+    /// What a policy that is not by count said, see [`Shared::consult`].
+    pub(super) advice: Option<Duration>,
 }
 
 /// What is to be said once the lock is free.
@@ -93,16 +97,16 @@ impl<K> Core<K> {
         &mut self,
         id: &mut Option<ParkedId>,
         wake: Wake,
-    ) -> Option<Nanos> {
-        let parked = self.park.park(*id, wake);
+    ) -> (Option<Nanos>, Spent) {
+        let (parked, spent) = self.park.park(*id, wake);
         *id = Some(parked);
-        self.park.lead(parked, self.state.next_deadline())
+        (self.park.lead(parked, self.state.next_deadline()), spent)
     }
 
     /// Restores the invariants of `park` and of `watch` after any change of `state`.
     pub(super) fn settle(&mut self) -> Wakes {
         let mut wakes = self.park.settle(self.state.ready(), self.state.next_deadline());
-        if !self.watch.is_empty() && self.state.is_drained() {
+        if !self.watch.is_empty() && self.state.is_at_rest() {
             self.watch.call_all(&mut wakes);
         }
         wakes
@@ -221,17 +225,30 @@ impl<K> Shared<K> {
     pub(super) fn add_after(
         &self,
         hash: u32,
-        mut offer: impl Offer<K>,
+        offer: impl Offer<K>,
         delay: Duration,
         priority: i32,
     ) -> Added {
-        let added = if delay.is_zero() {
-            self.with(|state, now| state.add(hash, &mut offer, priority, now))
-        } else {
-            let now = self.now();
-            let deadline = now.saturating_add(nanos(delay));
-            self.with_at(now, |state| state.add_at(hash, &mut offer, deadline, priority))
-        };
+        let now = self.now();
+        self.add_at(hash, offer, now.saturating_add(nanos(delay)), priority, now)
+    }
+
+    /// Adds a key at a moment; one that has come is an immediate add.
+    pub(super) fn add_at(
+        &self,
+        hash: u32,
+        mut offer: impl Offer<K>,
+        deadline: Nanos,
+        priority: i32,
+        now: Nanos,
+    ) -> Added {
+        let added = self.with_at(now, |state| {
+            if deadline <= now {
+                state.add(hash, &mut offer, priority, now)
+            } else {
+                state.add_at(hash, &mut offer, deadline, priority)
+            }
+        });
         if added.is_accepted() {
             self.record(|recorder| recorder.delayed());
         }
@@ -333,17 +350,28 @@ impl<K: Eq + Hash> Shared<K> {
         match self.retry.by_count() {
             None => self.retry.num_requeues(key),
             Some(policy) if !policy.counts() => 0,
-            Some(_) => lock(&self.core).state.num_retries(self.hash(key), key),
+            Some(_) => {
+                let hash = self.hash(key);
+                lock(&self.core).state.num_retries(hash, key)
+            }
         }
     }
 }
 
 impl<K> Shared<K> {
-    /// Asks a policy that is not by count about a key that a worker brings back.
-    /// Without the lock: it is the user's.
+    /// Asks a policy that is not by count about a key that a worker brings back: how long
+    /// it waits, if it comes again. The policy is the user's: this is done without the
+    /// lock, and while the lease still stands, which then ends even if the policy panics.
     #[inline]
     pub(super) fn consult(&self, key: &K, finish: Finish) -> Option<Duration> {
         if self.counted { None } else { self.consult_policy(key, finish) }
+    }
+
+    /// The same for a lease that is dropped while its thread panics. A policy that panics
+    /// as well gives no advice: the key is done then, and does not come again.
+    pub(super) fn consult_while_panicking(&self, key: &K) -> Option<Duration> {
+        let consult = AssertUnwindSafe(|| self.consult(key, Finish::Retry));
+        catch_unwind(consult).unwrap_or_default()
     }
 
     fn consult_policy(&self, key: &K, finish: Finish) -> Option<Duration> {
@@ -357,26 +385,34 @@ impl<K> Shared<K> {
         }
     }
 
-    /// Takes a key back, with the lock held. `advice` is what [`consult`] said.
+    /// Takes a key back, with the lock held.
     ///
     /// The add comes before the done, as in client-go: a key that is to come again at
     /// once is dirty when it is done, and so goes to the tail.
-    ///
-    /// [`consult`]: Self::consult
     #[inline]
     pub(super) fn give_back(
         &self,
         state: &mut State<K>,
         back: Return<K>,
-        advice: Option<Duration>,
         now: Option<Nanos>,
     ) -> Returned<K> {
-        let delay = self.settle_failures(state, &back, advice);
-        if let Some(delay) = delay {
-            self.come_again(state, &back, delay, now);
-        }
+        let over = back.finish == Finish::Done;
+        let delay = if over { None } else { self.plan(state, &back, now) };
         let finished = state.done(back.slot, back.loan, now.unwrap_or_default());
         Returned { finished, delay }
+    }
+
+    /// Counts or forgets failures, and has the key come again if it shall: after which
+    /// delay.
+    fn plan(
+        &self,
+        state: &mut State<K>,
+        back: &Return<K>,
+        now: Option<Nanos>,
+    ) -> Option<Duration> {
+        let delay = self.settle_failures(state, back)?;
+        self.come_again(state, back, delay, now);
+        Some(delay)
     }
 
     /// Counts or forgets failures, and says after which delay the key comes again.
@@ -384,7 +420,6 @@ impl<K> Shared<K> {
         &self,
         state: &mut State<K>,
         back: &Return<K>,
-        advice: Option<Duration>,
     ) -> Option<Duration> {
         match back.finish {
             Finish::Done => None,
@@ -396,7 +431,7 @@ impl<K> Shared<K> {
                 state.pardon(back.slot);
                 Some(delay)
             }
-            Finish::Retry => advice.or_else(|| {
+            Finish::Retry => back.advice.or_else(|| {
                 Some(charge(self.retry.by_count()?, state.failures(back.slot)))
             }),
         }
@@ -426,15 +461,19 @@ impl<K> Shared<K> {
     }
 
     /// Says what became of a key that was taken back, and drops it: without the lock.
+    #[inline]
     pub(super) fn tell_returned(&self, returned: Returned<K>) {
+        let Returned { finished, delay } = returned;
         self.record(|recorder| {
-            recorder.done(Duration::from_nanos(returned.finished.worked));
-            if returned.delay.is_some() {
+            recorder.done(Duration::from_nanos(finished.worked));
+            if delay.is_some() {
                 recorder.delayed();
             }
         });
+        drop(finished);
     }
 
+    #[inline]
     pub(super) fn tell_taken(&self, taken: &Taken<K>) {
         self.record(|recorder| recorder.got(Duration::from_nanos(taken.waited)));
     }

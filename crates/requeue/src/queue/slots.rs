@@ -65,7 +65,7 @@ const NONE: u32 = u32::MAX;
 const MAX_SPARE: usize = 256;
 
 pub(super) struct Slots<K> {
-    slots: Vec<Slot<K>>,
+    all: Vec<Slot<K>>,
     vacant: u32,
     live: usize,
     spare: Vec<Arc<Cell<K>>>,
@@ -73,18 +73,22 @@ pub(super) struct Slots<K> {
 
 impl<K> Slots<K> {
     pub(super) fn with_capacity(capacity: usize) -> Self {
-        let slots = Vec::with_capacity(capacity);
-        Self { slots, vacant: NONE, live: 0, spare: Vec::new() }
+        let mut all = Vec::new();
+        // Room is a wish: a number that memory cannot hold is not an error yet.
+        all.try_reserve(capacity).unwrap_or_default();
+        Self { all, vacant: NONE, live: 0, spare: Vec::new() }
     }
 
     /// How many keys are known.
+    #[inline]
     pub(super) fn live(&self) -> usize {
         self.live
     }
 
     /// One more than the highest index in use.
+    #[inline]
     pub(super) fn bound(&self) -> usize {
-        self.slots.len()
+        self.all.len()
     }
 
     /// The index that the next [`fill`](Self::fill) will use.
@@ -92,66 +96,78 @@ impl<K> Slots<K> {
     /// # Panics
     ///
     /// If four billion keys are known.
+    #[inline]
     pub(super) fn vacancy(&self) -> u32 {
         if self.vacant != NONE {
             return self.vacant;
         }
-        let index = u32::try_from(self.slots.len()).unwrap_or(NONE);
+        let index = u32::try_from(self.all.len()).unwrap_or(NONE);
         assert!(index != NONE, "a queue holds at most {NONE} keys");
         index
     }
 
-    /// Puts `key` into the slot that [`vacancy`](Self::vacancy) named.
-    pub(super) fn fill(&mut self, phase: Phase, hash: u32, key: K) {
+    /// Puts `key` into the slot that [`vacancy`](Self::vacancy) names.
+    #[inline]
+    pub(super) fn fill(&mut self, phase: Phase, hash: u32, key: K) -> u32 {
         let filled = Slot::Held { phase, hash, key };
+        let index = self.vacancy();
         self.live += 1;
-        if self.vacant == NONE {
-            self.slots.push(filled);
-            return;
+        match self.all.get_mut(index as usize) {
+            None => self.all.push(filled),
+            Some(slot) => {
+                if let Slot::Vacant { next } = *slot {
+                    self.vacant = next;
+                }
+                *slot = filled;
+            }
         }
-        let slot = &mut self.slots[self.vacant as usize];
-        if let Slot::Vacant { next } = *slot {
-            self.vacant = next;
-        }
-        *slot = filled;
+        index
     }
 
-    /// Empties a slot and gives its key back, for the caller to drop without the lock.
-    pub(super) fn vacate(&mut self, index: u32) -> Option<K> {
+    /// Empties a slot whose key is not lent. Gives the key's hash, and the key, for the
+    /// caller to drop without the lock.
+    #[inline]
+    pub(super) fn vacate(&mut self, index: u32) -> (u32, K) {
         let vacant = Slot::Vacant { next: self.vacant };
-        let slot = std::mem::replace(&mut self.slots[index as usize], vacant);
+        let slot = std::mem::replace(&mut self.all[index as usize], vacant);
         self.vacant = index;
         self.live -= 1;
         match slot {
-            Slot::Held { key, .. } => Some(key),
-            Slot::Vacant { .. } | Slot::Lent { .. } => None,
+            Slot::Held { hash, key, .. } => (hash, key),
+            Slot::Vacant { .. } | Slot::Lent { .. } => {
+                unreachable!("slot {index} holds no key by value")
+            }
         }
     }
 
+    #[inline]
     pub(super) fn phase(&self, index: u32) -> Option<Phase> {
-        match self.slots.get(index as usize)? {
+        match self.all.get(index as usize)? {
             Slot::Vacant { .. } => None,
             Slot::Held { phase, .. } | Slot::Lent { phase, .. } => Some(*phase),
         }
     }
 
+    #[inline]
     pub(super) fn set_phase(&mut self, index: u32, to: Phase) {
-        match &mut self.slots[index as usize] {
+        match &mut self.all[index as usize] {
             Slot::Vacant { .. } => debug_assert!(false, "a vacant slot has no phase"),
             Slot::Held { phase, .. } | Slot::Lent { phase, .. } => *phase = to,
         }
     }
 
+    #[inline]
     pub(super) fn hash(&self, index: u32) -> u32 {
-        match &self.slots[index as usize] {
+        match &self.all[index as usize] {
             Slot::Vacant { .. } => 0,
             Slot::Held { hash, .. } | Slot::Lent { hash, .. } => *hash,
         }
     }
 
     /// The key in a slot that is in use.
+    #[inline]
     pub(super) fn key(&self, index: u32) -> &K {
-        match &self.slots[index as usize] {
+        match &self.all[index as usize] {
             Slot::Held { key, .. } => key,
             Slot::Lent { cell, .. } => cell.as_ref().as_ref().expect("invariant 2"),
             Slot::Vacant { .. } => unreachable!("slot {index} is vacant"),
@@ -159,9 +175,16 @@ impl<K> Slots<K> {
     }
 
     /// Takes the key of a lent slot back: the end of its loan.
+    #[inline]
     pub(super) fn give_back(&mut self, index: u32, loan: Loan<K>) {
-        let Loan::Cell(mut cell) = loan else { return };
-        let slot = &mut self.slots[index as usize];
+        if let Loan::Cell(cell) = loan {
+            self.empty(index, cell);
+        }
+    }
+
+    /// Moves a key from its cell back into its slot.
+    fn empty(&mut self, index: u32, mut cell: Arc<Cell<K>>) {
+        let slot = &mut self.all[index as usize];
         let Slot::Lent { phase, hash, .. } = *slot else { return };
         // The slot's hold on the cell ends here, so that the lease's is the only one.
         *slot = Slot::Vacant { next: NONE };
@@ -174,10 +197,10 @@ impl<K> Slots<K> {
 
     /// Frees what a spike left behind. Indices in use stay where they are.
     pub(super) fn shrink(&mut self) {
-        while let Some(Slot::Vacant { .. }) = self.slots.last() {
-            self.slots.pop();
+        while let Some(Slot::Vacant { .. }) = self.all.last() {
+            self.all.pop();
         }
-        self.slots.shrink_to(self.slots.len().max(MIN_KEPT));
+        self.all.shrink_to(self.all.len().max(MIN_KEPT));
         self.relink();
     }
 
@@ -185,7 +208,7 @@ impl<K> Slots<K> {
     /// slab runs empty.
     fn relink(&mut self) {
         self.vacant = NONE;
-        for (index, slot) in self.slots.iter_mut().enumerate().rev() {
+        for (index, slot) in self.all.iter_mut().enumerate().rev() {
             if let Slot::Vacant { next } = slot {
                 let index = u32::try_from(index).expect("vacancy() bounds every index");
                 *next = std::mem::replace(&mut self.vacant, index);
@@ -195,7 +218,7 @@ impl<K> Slots<K> {
 
     #[cfg(test)]
     pub(super) fn indices(&self) -> impl Iterator<Item = u32> + '_ {
-        (0..).zip(&self.slots).filter_map(|(index, slot)| match slot {
+        (0..).zip(&self.all).filter_map(|(index, slot)| match slot {
             Slot::Vacant { .. } => None,
             Slot::Held { .. } | Slot::Lent { .. } => Some(index),
         })
@@ -247,13 +270,19 @@ pub(super) const MIN_KEPT: usize = 1024;
 
 impl<K: Clone> Slots<K> {
     /// Lends out the key of a slot to a worker.
+    #[inline]
     pub(super) fn lend(&mut self, index: u32) -> Loan<K> {
+        let slot = &mut self.all[index as usize];
         if !std::mem::needs_drop::<K>() {
-            self.set_phase(index, Phase::Processing);
-            return Loan::Copy(self.key(index).clone());
+            if let Slot::Held { phase, key, .. } = slot {
+                // Between the phases if `Clone` panics: the next add makes it ready again.
+                *phase = Phase::Idle;
+                let copy = key.clone();
+                *phase = Phase::Processing;
+                return Loan::Copy(copy);
+            }
         }
         let mut cell = self.spare.pop().unwrap_or_default();
-        let slot = &mut self.slots[index as usize];
         let taken = std::mem::replace(slot, Slot::Vacant { next: NONE });
         let Slot::Held { hash, key, .. } = taken else {
             unreachable!("only a key that is held by value is ready")

@@ -34,73 +34,21 @@
 //! heap of delays; `state/tests.rs` checks the two representations against each other.
 
 use std::borrow::Borrow;
+use std::collections::VecDeque;
 
 use hashbrown::HashTable;
 use hashbrown::hash_table::Entry;
 
 use super::delay::{Delays, Scheduled};
+use super::line::Line;
+use super::offer::Offer;
 use super::options::{Added, Counts};
-use super::order::{Fifo, Order, Ticket};
+use super::order::{Fifo, Ticket};
 use super::slots::{Loan, MIN_KEPT, Phase, Slots};
 use super::timing::{Nanos, Timing, at, shrink_to};
 
 #[cfg(test)]
 mod tests;
-
-/// A key that is offered to the queue: owned, or owned only once the queue wants it.
-pub(super) trait Offer<K> {
-    /// Whether this is the given key.
-    fn is(&self, key: &K) -> bool;
-
-    /// The key itself; called at most once.
-    fn take(&mut self) -> K;
-}
-
-pub(super) struct Owned<K>(Option<K>);
-
-impl<K> Owned<K> {
-    pub(super) fn new(key: K) -> Self {
-        Self(Some(key))
-    }
-}
-
-impl<K: Eq> Offer<K> for Owned<K> {
-    fn is(&self, key: &K) -> bool {
-        self.0.as_ref() == Some(key)
-    }
-
-    fn take(&mut self) -> K {
-        self.0.take().expect("an offer is taken once")
-    }
-}
-
-pub(super) struct Borrowed<'a, Q: ?Sized>(pub(super) &'a Q);
-
-impl<K: Borrow<Q>, Q: Eq + ToOwned<Owned = K> + ?Sized> Offer<K> for Borrowed<'_, Q> {
-    fn is(&self, key: &K) -> bool {
-        key.borrow() == self.0
-    }
-
-    fn take(&mut self) -> K {
-        self.0.to_owned()
-    }
-}
-
-/// The order of the ready keys: the default without a virtual call, or another.
-pub(super) enum Line<K> {
-    Fifo(Fifo),
-    Other(Box<dyn Order<K>>),
-}
-
-impl<K> Line<K> {
-    #[inline]
-    fn push(&mut self, slot: u32, key: &K, level: i32) {
-        match self {
-            Self::Fifo(fifo) => fifo.push_back(Ticket(slot)),
-            Self::Other(order) => order.push(Ticket(slot), key, level),
-        }
-    }
-}
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Stage {
@@ -128,9 +76,10 @@ pub(super) struct Taken<K> {
 }
 
 /// What is left of a key that was finished.
-#[must_use = "the key is dropped without the lock"]
 pub(super) struct Finished<K> {
-    /// The key, if the queue has forgotten it.
+    /// The key, if the queue has forgotten it: it is the user's, and so is to be dropped
+    /// without the lock.
+    #[expect(dead_code, reason = "kept to be dropped")]
     pub(super) key: Option<K>,
     /// How long the key was with its worker; zero unless somebody measures.
     pub(super) worked: Nanos,
@@ -154,8 +103,9 @@ pub(super) struct State<K> {
     levels: Vec<Level>,
     absorb: bool,
     timing: Option<Timing>,
-    /// Slots whose delay is over, on their way to being added; empty between calls.
-    due: Vec<u32>,
+    /// Slots whose delay is over, on their way to being added; empty between calls, unless
+    /// the order panicked.
+    due: VecDeque<u32>,
     /// Keys forgotten since memory was last given back.
     forgotten: usize,
 }
@@ -177,9 +127,12 @@ fn wide(hash: u32) -> u64 {
 
 impl<K> State<K> {
     pub(super) fn new(rules: Rules<K>) -> Self {
+        let mut table = HashTable::new();
+        // As in `Slots::with_capacity`. An empty table has nothing to hash.
+        table.try_reserve(rules.capacity, |_| 0).unwrap_or_default();
         Self {
             slots: Slots::with_capacity(rules.capacity),
-            table: HashTable::with_capacity(rules.capacity),
+            table,
             line: rules.line,
             delays: Delays::default(),
             stage: Stage::Open,
@@ -192,28 +145,32 @@ impl<K> State<K> {
             levels: Vec::new(),
             absorb: rules.absorb,
             timing: rules.timed.then(Timing::default),
-            due: Vec::new(),
+            due: VecDeque::new(),
             forgotten: 0,
         }
     }
 
     /// Whether the next call must know the time.
+    #[inline]
     pub(super) fn needs_time(&self) -> bool {
         self.timing.is_some() || (!self.delays.is_empty() && !self.is_closed())
     }
 
     /// Adds the keys whose delay is over. A closed queue keeps them delayed.
     pub(super) fn advance(&mut self, now: Nanos) {
-        let due = self.delays.next().is_some_and(|deadline| deadline <= now);
+        let next = self.delays.next();
+        let due = next.is_some_and(|deadline| deadline <= now) || !self.due.is_empty();
         if !due || self.is_closed() {
             return;
         }
-        let mut slots = std::mem::take(&mut self.due);
-        self.delays.due(now, |slot| slots.push(slot));
-        for slot in slots.drain(..) {
+        let Self { delays, due, .. } = self;
+        delays.due(now, |slot| due.push_back(slot));
+        // Each is taken out after it was added: should the user's order panic, it and the
+        // rest are there for the next call.
+        while let Some(slot) = self.due.front().copied() {
             self.add_slot(slot, i32::MIN, now);
+            self.due.pop_front();
         }
-        self.due = slots;
     }
 
     /// When the next delay is over, if keys still become ready by time.
@@ -244,9 +201,9 @@ impl<K> State<K> {
                 self.add_slot(slot, priority, now)
             }
             Entry::Vacant(vacant) => {
-                let (slot, key) = (slots.vacancy(), offer.take());
-                line.push(slot, &key, priority);
-                slots.fill(Phase::Ready, hash, key);
+                let key = offer.take();
+                line.push(slots.vacancy(), &key, priority);
+                let slot = slots.fill(Phase::Ready, hash, key);
                 vacant.insert(slot);
                 self.ready += 1;
                 self.raise(slot, priority);
@@ -270,7 +227,7 @@ impl<K> State<K> {
                 Added::Ready
             }
             Phase::Ready => {
-                self.touch(slot, level);
+                self.line.touch(slot, self.slots.key(slot), level);
                 Added::Duplicate
             }
             Phase::Processing => {
@@ -328,9 +285,12 @@ impl<K> State<K> {
         deadline: Nanos,
         priority: i32,
     ) -> Added {
-        let pending = matches!(self.phase(slot), Phase::Ready | Phase::Dirty);
-        self.raise(slot, priority);
-        if self.absorb && pending {
+        let phase = self.phase(slot);
+        let level = self.raise(slot, priority);
+        if self.absorb && matches!(phase, Phase::Ready | Phase::Dirty) {
+            if phase == Phase::Ready {
+                self.line.touch(slot, self.slots.key(slot), level);
+            }
             return Added::Duplicate;
         }
         self.unrest(slot);
@@ -353,8 +313,8 @@ impl<K> State<K> {
         let slot = self.enter(hash, offer);
         let level = self.level(slot);
         self.unrest(slot);
-        self.unplan(slot);
-        self.raise(slot, level);
+        let planned = self.unplan(slot);
+        self.raise(slot, if planned { level } else { 0 });
         self.delays.replace(slot, deadline);
         Added::Delayed
     }
@@ -365,6 +325,7 @@ impl<K> State<K> {
     }
 
     /// Forgets the failures of a key that is processed.
+    #[inline]
     pub(super) fn pardon(&mut self, slot: u32) {
         if let Some(retries) = self.retries.get_mut(slot as usize) {
             *retries = 0;
@@ -372,21 +333,24 @@ impl<K> State<K> {
     }
 
     /// How often a key failed.
+    #[inline]
     pub(super) fn retries(&self, slot: u32) -> u32 {
         self.retries.get(slot as usize).copied().unwrap_or(0)
     }
 
     /// Takes back a key that was handed out.
+    #[inline]
     pub(super) fn done(&mut self, slot: u32, loan: Loan<K>, now: Nanos) -> Finished<K> {
         self.slots.give_back(slot, loan);
         let worked = self.timing.as_mut().map_or(0, |timing| timing.done(slot, now));
         self.processing -= 1;
         if self.phase(slot) == Phase::Dirty {
             self.dirty -= 1;
+            // Should the user's order panic, the next add makes the key ready again.
+            self.slots.set_phase(slot, Phase::Idle);
             self.make_ready(slot, self.level(slot));
             return Finished { key: None, worked };
         }
-        self.slots.set_phase(slot, Phase::Idle);
         Finished { key: self.rest(slot), worked }
     }
 
@@ -395,6 +359,7 @@ impl<K> State<K> {
         self.stage = Stage::Closed;
     }
 
+    #[inline]
     pub(super) fn is_closed(&self) -> bool {
         self.stage == Stage::Closed
     }
@@ -404,11 +369,13 @@ impl<K> State<K> {
         self.ready == 0 && self.processing == 0
     }
 
-    /// Whether the queue is drained and no key is delayed either.
-    pub(super) fn is_idle(&self) -> bool {
-        self.is_drained() && self.delays.is_empty()
+    /// Whether nothing is left to do: no key is ready, processing or dirty, nor delayed,
+    /// unless the queue is closed, so that delays do not end.
+    pub(super) fn is_at_rest(&self) -> bool {
+        self.is_drained() && (self.delays.is_empty() || self.is_closed())
     }
 
+    #[inline]
     pub(super) fn ready(&self) -> usize {
         self.ready
     }
@@ -447,8 +414,7 @@ impl<K> State<K> {
         match table.entry(wide(hash), is, |slot| wide(slots.hash(*slot))) {
             Entry::Occupied(known) => *known.get(),
             Entry::Vacant(vacant) => {
-                let slot = slots.vacancy();
-                slots.fill(Phase::Idle, hash, offer.take());
+                let slot = slots.fill(Phase::Idle, hash, offer.take());
                 vacant.insert(slot);
                 slot
             }
@@ -462,12 +428,7 @@ impl<K> State<K> {
         self.ready += 1;
     }
 
-    fn touch(&mut self, slot: u32, level: i32) {
-        if let Line::Other(order) = &mut self.line {
-            order.touch(Ticket(slot), self.slots.key(slot), level);
-        }
-    }
-
+    #[inline]
     fn note_add(&mut self, slot: u32, now: Nanos) {
         if let Some(timing) = &mut self.timing {
             timing.add(slot, now);
@@ -478,9 +439,19 @@ impl<K> State<K> {
         self.levels.get(slot as usize).copied().unwrap_or_default().0
     }
 
+    /// The priority of a key that is handed out. Its delay, if it has one, keeps it.
+    fn take_level(&mut self, slot: u32) -> i32 {
+        let level = self.level(slot);
+        if !self.delays.contains(slot) {
+            self.lower(slot);
+        }
+        level
+    }
+
     /// Raises the priority of what is planned for a key to at least `priority`.
+    #[inline]
     fn raise(&mut self, slot: u32, priority: i32) -> i32 {
-        if matches!(self.line, Line::Fifo(_)) {
+        if !self.line.heeds_priority() {
             return 0;
         }
         let level = at(&mut self.levels, slot);
@@ -489,6 +460,7 @@ impl<K> State<K> {
     }
 
     /// Forgets the priority of a key once nothing is planned for it.
+    #[inline]
     fn lower(&mut self, slot: u32) {
         if let Some(level) = self.levels.get_mut(slot as usize) {
             *level = Level::default();
@@ -511,22 +483,22 @@ impl<K> State<K> {
     }
 
     fn unready(&mut self, slot: u32) {
-        match &mut self.line {
-            Line::Fifo(fifo) => fifo.take_out(Ticket(slot)),
-            Line::Other(order) => order.remove(Ticket(slot), self.slots.key(slot)),
-        }
+        self.line.remove(slot, self.slots.key(slot));
         self.slots.set_phase(slot, Phase::Idle);
         self.ready -= 1;
     }
 
-    /// Lets an `Idle` key rest if it has failures to remember; forgets it otherwise.
-    /// Returns the key that was forgotten: this one, or the one that rested longest.
+    /// Keeps a key that is not to be processed for its delay or its failures; forgets it
+    /// if it has neither. Returns the key that was forgotten: this one, or the one that
+    /// rested longest.
+    #[inline]
     fn rest(&mut self, slot: u32) -> Option<K> {
         if self.delays.contains(slot) {
+            self.slots.set_phase(slot, Phase::Idle);
             return None;
         }
         if self.retries(slot) == 0 {
-            return self.vacate(slot);
+            return Some(self.vacate(slot));
         }
         self.slots.set_phase(slot, Phase::Resting);
         self.resting.push_back(Ticket(slot));
@@ -534,7 +506,7 @@ impl<K> State<K> {
             return None;
         }
         let Ticket(oldest) = self.resting.pop_front()?;
-        self.vacate(oldest)
+        Some(self.vacate(oldest))
     }
 
     /// Ends the rest of a key that is about to be ready or delayed, or forgotten.
@@ -545,14 +517,15 @@ impl<K> State<K> {
         }
     }
 
-    fn vacate(&mut self, slot: u32) -> Option<K> {
-        let hash = wide(self.slots.hash(slot));
-        if let Ok(entry) = self.table.find_entry(hash, |index| *index == slot) {
-            entry.remove();
-        }
+    /// Forgets a key.
+    #[inline]
+    fn vacate(&mut self, slot: u32) -> K {
         self.pardon(slot);
         self.lower(slot);
-        let key = self.slots.vacate(slot);
+        let (hash, key) = self.slots.vacate(slot);
+        if let Ok(entry) = self.table.find_entry(wide(hash), |index| *index == slot) {
+            entry.remove();
+        }
         self.forgotten += 1;
         self.shrink_after_spike();
         key
@@ -560,6 +533,7 @@ impl<K> State<K> {
 
     /// Gives memory back once few keys are left of many. The work is paid for by the
     /// keys that were forgotten since the last time.
+    #[inline]
     fn shrink_after_spike(&mut self) {
         let bound = self.slots.bound();
         let few = self.slots.live() == 0
@@ -576,10 +550,7 @@ impl<K> State<K> {
         let (slots, bound) = (&self.slots, self.slots.bound());
         let kept = slots.live().max(MIN_KEPT);
         self.table.shrink_to(kept, |slot| wide(slots.hash(*slot)));
-        match &mut self.line {
-            Line::Fifo(fifo) => fifo.give_back(),
-            Line::Other(order) => order.shrink(),
-        }
+        self.line.shrink();
         self.delays.shrink(bound);
         shrink_to(&mut self.retries, bound);
         shrink_to(&mut self.levels, bound);
@@ -648,31 +619,21 @@ impl<K> State<K> {
 
 impl<K: Clone> State<K> {
     /// Hands out the key whose turn it is.
+    #[inline]
     pub(super) fn take(&mut self, now: Nanos) -> Option<Taken<K>> {
         let slot = self.pop()?;
-        let loan = self.slots.lend(slot);
         self.ready -= 1;
+        let loan = self.slots.lend(slot);
         self.processing += 1;
-        let priority = if self.levels.is_empty() { 0 } else { self.level(slot) };
-        if !self.delays.contains(slot) {
-            self.lower(slot);
-        }
+        let priority = if self.levels.is_empty() { 0 } else { self.take_level(slot) };
         let waited = self.timing.as_mut().map_or(0, |timing| timing.get(slot, now));
         Some(Taken { slot, loan, priority, waited })
     }
 
-    /// The next ready slot. An order of the user's may name slots that are not: they are
-    /// passed over.
+    #[inline]
     fn pop(&mut self) -> Option<u32> {
-        match &mut self.line {
-            Line::Fifo(fifo) => fifo.pop_front().map(|Ticket(slot)| slot),
-            Line::Other(order) => loop {
-                let Ticket(slot) = order.pop()?;
-                if self.slots.phase(slot) == Some(Phase::Ready) {
-                    return Some(slot);
-                }
-            },
-        }
+        let slots = &self.slots;
+        self.line.pop(|slot| slots.phase(slot) == Some(Phase::Ready))
     }
 
     /// Takes all keys that were not delivered: ready ones in their order, dirty ones,
@@ -686,7 +647,7 @@ impl<K: Clone> State<K> {
             keys.push(self.surrender(slot));
         }
         self.take_dirty(&mut keys);
-        self.take_delayed(&mut keys);
+        keys.append(&mut self.take_delayed());
         keys
     }
 
@@ -701,28 +662,21 @@ impl<K: Clone> State<K> {
     }
 
     /// Takes all delayed keys, in the order of their deadlines.
-    pub(super) fn take_delayed(&mut self, keys: &mut Vec<K>) {
-        let mut slots = std::mem::take(&mut self.due);
+    pub(super) fn take_delayed(&mut self) -> Vec<K> {
+        let mut slots = Vec::with_capacity(self.delays.len());
         self.delays.drain(|slot| slots.push(slot));
-        for slot in slots.drain(..) {
-            if self.phase(slot) == Phase::Idle {
-                self.lower(slot);
-            }
-            keys.push(self.surrender(slot));
-        }
-        self.due = slots;
+        slots.into_iter().map(|slot| self.surrender(slot)).collect()
     }
 
-    /// The key of a slot for which nothing is planned any more, moved out if the queue
-    /// forgets it with that.
+    /// The key of a slot that is not delayed any more: moved out if nothing else is known
+    /// of it. Its failures are forgotten, since the queue is closed.
     fn surrender(&mut self, slot: u32) -> K {
-        if self.phase(slot) != Phase::Idle || self.retries(slot) > 0 {
-            let key = self.slots.key(slot).clone();
-            if self.phase(slot) == Phase::Idle {
-                drop(self.rest(slot));
-            }
-            return key;
+        if self.phase(slot) == Phase::Idle {
+            return self.vacate(slot);
         }
-        self.vacate(slot).expect("an idle key is held by value")
+        if !matches!(self.phase(slot), Phase::Ready | Phase::Dirty) {
+            self.lower(slot);
+        }
+        self.slots.key(slot).clone()
     }
 }

@@ -16,18 +16,25 @@ const CHUNK: usize = 256;
 /// Room for this many entries (2 kB) is kept when a bucket becomes empty.
 const KEEP: usize = 128;
 
-#[derive(Default)]
+/// A bucket has a cache line of its own.
+#[repr(align(64))]
 pub(super) struct Bucket {
-    /// The earliest deadline of the entries; without meaning if there are none.
+    /// The earliest deadline of the entries, `u64::MAX` if there are none.
     min: u64,
     full: Vec<Vec<Entry>>,
-    /// What came after the full chunks.
+    /// What came after the full chunks, empty only if there are no entries at all.
     tail: Vec<Entry>,
+}
+
+impl Default for Bucket {
+    fn default() -> Self {
+        Self { min: u64::MAX, full: Vec::new(), tail: Vec::new() }
+    }
 }
 
 impl Bucket {
     pub(super) fn len(&self) -> usize {
-        self.full.len() * CHUNK + self.tail.len()
+        self.full.iter().map(Vec::len).sum::<usize>() + self.tail.len()
     }
 
     pub(super) fn is_empty(&self) -> bool {
@@ -40,12 +47,12 @@ impl Bucket {
     }
 
     pub(super) fn push(&mut self, entry: Entry) {
-        let first = self.tail.is_empty();
-        self.min = if first { entry.deadline } else { self.min.min(entry.deadline) };
-        if self.tail.len() == CHUNK {
-            self.seal();
+        self.min = self.min.min(entry.deadline);
+        if self.tail.len() < self.tail.capacity() {
+            self.tail.push(entry);
+        } else {
+            self.push_slow(entry);
         }
-        self.tail.push(entry);
     }
 
     /// Takes all entries out; `spare` is the room for those that come next.
@@ -54,9 +61,16 @@ impl Bucket {
     }
 
     /// Hands over all entries and gives back a vector to use as spare room.
-    pub(super) fn empty(self, each: impl FnMut(Entry)) -> Vec<Entry> {
+    pub(super) fn empty(self, mut each: impl FnMut(Entry)) -> Vec<Entry> {
         let Self { full, mut tail, .. } = self;
-        full.into_iter().flatten().chain(tail.drain(..)).for_each(each);
+        for chunk in full {
+            for entry in chunk {
+                each(entry);
+            }
+        }
+        for entry in tail.drain(..) {
+            each(entry);
+        }
         if tail.capacity() <= KEEP { tail } else { Vec::new() }
     }
 
@@ -78,7 +92,9 @@ impl Bucket {
     }
 
     pub(super) fn is_sorted(&self) -> bool {
-        self.iter().is_sorted_by_key(|entry| entry.deadline)
+        self.tail.is_sorted_by_key(|entry| entry.deadline)
+            && (self.full.is_empty()
+                || self.iter().is_sorted_by_key(|entry| entry.deadline))
     }
 
     /// Sorts by deadline; entries with equal deadlines keep their order.
@@ -95,9 +111,16 @@ impl Bucket {
         self.tail.shrink_to_fit();
     }
 
+    /// Doubles the room up to a chunk, then begins another.
     #[cold]
-    fn seal(&mut self) {
-        self.full.push(std::mem::replace(&mut self.tail, Vec::with_capacity(CHUNK)));
+    fn push_slow(&mut self, entry: Entry) {
+        let len = self.tail.len();
+        if len < CHUNK {
+            self.tail.reserve_exact(len.max(4).min(CHUNK - len));
+        } else {
+            self.full.push(std::mem::replace(&mut self.tail, Vec::with_capacity(CHUNK)));
+        }
+        self.tail.push(entry);
     }
 }
 
@@ -108,5 +131,12 @@ impl Bucket {
         let room =
             self.full.iter().map(Vec::capacity).sum::<usize>() + self.tail.capacity();
         room * size_of::<Entry>() + self.full.capacity() * size_of::<Vec<Entry>>()
+    }
+
+    /// Panics unless every entry belongs here, and the earliest is known.
+    pub(super) fn check(&self, belongs: impl Fn(&Entry) -> bool) {
+        assert!(self.iter().all(belongs), "invariant 1 of the wheel");
+        let min = self.iter().map(|entry| entry.deadline).min();
+        assert_eq!(min, Some(self.min), "the earliest deadline");
     }
 }

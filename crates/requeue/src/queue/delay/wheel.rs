@@ -43,7 +43,6 @@ const SORT_MAX: usize = 128;
 pub(super) struct Wheel {
     /// The moment that places are relative to. It may lag behind the present.
     origin: u64,
-    len: usize,
     occupied: [u64; LEVELS],
     /// 64 for each level, as many levels as have been used so far.
     buckets: Vec<Bucket>,
@@ -52,20 +51,23 @@ pub(super) struct Wheel {
 }
 
 impl Wheel {
-    /// How many entries there are.
-    pub(super) fn len(&self) -> usize {
-        self.len
-    }
-
     /// The earliest deadline.
     pub(super) fn next(&self) -> Option<u64> {
         self.first().map(|index| self.buckets[index].min())
     }
 
     /// Adds an entry, after all that have the same deadline.
+    #[inline]
     pub(super) fn push(&mut self, entry: Entry) {
-        self.put(entry);
-        self.len += 1;
+        let index = self.place(entry.deadline);
+        if index >= self.buckets.len() {
+            self.grow(index);
+        }
+        let bucket = &mut self.buckets[index];
+        if bucket.is_empty() {
+            self.occupied[index / DIGITS] |= 1 << (index % DIGITS);
+        }
+        bucket.push(entry);
     }
 
     /// Takes out every entry due at `now`, by deadline and then by order of pushing.
@@ -80,12 +82,10 @@ impl Wheel {
 
     /// Drops every entry that `keep` does not want.
     pub(super) fn retain(&mut self, mut keep: impl FnMut(&Entry) -> bool) {
-        self.len = 0;
         for (level, word) in self.occupied.iter_mut().enumerate() {
             for digit in digits(*word) {
                 let bucket = &mut self.buckets[level * DIGITS + digit];
                 bucket.retain(&mut keep);
-                self.len += bucket.len();
                 if bucket.is_empty() {
                     *word &= !(1 << digit);
                 }
@@ -100,7 +100,6 @@ impl Wheel {
                 self.buckets[level * DIGITS + digit].clear();
             }
         }
-        self.len = 0;
         self.origin = origin;
     }
 
@@ -125,7 +124,7 @@ impl Wheel {
         let sorted = bucket.is_sorted();
         self.spare = if !sorted && bucket.len() > SORT_MAX && index >= DIGITS {
             self.origin = start;
-            bucket.empty(|entry| self.put(entry))
+            bucket.empty(|entry| self.push(entry))
         } else {
             if !sorted {
                 bucket.sort();
@@ -137,25 +136,15 @@ impl Wheel {
 
     fn pass(&mut self, entry: Entry, now: u64, due: &mut impl FnMut(Entry)) {
         if entry.deadline <= now {
-            self.len -= 1;
             due(entry);
         } else {
-            self.put(entry);
+            self.push(entry);
         }
     }
 
     fn take(&mut self, index: usize) -> Bucket {
         self.occupied[index / DIGITS] &= !(1 << (index % DIGITS));
         self.buckets[index].take(std::mem::take(&mut self.spare))
-    }
-
-    fn put(&mut self, entry: Entry) {
-        let index = self.place(entry.deadline);
-        if index >= self.buckets.len() {
-            self.grow(index);
-        }
-        self.occupied[index / DIGITS] |= 1 << (index % DIGITS);
-        self.buckets[index].push(entry);
     }
 
     /// The bucket for a deadline; a past one belongs to the tick of `origin`.
@@ -198,7 +187,7 @@ fn digits(mut word: u64) -> impl Iterator<Item = usize> {
 impl Wheel {
     /// Every entry, bucket by bucket.
     pub(super) fn entries(&self) -> impl Iterator<Item = &Entry> {
-        self.buckets.iter().flat_map(Bucket::iter)
+        self.buckets.iter().filter(|bucket| !bucket.is_empty()).flat_map(Bucket::iter)
     }
 
     /// How many bytes are allocated.
@@ -211,14 +200,12 @@ impl Wheel {
     /// Panics unless the invariants in the module docs hold; the second is for the
     /// caller to check, who knows the order of pushing.
     pub(super) fn check(&self) {
-        assert_eq!(self.entries().count(), self.len, "count");
         assert!(self.spare.is_empty(), "the spare vector has entries");
         for (index, bucket) in self.buckets.iter().enumerate() {
             let occupied = self.occupied[index / DIGITS] >> (index % DIGITS) & 1 == 1;
-            let min = bucket.iter().map(|entry| entry.deadline).min();
-            assert_eq!(min, occupied.then_some(bucket.min()), "invariant 3");
-            for entry in bucket.iter() {
-                assert_eq!(self.place(entry.deadline), index, "invariant 1");
+            assert_eq!(occupied, !bucket.is_empty(), "invariant 3");
+            if occupied {
+                bucket.check(|entry| self.place(entry.deadline) == index);
             }
         }
     }

@@ -79,10 +79,17 @@ impl Fifo {
     /// [`Order::push`], for which a FIFO need not know the key.
     #[inline]
     pub(crate) fn push_back(&mut self, ticket: Ticket) {
+        if self.graveyard.is_some() {
+            self.note_next(ticket);
+        }
+        self.ring.push_back(ticket.0);
+    }
+
+    #[cold]
+    fn note_next(&mut self, ticket: Ticket) {
         if let Some(graveyard) = &mut self.graveyard {
             graveyard.note(ticket.0, self.ring.len());
         }
-        self.ring.push_back(ticket.0);
     }
 
     /// [`Order::pop`].

@@ -44,9 +44,9 @@ pub use priority::Priority;
 ///
 /// # Panics
 ///
-/// If `push` or `touch` panics, the queue stays as it was before the call and the panic
-/// goes on to the caller. The order must then be as it was too: call code that may panic
-/// before changing anything.
+/// If a method panics, the queue stays as it was before the call and the panic goes on to
+/// the caller. The order must then be as it was too: call code that may panic before
+/// changing anything.
 ///
 /// # Examples
 ///

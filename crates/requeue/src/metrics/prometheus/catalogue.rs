@@ -1,0 +1,158 @@
+//! Every metric: its name, its help text, and where its value comes from.
+//!
+//! `docs/METRICS.md` describes the same metrics for people; a test compares the two.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::Duration;
+
+use super::histogram::{Bounds, Histogram, Snapshot};
+use crate::metrics::Gauges;
+
+/// What all queues of one name have counted.
+#[derive(Debug)]
+pub(super) struct Totals {
+    pub(super) adds: AtomicU64,
+    pub(super) retries: AtomicU64,
+    pub(super) panics: AtomicU64,
+    pub(super) waited: Histogram,
+    pub(super) worked: Histogram,
+}
+
+impl Totals {
+    pub(super) fn new(bounds: &Arc<Bounds>) -> Self {
+        Self {
+            adds: AtomicU64::new(0),
+            retries: AtomicU64::new(0),
+            panics: AtomicU64::new(0),
+            waited: Histogram::new(Arc::clone(bounds)),
+            worked: Histogram::new(Arc::clone(bounds)),
+        }
+    }
+}
+
+/// The value of a gauge.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub(super) enum Level {
+    Count(usize),
+    Seconds(Duration),
+}
+
+/// Where the value of a metric comes from, and with that its type.
+#[derive(Clone, Copy, Debug)]
+pub(super) enum Source {
+    Counter(fn(&Totals) -> &AtomicU64),
+    Gauge(fn(&Gauges) -> Level),
+    Histogram(fn(&Totals) -> &Histogram),
+}
+
+/// One metric.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Metric {
+    /// As Prometheus stores it: the name of a counter ends in `_total`.
+    pub(super) name: &'static str,
+    pub(super) help: &'static str,
+    pub(super) source: Source,
+}
+
+/// The value of one metric for one queue.
+#[derive(Clone, Debug, PartialEq)]
+pub(super) enum Value {
+    Counter(u64),
+    Gauge(Level),
+    Histogram(Snapshot),
+}
+
+impl Metric {
+    /// Reads the value; a gauge has none once every queue of that name is gone.
+    pub(super) fn read(&self, totals: &Totals, gauges: Option<&Gauges>) -> Option<Value> {
+        match self.source {
+            Source::Counter(of) => {
+                Some(Value::Counter(of(totals).load(Ordering::Relaxed)))
+            }
+            Source::Gauge(of) => gauges.map(|gauges| Value::Gauge(of(gauges))),
+            Source::Histogram(of) => Some(Value::Histogram(of(totals).snapshot())),
+        }
+    }
+
+    pub(super) fn type_name(&self) -> &'static str {
+        match self.source {
+            Source::Counter(_) => "counter",
+            Source::Gauge(_) => "gauge",
+            Source::Histogram(_) => "histogram",
+        }
+    }
+}
+
+/// Sorted by name. The names and help texts that begin with `workqueue_` are those of
+/// Kubernetes (component-base), without the mark `[BETA]` that it puts before each text.
+pub(super) const CATALOGUE: &[Metric] = &[
+    Metric {
+        name: "requeue_delayed",
+        help: "Keys that become ready at a later time.",
+        source: Source::Gauge(|gauges| Level::Count(gauges.delayed)),
+    },
+    Metric {
+        name: "requeue_dirty",
+        help: "Keys that are with a worker and were added again meanwhile.",
+        source: Source::Gauge(|gauges| Level::Count(gauges.dirty)),
+    },
+    Metric {
+        name: "requeue_panics_total",
+        help: "Total number of keys whose worker panicked.",
+        source: Source::Counter(|totals| &totals.panics),
+    },
+    Metric {
+        name: "requeue_parked",
+        help: "Workers that wait for a key.",
+        source: Source::Gauge(|gauges| Level::Count(gauges.parked)),
+    },
+    Metric {
+        name: "requeue_processing",
+        help: "Keys that are with a worker.",
+        source: Source::Gauge(|gauges| Level::Count(gauges.processing)),
+    },
+    Metric {
+        name: "requeue_ready",
+        help: "Keys that can be handed out now.",
+        source: Source::Gauge(|gauges| Level::Count(gauges.ready)),
+    },
+    Metric {
+        name: "workqueue_adds_total",
+        help: "Total number of adds handled by workqueue",
+        source: Source::Counter(|totals| &totals.adds),
+    },
+    Metric {
+        name: "workqueue_depth",
+        help: "Current depth of workqueue",
+        source: Source::Gauge(|gauges| Level::Count(gauges.ready + gauges.dirty)),
+    },
+    Metric {
+        name: "workqueue_longest_running_processor_seconds",
+        help: "How many seconds has the longest running processor for workqueue been running.",
+        source: Source::Gauge(|gauges| Level::Seconds(gauges.longest_running)),
+    },
+    Metric {
+        name: "workqueue_queue_duration_seconds",
+        help: "How long in seconds an item stays in workqueue before being requested.",
+        source: Source::Histogram(|totals| &totals.waited),
+    },
+    Metric {
+        name: "workqueue_retries_total",
+        help: "Total number of retries handled by workqueue",
+        source: Source::Counter(|totals| &totals.retries),
+    },
+    Metric {
+        name: "workqueue_unfinished_work_seconds",
+        help: "How many seconds of work has done that is in progress and hasn't been \
+               observed by work_duration. Large values indicate stuck threads. One can \
+               deduce the number of stuck threads by observing the rate at which this \
+               increases.",
+        source: Source::Gauge(|gauges| Level::Seconds(gauges.unfinished)),
+    },
+    Metric {
+        name: "workqueue_work_duration_seconds",
+        help: "How long in seconds processing an item from workqueue takes.",
+        source: Source::Histogram(|totals| &totals.worked),
+    },
+];

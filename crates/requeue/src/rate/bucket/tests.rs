@@ -1,0 +1,484 @@
+use proptest::prelude::*;
+
+use super::*;
+use crate::rate::moment::Timeline;
+use crate::testing::FakeClock;
+
+const MS: Nanos = 1_000_000;
+
+fn start() -> Moment {
+    Timeline::from(FakeClock::new().now()).start()
+}
+
+fn terms(limit: f64, burst: u32) -> Terms {
+    Terms { limit: Limit::per_second(limit), burst }
+}
+
+/// A bucket that is changed in place, on milliseconds from its start.
+struct Subject {
+    bucket: Bucket,
+    terms: Terms,
+    start: Moment,
+}
+
+impl Subject {
+    fn full(terms: Terms) -> Self {
+        let start = start();
+        Self { bucket: Bucket::new(terms.burst, start), terms, start }
+    }
+
+    fn at(&self, ms: i64) -> At {
+        At::Exactly(self.start.plus(ms * MS))
+    }
+
+    fn tokens(&self, ms: i64) -> f64 {
+        self.bucket.tokens(self.terms, self.at(ms))
+    }
+
+    fn ask(&mut self, ask: Ask) -> Result<Grant, Refusal> {
+        let (next, grant) = self.bucket.reserve(self.terms, ask)?;
+        self.bucket = next.unwrap_or(self.bucket);
+        Ok(grant)
+    }
+
+    fn allow(&mut self, ms: i64, n: u32) -> bool {
+        self.ask(Ask { at: self.at(ms), n, patience: Patience::None }).is_ok()
+    }
+
+    /// Reserves, and gives the claim and the wait.
+    fn reserve(&mut self, at: At, n: u32) -> Result<(Claim, Nanos), Refusal> {
+        let grant = self.ask(Ask { at, n, patience: Patience::UpTo(FOREVER) })?;
+        let claim = grant.claim.expect("a finite limit");
+        Ok((claim, grant.ready.since(at.given())))
+    }
+
+    fn reserve_ms(&mut self, ms: i64, n: u32) -> (Claim, Nanos) {
+        let (claim, wait) = self.reserve(self.at(ms), n).expect("within the burst");
+        assert_eq!(wait % MS, 0, "a whole millisecond");
+        (claim, wait / MS)
+    }
+
+    fn cancel(&mut self, ms: i64, claim: Claim) {
+        let next = self.bucket.cancel(self.terms, claim, self.at(ms));
+        self.bucket = next.unwrap_or(self.bucket);
+    }
+}
+
+/// Rows of time in ms, tokens before, tokens asked for, and the answer.
+fn check_timeline(terms: Terms, rows: &[(i64, f64, u32, bool)]) {
+    let mut subject = Subject::full(terms);
+    for (i, &(ms, tokens, n, ok)) in rows.iter().enumerate() {
+        assert_eq!(subject.tokens(ms), tokens, "tokens before row {i}");
+        assert_eq!(subject.allow(ms, n), ok, "answer of row {i}");
+    }
+}
+
+#[test]
+fn burst_of_one_lets_one_through_each_100_ms() {
+    let rows = [
+        (0, 1.0, 1, true),
+        (0, 0.0, 1, false),
+        (50, 0.5, 1, false),
+        (100, 1.0, 1, true),
+        (100, 0.0, 1, false),
+        (200, 1.0, 2, false),
+        (1000, 1.0, 1, true),
+        (1000, 0.0, 1, false),
+    ];
+    check_timeline(terms(10.0, 1), &rows);
+}
+
+#[test]
+fn burst_of_three_lets_three_through_and_then_the_limit() {
+    let rows = [
+        (0, 3.0, 2, true),
+        (0, 1.0, 2, false),
+        (0, 1.0, 1, true),
+        (0, 0.0, 1, false),
+        (100, 1.0, 4, false),
+        (100, 1.0, 1, true),
+        (300, 2.0, 2, true),
+        (1000, 3.0, 3, true),
+        (1000, 0.0, 0, true),
+    ];
+    check_timeline(terms(10.0, 3), &rows);
+}
+
+#[test]
+fn explicit_times_may_go_back_and_the_interval_counts_twice() {
+    let rows = [
+        (100, 3.0, 1, true),
+        (0, 2.0, 1, true),
+        (0, 1.0, 1, true),
+        (0, 0.0, 1, false),
+        (100, 1.0, 1, true),
+        (100, 0.0, 1, false),
+        (50, 0.0, 1, false),
+    ];
+    check_timeline(terms(10.0, 3), &rows);
+}
+
+#[test]
+fn a_limit_of_zero_gives_out_the_burst_once() {
+    let year = 365 * 24 * 3_600_000;
+    let rows =
+        [(0, 2.0, 1, true), (0, 1.0, 1, true), (0, 0.0, 1, false), (year, 0.0, 1, false)];
+    check_timeline(terms(0.0, 2), &rows);
+}
+
+#[test]
+fn no_limit_ignores_the_burst_and_keeps_the_bucket() {
+    let mut subject = Subject::full(Terms { limit: Limit::INF, burst: 0 });
+    let before = subject.bucket;
+    assert!(subject.allow(0, u32::MAX));
+    assert!(subject.allow(-5, 1));
+    assert_eq!(subject.bucket, before);
+}
+
+#[test]
+fn reservations_line_up() {
+    let mut subject = Subject::full(terms(10.0, 2));
+    assert_eq!(subject.reserve_ms(0, 2).1, 0);
+    assert_eq!(subject.reserve_ms(0, 1).1, 100);
+    assert_eq!(subject.reserve_ms(0, 2).1, 300);
+    assert_eq!(subject.reserve_ms(300, 1).1, 100);
+    assert!(!subject.allow(399, 0), "in debt even nothing is refused");
+    assert!(subject.allow(400, 0));
+}
+
+#[test]
+fn refusals_name_their_reason_and_change_nothing() {
+    let mut subject = Subject::full(terms(10.0, 2));
+    assert_eq!(subject.reserve_ms(0, 2).1, 0);
+    let before = subject.bucket;
+    let mut refusal = |n, patience| {
+        let at = subject.at(0);
+        subject.ask(Ask { at, n, patience }).expect_err("a refusal")
+    };
+    assert_eq!(refusal(3, Patience::UpTo(FOREVER)), Refusal::ExceedsBurst(2));
+    assert_eq!(refusal(1, Patience::None), Refusal::NotNow);
+    assert_eq!(refusal(1, Patience::UpTo(99 * MS)), Refusal::TooLate(100 * MS));
+    assert_eq!(refusal(0, Patience::UpTo(-1)), Refusal::TooLate(0));
+    assert_eq!(subject.bucket, before, "invariant 1");
+}
+
+#[test]
+fn what_never_comes_is_refused() {
+    for limit in [0.0, 1e-10, f64::MIN_POSITIVE] {
+        let mut subject = Subject::full(terms(limit, 3));
+        assert_eq!(subject.reserve_ms(0, 3).1, 0);
+        let before = subject.bucket;
+        let refusal = subject.reserve(subject.at(0), 3).expect_err("a refusal");
+        assert_eq!(refusal, Refusal::Never, "{limit}");
+        assert_eq!(subject.bucket, before, "invariant 1");
+    }
+}
+
+#[test]
+fn a_tiny_limit_has_a_tiny_rate() {
+    // 1e-9 a second is one in 31 years: golang/go#71154.
+    let mut subject = Subject::full(terms(1e-9, 1));
+    assert!(subject.allow(0, 1));
+    assert!(!subject.allow(24 * 3_600_000, 1));
+    let (_, wait) = subject.reserve(subject.at(0), 1).expect("far, but not never");
+    assert_eq!(wait / 1_000_000_000, 999_999_999, "seconds");
+}
+
+#[test]
+fn a_shortage_too_short_to_wait_for_is_none() {
+    // 0.7 tokens from 7 steps of 0.1 s at 1/s are a little less than 0.7; the rest is not
+    // worth a nanosecond: golang/go#46579.
+    let mut subject = Subject::full(terms(1.0, 1));
+    assert!(subject.allow(0, 1));
+    let mut bucket = subject.bucket;
+    for step in 1..=10 {
+        bucket = bucket.settle(subject.terms, subject.at(step * 100));
+    }
+    assert!(bucket.tokens < 1.0, "rounding has left its mark");
+    subject.bucket = bucket;
+    assert!(subject.allow(1000, 1));
+}
+
+#[test]
+fn cancelling_the_last_reservation_gives_all_back() {
+    let mut subject = Subject::full(terms(10.0, 2));
+    subject.reserve_ms(0, 2);
+    let (claim, wait) = subject.reserve_ms(0, 2);
+    assert_eq!(wait, 200);
+    subject.cancel(0, claim);
+    assert_eq!(subject.tokens(0), 0.0);
+    assert_eq!(subject.reserve_ms(0, 1).1, 100);
+}
+
+#[test]
+fn cancelling_an_earlier_reservation_keeps_what_others_were_promised() {
+    let mut subject = Subject::full(terms(10.0, 3));
+    subject.reserve_ms(0, 3);
+    let (early, _) = subject.reserve_ms(0, 3);
+    let (late, _) = subject.reserve_ms(0, 1);
+    subject.cancel(0, early);
+    assert_eq!(subject.tokens(0), -2.0, "3 less the 1 promised after");
+    subject.cancel(0, late);
+    assert_eq!(subject.tokens(0), -1.0);
+}
+
+#[test]
+fn cancelling_in_reverse_order_unwinds_the_line() {
+    let mut subject = Subject::full(terms(10.0, 2));
+    subject.reserve_ms(0, 2);
+    let (first, _) = subject.reserve_ms(0, 1);
+    let (second, _) = subject.reserve_ms(0, 2);
+    subject.cancel(0, second);
+    subject.cancel(0, first);
+    assert_eq!(subject.tokens(0), 0.0);
+}
+
+#[test]
+fn cancelling_counts_up_to_the_time_to_act() {
+    let reserved = || {
+        let mut subject = Subject::full(terms(10.0, 2));
+        subject.reserve_ms(0, 2);
+        let (claim, _) = subject.reserve_ms(0, 1);
+        (subject, claim)
+    };
+    let (mut subject, claim) = reserved();
+    subject.cancel(100, claim);
+    assert_eq!(subject.tokens(100), 1.0);
+    let (mut subject, claim) = reserved();
+    let before = subject.bucket;
+    subject.cancel(101, claim);
+    assert_eq!(subject.bucket, before);
+}
+
+#[test]
+fn cancelling_never_fills_beyond_the_burst() {
+    let mut subject = Subject::full(terms(10.0, 5));
+    let (claim, _) = subject.reserve_ms(100, 5);
+    subject.terms.burst = 2;
+    subject.cancel(100, claim);
+    assert_eq!(subject.tokens(100), 2.0);
+}
+
+#[test]
+fn settled_tokens_follow_the_old_terms() {
+    let mut subject = Subject::full(terms(10.0, 10));
+    subject.reserve_ms(0, 10);
+    subject.bucket = subject.bucket.settle(subject.terms, subject.at(500));
+    subject.terms = terms(1.0, 3);
+    assert_eq!(subject.tokens(500), 3.0, "capped when looked at");
+    subject.terms.burst = 10;
+    assert_eq!(subject.tokens(500), 5.0, "but not lost before");
+    assert_eq!(subject.tokens(1500), 6.0);
+}
+
+#[test]
+fn refilling_is_capped_and_forgets_debt() {
+    let mut subject = Subject::full(terms(10.0, 4));
+    subject.reserve_ms(0, 4);
+    subject.reserve_ms(0, 4);
+    subject.bucket = subject.bucket.refill(subject.terms, 3, subject.at(0));
+    assert_eq!(subject.tokens(0), 3.0);
+    subject.bucket = subject.bucket.refill(subject.terms, u32::MAX, subject.at(0));
+    assert_eq!(subject.tokens(0), 4.0);
+}
+
+#[test]
+fn readings_of_the_clock_that_come_late_credit_nothing_twice() {
+    let mut subject = Subject::full(terms(10.0, 1));
+    let now = |ms: i64| At::Now(subject.start.plus(ms * MS));
+    let asks =
+        [(0, true), (100, true), (0, false), (100, false), (50, false), (200, true)];
+    let asks = asks.map(|(ms, ok)| (now(ms), ok));
+    for (i, (at, ok)) in asks.into_iter().enumerate() {
+        let granted = subject.ask(Ask { at, n: 1, patience: Patience::None }).is_ok();
+        assert_eq!(granted, ok, "ask {i}");
+    }
+}
+
+#[test]
+fn a_late_reading_of_the_clock_acts_at_once_if_tokens_are_there() {
+    let mut subject = Subject::full(terms(10.0, 2));
+    assert!(subject.allow(100, 1));
+    let early = At::Now(subject.start);
+    assert_eq!(subject.reserve(early, 1).expect("a token").1, 0);
+    let (claim, wait) = subject.reserve(early, 1).expect("a reservation");
+    assert_eq!(wait, 200 * MS, "100 to catch up, 100 for the token");
+    subject.bucket =
+        subject.bucket.cancel(subject.terms, claim, early).expect("all comes back");
+    assert_eq!(subject.tokens(100), 0.0);
+}
+
+/// x/time/rate as its rules are written down: a record that is changed in place, times as
+/// wide integers, and no thought of speed.
+#[derive(Clone, Debug)]
+struct Model {
+    limit: f64,
+    burst: f64,
+    tokens: f64,
+    last: Option<i128>,
+    last_event: i128,
+}
+
+#[derive(Clone, Copy, Debug)]
+struct ModelClaim {
+    n: f64,
+    act: i128,
+    limit: f64,
+}
+
+impl Model {
+    fn tokens_from(limit: f64, ns: i128) -> f64 {
+        let ns = ns.clamp(i128::from(i64::MIN), i128::from(i64::MAX)) as i64;
+        let seconds = (ns / 1_000_000_000) as f64 + (ns % 1_000_000_000) as f64 / 1e9;
+        if limit > 0.0 { seconds * limit } else { 0.0 }
+    }
+
+    fn duration_from(limit: f64, tokens: f64) -> i64 {
+        if limit > 0.0 { (tokens / limit * 1e9) as i64 } else { i64::MAX }
+    }
+
+    fn advance(&self, t: i128) -> f64 {
+        let elapsed = self.last.map_or(i128::MAX, |last| t - last.min(t));
+        (self.tokens + Self::tokens_from(self.limit, elapsed)).min(self.burst)
+    }
+
+    fn reserve(&mut self, t: i128, n: u32, max_wait: i64) -> Option<(ModelClaim, i64)> {
+        let n = f64::from(n);
+        if self.limit == f64::MAX {
+            return Some((ModelClaim { n: 0.0, act: t, limit: 0.0 }, 0));
+        }
+        let tokens = self.advance(t) - n;
+        let wait =
+            if tokens < 0.0 { Self::duration_from(self.limit, -tokens) } else { 0 };
+        if n > self.burst || wait > max_wait || wait == i64::MAX {
+            return None;
+        }
+        let act = t + i128::from(wait);
+        self.last = Some(t);
+        self.tokens = tokens;
+        self.last_event = act;
+        Some((ModelClaim { n, act, limit: self.limit }, wait))
+    }
+
+    fn cancel(&mut self, claim: ModelClaim, t: i128) {
+        if self.limit == f64::MAX || claim.n == 0.0 || claim.act < t {
+            return;
+        }
+        let after = Self::tokens_from(claim.limit, self.last_event - claim.act);
+        let restore = claim.n - after;
+        if restore <= 0.0 {
+            return;
+        }
+        self.tokens = (self.advance(t) + restore).min(self.burst);
+        self.last = Some(t);
+        let previous = claim.act + i128::from(Self::duration_from(claim.limit, -claim.n));
+        if claim.act == self.last_event && previous >= t {
+            self.last_event = previous;
+        }
+    }
+
+    fn settle(&mut self, t: i128) {
+        self.tokens = self.advance(t);
+        self.last = Some(t);
+    }
+}
+
+#[derive(Clone, Debug)]
+enum Call {
+    Allow(u32),
+    Reserve(u32),
+    Cancel(prop::sample::Index),
+    SetLimit(f64),
+    SetBurst(u32),
+}
+
+fn limits() -> impl Strategy<Value = f64> {
+    prop_oneof![
+        4 => 0.1..1000.0,
+        1 => Just(f64::MAX),
+        1 => Just(0.0),
+        1 => 1e-12..1e-6,
+        1 => 1e6..1e15,
+    ]
+}
+
+fn calls() -> impl Strategy<Value = Call> {
+    prop_oneof![
+        4 => (0_u32..6).prop_map(Call::Allow),
+        4 => (0_u32..6).prop_map(Call::Reserve),
+        3 => any::<prop::sample::Index>().prop_map(Call::Cancel),
+        1 => limits().prop_map(Call::SetLimit),
+        1 => (0_u32..8).prop_map(Call::SetBurst),
+    ]
+}
+
+/// Steps of time, mostly forward, with whole and odd nanoseconds.
+fn steps() -> impl Strategy<Value = i64> {
+    prop_oneof![
+        2 => Just(0_i64),
+        4 => 0_i64..300_000_000,
+        2 => (0_i64..30).prop_map(|ms| ms * 10_000_000),
+        2 => -200_000_000_i64..0,
+        1 => 0_i64..10_000_000_000_000,
+    ]
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig::with_cases(400))]
+
+    #[test]
+    fn the_bucket_follows_the_written_rules_bit_for_bit(
+        limit in limits(),
+        burst in 0_u32..8,
+        history in prop::collection::vec((steps(), calls()), 1..120),
+    ) {
+        let start = start();
+        let mut subject = Subject::full(terms(limit, burst));
+        subject.start = start;
+        subject.bucket = Bucket::new(burst, start);
+        let burst = f64::from(burst);
+        let mut model = Model { limit, burst, tokens: burst, last: None, last_event: 0 };
+        let mut claims = Vec::new();
+        let mut t = 0_i64;
+        for (step, call) in history {
+            t += step;
+            let (at, wide) = (At::Exactly(start.plus(t)), i128::from(t));
+            match call {
+                Call::Allow(n) => {
+                    let ok = subject.ask(Ask { at, n, patience: Patience::None }).is_ok();
+                    prop_assert_eq!(ok, model.reserve(wide, n, 0).is_some());
+                }
+                Call::Reserve(n) => {
+                    let ours = subject.ask(Ask { at, n, patience: Patience::UpTo(FOREVER) });
+                    let theirs = model.reserve(wide, n, i64::MAX);
+                    let ready = ours.ok().map(|grant| grant.ready.since(start.plus(t)));
+                    prop_assert_eq!(ready, theirs.map(|(_, wait)| wait));
+                    claims.extend(ours.ok().zip(theirs.map(|(claim, _)| claim)));
+                }
+                Call::Cancel(_) if claims.is_empty() => {}
+                Call::Cancel(which) => {
+                    let (grant, claim) = claims.swap_remove(which.index(claims.len()));
+                    if let Some(claim) = grant.claim {
+                        let next = subject.bucket.cancel(subject.terms, claim, at);
+                        subject.bucket = next.unwrap_or(subject.bucket);
+                    }
+                    model.cancel(claim, wide);
+                }
+                Call::SetLimit(limit) => {
+                    subject.bucket = subject.bucket.settle(subject.terms, at);
+                    subject.terms.limit = Limit::per_second(limit);
+                    model.settle(wide);
+                    model.limit = limit;
+                }
+                Call::SetBurst(burst) => {
+                    subject.bucket = subject.bucket.settle(subject.terms, at);
+                    subject.terms.burst = burst;
+                    model.settle(wide);
+                    model.burst = f64::from(burst);
+                }
+            }
+            let (ours, theirs) = (subject.bucket.tokens(subject.terms, at), model.advance(wide));
+            prop_assert_eq!(ours.to_bits(), theirs.to_bits(), "{} and {}", ours, theirs);
+        }
+    }
+}

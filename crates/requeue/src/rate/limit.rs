@@ -1,0 +1,228 @@
+//! How often events may happen, and what that makes of time and tokens.
+
+use std::fmt;
+use std::time::Duration;
+
+use super::error::InvalidLimit;
+use super::moment::{FOREVER, NANOS_PER_SEC, Nanos};
+
+/// How many tokens a second a [`Limiter`](super::Limiter) gains: the frequency of events.
+///
+/// A limit is a number from [`ZERO`](Self::ZERO), which lets nothing through that the
+/// burst does not, to [`INF`](Self::INF), which lets everything through. Fractions are
+/// fine: `Limit::per_second(0.5)` is one event in two seconds.
+///
+/// # Examples
+///
+/// ```
+/// use std::time::Duration;
+/// use requeue::rate::Limit;
+///
+/// assert_eq!(Limit::every(Duration::from_millis(100)), Limit::per_second(10.0));
+/// assert_eq!(Limit::every(Duration::ZERO), Limit::INF);
+/// assert!(Limit::ZERO < Limit::per_second(0.001));
+/// ```
+#[derive(Clone, Copy, Debug, PartialEq, PartialOrd)]
+pub struct Limit(f64);
+
+/// Never NaN: the constructors see to it.
+impl Eq for Limit {}
+
+impl Limit {
+    /// No limit: everything is allowed, whatever the burst.
+    #[doc(alias = "Inf")]
+    pub const INF: Self = Self(f64::MAX);
+
+    /// No event ever, apart from the burst that a limiter starts with.
+    pub const ZERO: Self = Self(0.0);
+
+    /// Makes a limit of `events` a second, whatever number that is.
+    ///
+    /// Numbers that are no frequency have a meaning all the same, so that nothing
+    /// panics: infinity is [`INF`](Self::INF), and NaN and negative numbers are
+    /// [`ZERO`](Self::ZERO), the safe side. Use [`try_per_second`](Self::try_per_second)
+    /// for numbers that come from outside and should be refused instead.
+    ///
+    /// # Examples
+    ///
+    /// ```
+    /// use requeue::rate::Limit;
+    ///
+    /// assert_eq!(Limit::per_second(2.5).events_per_second(), 2.5);
+    /// assert_eq!(Limit::per_second(f64::INFINITY), Limit::INF);
+    /// assert_eq!(Limit::per_second(f64::NAN), Limit::ZERO);
+    /// assert_eq!(Limit::per_second(-1.0), Limit::ZERO);
+    /// ```
+    pub const fn per_second(events: f64) -> Self {
+        if events > 0.0 { Self(events.min(f64::MAX)) } else { Self::ZERO }
+    }
+
+    /// Makes a limit of `events` a second, if that is a frequency.
+    ///
+    /// # Errors
+    ///
+    /// [`InvalidLimit`] if `events` is negative or NaN. Infinity is a limit:
+    /// [`INF`](Self::INF).
+    ///
+    /// # Examples
+    ///
+    /// ```
+    /// use requeue::rate::Limit;
+    ///
+    /// assert_eq!(Limit::try_per_second(3.0), Ok(Limit::per_second(3.0)));
+    /// let refused = Limit::try_per_second(-3.0).unwrap_err();
+    /// assert_eq!(
+    ///     refused.to_string(),
+    ///     "a limit is a number of events a second from 0 to infinity, not -3",
+    /// );
+    /// ```
+    pub const fn try_per_second(events: f64) -> Result<Self, InvalidLimit> {
+        if events >= 0.0 {
+            Ok(Self::per_second(events))
+        } else {
+            Err(InvalidLimit { given: events })
+        }
+    }
+
+    /// Makes a limit of one event for each `interval`; none at all is [`INF`](Self::INF).
+    ///
+    /// # Examples
+    ///
+    /// ```
+    /// use std::time::Duration;
+    /// use requeue::rate::Limit;
+    ///
+    /// assert_eq!(Limit::every(Duration::from_secs(2)), Limit::per_second(0.5));
+    /// ```
+    #[doc(alias = "Every")]
+    pub fn every(interval: Duration) -> Self {
+        if interval.is_zero() { Self::INF } else { Self(1.0 / interval.as_secs_f64()) }
+    }
+
+    /// How many events a second this is; infinity for [`INF`](Self::INF).
+    pub const fn events_per_second(self) -> f64 {
+        if self.is_infinite() { f64::INFINITY } else { self.0 }
+    }
+
+    /// Whether this is [`INF`](Self::INF).
+    pub const fn is_infinite(self) -> bool {
+        self.0 == f64::MAX
+    }
+
+    /// The tokens that `span` brings.
+    ///
+    /// The order of the operations here and in [`time_for`](Self::time_for) is that of
+    /// x/time/rate, since the results are compared bit for bit.
+    #[inline]
+    #[expect(clippy::cast_precision_loss, reason = "seconds as Go counts them")]
+    pub(super) fn tokens_in(self, span: Nanos) -> f64 {
+        if self.0 <= 0.0 {
+            return 0.0;
+        }
+        let seconds = if (0..NANOS_PER_SEC).contains(&span) {
+            span as f64 / 1e9 // as below, since no whole seconds add nothing
+        } else {
+            (span / NANOS_PER_SEC) as f64 + (span % NANOS_PER_SEC) as f64 / 1e9
+        };
+        seconds * self.0
+    }
+
+    /// How long `tokens` take to come: towards zero, and [`FOREVER`] if too long to say.
+    #[inline]
+    #[expect(clippy::cast_possible_truncation, reason = "truncates and saturates")]
+    pub(super) fn time_for(self, tokens: f64) -> Nanos {
+        if self.0 <= 0.0 {
+            return FOREVER;
+        }
+        ((tokens / self.0) * 1e9) as Nanos
+    }
+
+    /// Whether [`time_for`](Self::time_for) `tokens` is surely more than nothing.
+    ///
+    /// A rough and quick answer for those who cannot wait at all: it saves the division.
+    /// Twice the time of 1 ns leaves room for every rounding.
+    #[inline]
+    pub(super) fn takes_time_for(self, tokens: f64) -> bool {
+        tokens * 1e9 > 2.0 * self.0
+    }
+
+    #[inline]
+    pub(super) fn to_word(self) -> u64 {
+        self.0.to_bits()
+    }
+
+    #[inline]
+    pub(super) fn from_word(word: u64) -> Self {
+        Self(f64::from_bits(word))
+    }
+}
+
+impl fmt::Display for Limit {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        if self.is_infinite() {
+            f.write_str("unlimited")
+        } else {
+            write!(f, "{}/s", self.0)
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn every_number_makes_a_limit() {
+        let cases = [
+            (f64::NAN, Limit::ZERO),
+            (f64::NEG_INFINITY, Limit::ZERO),
+            (-1e-300, Limit::ZERO),
+            (-0.0, Limit::ZERO),
+            (f64::INFINITY, Limit::INF),
+            (f64::MAX, Limit::INF),
+        ];
+        for (given, limit) in cases {
+            assert_eq!(Limit::per_second(given), limit, "{given}");
+        }
+        assert!(Limit::per_second(-0.0).events_per_second().is_sign_positive());
+        assert_eq!(Limit::INF.events_per_second(), f64::INFINITY);
+    }
+
+    #[test]
+    fn checked_limits_refuse_what_is_no_frequency() {
+        for given in [f64::NAN, -1.0, f64::NEG_INFINITY] {
+            assert!(Limit::try_per_second(given).is_err(), "{given}");
+        }
+        assert_eq!(Limit::try_per_second(f64::INFINITY), Ok(Limit::INF));
+        assert_eq!(Limit::try_per_second(-0.0), Ok(Limit::ZERO));
+    }
+
+    #[test]
+    fn every_is_one_event_for_each_interval() {
+        assert_eq!(Limit::every(Duration::from_nanos(1)).0, 1.0 / 1e-9);
+        assert_eq!(Limit::every(Duration::from_millis(1500)).0, 1.0 / 1.5);
+        assert!(Limit::every(Duration::MAX) > Limit::ZERO);
+    }
+
+    #[test]
+    fn time_for_tokens_truncates_and_saturates() {
+        assert_eq!(Limit::per_second(3.0).time_for(1.0), 333_333_333);
+        assert_eq!(Limit::per_second(3.0).time_for(-1.0), -333_333_333);
+        assert_eq!(Limit::per_second(1e-300).time_for(1.0), FOREVER);
+        assert_eq!(Limit::ZERO.time_for(1.0), FOREVER);
+        assert_eq!(Limit::per_second(1e300).time_for(1.0), 0);
+    }
+
+    #[test]
+    fn tokens_in_a_span_keep_its_sign() {
+        assert_eq!(Limit::per_second(2.0).tokens_in(1_500_000_000), 3.0);
+        assert_eq!(Limit::per_second(2.0).tokens_in(-1_500_000_000), -3.0);
+        assert_eq!(Limit::ZERO.tokens_in(FOREVER), 0.0);
+    }
+
+    #[test]
+    fn limits_print_as_frequencies() {
+        assert_eq!(Limit::per_second(0.5).to_string(), "0.5/s");
+        assert_eq!(Limit::INF.to_string(), "unlimited");
+    }
+}

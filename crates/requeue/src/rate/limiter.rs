@@ -1,0 +1,480 @@
+//! The limiter: a bucket that threads share, and a clock.
+
+use std::fmt;
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use super::bucket::{Ask, At, Bucket, Claim, Grant, Patience, Refusal, Terms};
+use super::error::ReserveError;
+use super::limit::Limit;
+use super::moment::{FOREVER, Moment, Timeline, duration};
+use super::reservation::Reservation;
+use super::versioned::{Step, Versioned};
+use crate::clock::{AnyClock, Clock};
+
+/// Lets events happen at a limited frequency, by a token bucket.
+///
+/// The bucket holds up to *burst* tokens, starts full, and gains *limit* tokens a second.
+/// Each event takes a token, so in any stretch of time no more than
+/// `burst + limit × time` events happen. There are three ways to ask for a token, which
+/// differ in what happens if there is none:
+///
+/// | method | without a token | use it to |
+/// |---|---|---|
+/// | [`wait`](Self::wait) | waits for one | slow down; most callers want this |
+/// | [`allow`](Self::allow) | says no | drop or skip what is too much |
+/// | [`reserve`](Self::reserve) | takes a future one and says when | wait in a way of one's own, or give it back |
+///
+/// Each has a form for `n` tokens, and `allow` and `reserve` have one for an explicit time.
+/// Clones share the bucket. Asking takes a compare-and-swap and no lock, being refused by
+/// `allow` takes neither; limit and burst can change at any time.
+///
+/// # Time
+///
+/// Calls without a time read the clock, and never see it go back: a call that read the
+/// clock earlier than another but comes after it counts as made at the same time. So
+/// contention mints no tokens, and neither does a clock that steps back. Calls with an
+/// explicit time (`…_at`) take it as it is, as x/time/rate does: if it lies before the last
+/// one, the interval in between is credited twice.
+///
+/// # Examples
+///
+/// ```
+/// use requeue::rate::{Limit, Limiter};
+///
+/// let limiter = Limiter::new(Limit::per_second(10.0), 2);
+/// assert!(limiter.allow());
+/// assert!(limiter.allow());
+/// assert!(!limiter.allow()); // the next token comes in 100 ms
+/// ```
+#[derive(Clone)]
+pub struct Limiter {
+    shared: Arc<Shared>,
+}
+
+struct Shared {
+    clock: AnyClock,
+    timeline: Timeline,
+    state: Versioned<5>,
+}
+
+/// What a limiter knows.
+#[derive(Clone, Copy)]
+struct State {
+    bucket: Bucket,
+    terms: Terms,
+}
+
+impl Limiter {
+    /// Makes a limiter that is full: `burst` events may happen at once, then `limit` a
+    /// second.
+    ///
+    /// Any burst will do. With 0 nothing is ever allowed, unless the limit is
+    /// [`Limit::INF`], for which the burst does not matter.
+    #[doc(alias = "NewLimiter")]
+    pub fn new(limit: Limit, burst: u32) -> Self {
+        Self::on(AnyClock::System, Terms { limit, burst })
+    }
+
+    /// Makes a limiter that asks `clock` for the time.
+    ///
+    /// # Examples
+    ///
+    /// ```
+    /// use std::time::Duration;
+    /// use requeue::rate::{Limit, Limiter};
+    /// use requeue::testing::FakeClock;
+    ///
+    /// let clock = FakeClock::new();
+    /// let limiter = Limiter::with_clock(Limit::per_second(10.0), 1, clock.clone());
+    /// assert!(limiter.allow());
+    /// assert!(!limiter.allow());
+    /// clock.advance(Duration::from_millis(100));
+    /// assert!(limiter.allow());
+    /// ```
+    pub fn with_clock(limit: Limit, burst: u32, clock: impl Clock) -> Self {
+        Self::on(AnyClock::new(clock), Terms { limit, burst })
+    }
+
+    fn on(clock: AnyClock, terms: Terms) -> Self {
+        let timeline = Timeline::from(clock.now());
+        // A full bucket is full at any time, so it does not matter that it has not been
+        // used yet.
+        let bucket = Bucket::new(terms.burst, timeline.start());
+        let state = Versioned::new(State { bucket, terms }.to_words());
+        Self { shared: Arc::new(Shared { clock, timeline, state }) }
+    }
+
+    /// Starts the limiter with `tokens` in place of a full bucket.
+    ///
+    /// # Examples
+    ///
+    /// ```
+    /// use requeue::rate::{Limit, Limiter};
+    ///
+    /// let limiter = Limiter::new(Limit::every(std::time::Duration::from_secs(60)), 10)
+    ///     .with_tokens(1);
+    /// assert!(limiter.allow());
+    /// assert!(!limiter.allow());
+    /// ```
+    #[must_use = "the limiter comes back"]
+    pub fn with_tokens(self, tokens: u32) -> Self {
+        self.set_tokens(tokens);
+        self
+    }
+
+    /// The limit at present.
+    #[doc(alias = "Limit")]
+    pub fn limit(&self) -> Limit {
+        self.state().terms.limit
+    }
+
+    /// The burst at present.
+    #[doc(alias = "Burst")]
+    pub fn burst(&self) -> u32 {
+        self.state().terms.burst
+    }
+
+    /// How many tokens there are; negative while reservations are outstanding.
+    ///
+    /// Others may take them before the caller does: this is for looking at, not for
+    /// deciding by.
+    #[doc(alias = "Tokens")]
+    pub fn tokens(&self) -> f64 {
+        self.tokens_on(self.now())
+    }
+
+    /// How many tokens there are at `t`, if nobody takes any until then.
+    #[doc(alias = "TokensAt")]
+    pub fn tokens_at(&self, t: Instant) -> f64 {
+        self.tokens_on(self.exactly(t))
+    }
+
+    /// Takes a token if there is one, and says whether.
+    #[doc(alias = "Allow")]
+    #[inline]
+    pub fn allow(&self) -> bool {
+        self.allow_n(1)
+    }
+
+    /// Takes `n` tokens if there are that many, and says whether.
+    ///
+    /// All or none: a refusal changes nothing. Asking for 0 is refused while reservations
+    /// are outstanding.
+    #[doc(alias = "AllowN")]
+    #[inline]
+    pub fn allow_n(&self, n: u32) -> bool {
+        self.take(Ask { at: self.now(), n, patience: Patience::None }).is_ok()
+    }
+
+    /// Takes `n` tokens if there are that many at `t`, and says whether.
+    ///
+    /// # Examples
+    ///
+    /// ```
+    /// use std::time::{Duration, Instant};
+    /// use requeue::rate::{Limit, Limiter};
+    ///
+    /// let limiter = Limiter::new(Limit::per_second(10.0), 3);
+    /// let t = Instant::now();
+    /// assert!(limiter.allow_at(t, 3));
+    /// assert!(!limiter.allow_at(t + Duration::from_millis(100), 2));
+    /// assert!(limiter.allow_at(t + Duration::from_millis(200), 2));
+    /// ```
+    #[doc(alias = "AllowN")]
+    pub fn allow_at(&self, t: Instant, n: u32) -> bool {
+        self.take(Ask { at: self.exactly(t), n, patience: Patience::None }).is_ok()
+    }
+
+    /// Takes a token, now or from the future, and says when it may be used.
+    ///
+    /// See [`reserve_n`](Self::reserve_n).
+    ///
+    /// # Errors
+    ///
+    /// As [`reserve_n`](Self::reserve_n).
+    #[doc(alias = "Reserve")]
+    pub fn reserve(&self) -> Result<Reservation, ReserveError> {
+        self.reserve_n(1)
+    }
+
+    /// Takes `n` tokens, now or from the future, and says when they may be used.
+    ///
+    /// The caller waits for as long as [`Reservation::delay`] says and then acts, or gives
+    /// the tokens back with [`Reservation::cancel`]. A reservation that is dropped stays
+    /// taken. Later callers line up behind it.
+    ///
+    /// # Errors
+    ///
+    /// [`ReserveError::ExceedsBurst`] if `n` is more than the burst, and
+    /// [`ReserveError::Never`] if the tokens never come, as from an empty bucket with
+    /// [`Limit::ZERO`]. The limiter is then as it was.
+    ///
+    /// # Examples
+    ///
+    /// ```
+    /// use std::time::Duration;
+    /// use requeue::rate::{Limit, Limiter, ReserveError};
+    /// use requeue::testing::FakeClock;
+    ///
+    /// let clock = FakeClock::new();
+    /// let limiter = Limiter::with_clock(Limit::per_second(10.0), 2, clock);
+    /// assert_eq!(limiter.reserve_n(2)?.delay(), Duration::ZERO);
+    /// assert_eq!(limiter.reserve()?.delay(), Duration::from_millis(100));
+    ///
+    /// let refused = limiter.reserve_n(3).unwrap_err();
+    /// assert_eq!(refused, ReserveError::ExceedsBurst { asked: 3, burst: 2 });
+    /// # Ok::<(), ReserveError>(())
+    /// ```
+    #[doc(alias = "ReserveN")]
+    #[inline]
+    pub fn reserve_n(&self, n: u32) -> Result<Reservation, ReserveError> {
+        self.reserve_on(self.now(), n)
+    }
+
+    /// Takes `n` tokens as of `t`, and says when they may be used.
+    ///
+    /// # Errors
+    ///
+    /// As [`reserve_n`](Self::reserve_n).
+    #[doc(alias = "ReserveN")]
+    pub fn reserve_at(&self, t: Instant, n: u32) -> Result<Reservation, ReserveError> {
+        self.reserve_on(self.exactly(t), n)
+    }
+
+    /// How long until a token can be had, without taking it.
+    ///
+    /// # Errors
+    ///
+    /// As [`reserve_n`](Self::reserve_n).
+    ///
+    /// # Examples
+    ///
+    /// ```
+    /// use std::time::Duration;
+    /// use requeue::rate::{Limit, Limiter};
+    /// use requeue::testing::FakeClock;
+    ///
+    /// let clock = FakeClock::new();
+    /// let limiter = Limiter::with_clock(Limit::per_second(4.0), 1, clock);
+    /// assert_eq!(limiter.peek(), Ok(Duration::ZERO));
+    /// assert!(limiter.allow());
+    /// assert_eq!(limiter.peek(), Ok(Duration::from_millis(250)));
+    /// assert_eq!(limiter.peek(), Ok(Duration::from_millis(250)));
+    /// ```
+    pub fn peek(&self) -> Result<Duration, ReserveError> {
+        self.peek_n(1)
+    }
+
+    /// How long until `n` tokens can be had, without taking them.
+    ///
+    /// # Errors
+    ///
+    /// As [`reserve_n`](Self::reserve_n).
+    pub fn peek_n(&self, n: u32) -> Result<Duration, ReserveError> {
+        self.peek_on(self.now(), n)
+    }
+
+    /// How long after `t` `n` tokens can be had, without taking them.
+    ///
+    /// # Errors
+    ///
+    /// As [`reserve_n`](Self::reserve_n).
+    pub fn peek_at(&self, t: Instant, n: u32) -> Result<Duration, ReserveError> {
+        self.peek_on(self.exactly(t), n)
+    }
+
+    /// Changes the limit from now on.
+    ///
+    /// Reservations and waits that are under way keep the times they were given.
+    ///
+    /// # Examples
+    ///
+    /// ```
+    /// use requeue::rate::{Limit, Limiter};
+    ///
+    /// let limiter = Limiter::new(Limit::ZERO, 0);
+    /// assert!(!limiter.allow());
+    /// limiter.set_limit(Limit::INF);
+    /// assert!(limiter.allow());
+    /// ```
+    #[doc(alias = "SetLimit")]
+    pub fn set_limit(&self, limit: Limit) {
+        self.change(self.now(), |terms| Terms { limit, ..terms });
+    }
+
+    /// Changes the limit as of `t`: until then the bucket fills at the old one.
+    #[doc(alias = "SetLimitAt")]
+    pub fn set_limit_at(&self, t: Instant, limit: Limit) {
+        self.change(self.exactly(t), |terms| Terms { limit, ..terms });
+    }
+
+    /// Changes the burst from now on.
+    ///
+    /// A larger burst adds no tokens by itself; a smaller one spills those that no longer
+    /// fit.
+    #[doc(alias = "SetBurst")]
+    pub fn set_burst(&self, burst: u32) {
+        self.change(self.now(), |terms| Terms { burst, ..terms });
+    }
+
+    /// Changes the burst as of `t`.
+    #[doc(alias = "SetBurstAt")]
+    pub fn set_burst_at(&self, t: Instant, burst: u32) {
+        self.change(self.exactly(t), |terms| Terms { burst, ..terms });
+    }
+
+    /// Puts `tokens` into the bucket in place of those that are there.
+    ///
+    /// For limits that somebody else keeps and reports, such as the number of remaining
+    /// calls in the answer of a server. No more than the burst fit. Debts are forgotten,
+    /// but reservations under way keep their times.
+    ///
+    /// # Examples
+    ///
+    /// ```
+    /// use requeue::rate::{Limit, Limiter};
+    ///
+    /// let limiter = Limiter::new(Limit::ZERO, 100);
+    /// limiter.set_tokens(1); // the server says: one call is left
+    /// assert!(limiter.allow());
+    /// assert!(!limiter.allow());
+    /// ```
+    pub fn set_tokens(&self, tokens: u32) {
+        self.refill(self.now(), tokens);
+    }
+
+    /// Puts `tokens` into the bucket as of `t`.
+    pub fn set_tokens_at(&self, t: Instant, tokens: u32) {
+        self.refill(self.exactly(t), tokens);
+    }
+
+    #[inline]
+    pub(super) fn clock(&self) -> &AnyClock {
+        &self.shared.clock
+    }
+
+    #[inline]
+    pub(super) fn now(&self) -> At {
+        At::Now(self.moment(self.clock().now()))
+    }
+
+    pub(super) fn exactly(&self, t: Instant) -> At {
+        At::Exactly(self.moment(t))
+    }
+
+    #[inline]
+    pub(super) fn moment(&self, t: Instant) -> Moment {
+        self.shared.timeline.moment(t)
+    }
+
+    pub(super) fn instant(&self, moment: Moment) -> Instant {
+        self.shared.timeline.instant(moment)
+    }
+
+    #[inline(always)]
+    pub(super) fn take(&self, ask: Ask) -> Result<Grant, Refusal> {
+        self.shared.state.update(|words| {
+            let state = State::from_words(words);
+            match state.bucket.reserve(state.terms, ask) {
+                Ok((Some(bucket), grant)) => {
+                    Step::Replace(State { bucket, ..state }.to_words(), Ok(grant))
+                }
+                Ok((None, grant)) => Step::Keep(Ok(grant)),
+                Err(refusal) => Step::Keep(Err(refusal)),
+            }
+        })
+    }
+
+    pub(super) fn give_back(&self, claim: Claim, at: At) {
+        self.shared.state.update(|words| {
+            let state = State::from_words(words);
+            match state.bucket.cancel(state.terms, claim, at) {
+                Some(bucket) => Step::Replace(State { bucket, ..state }.to_words(), ()),
+                None => Step::Keep(()),
+            }
+        });
+    }
+
+    #[inline]
+    fn reserve_on(&self, at: At, n: u32) -> Result<Reservation, ReserveError> {
+        match self.take(Ask { at, n, patience: Patience::UpTo(FOREVER) }) {
+            Ok(grant) => Ok(Reservation::new(self.clone(), at.given(), grant)),
+            Err(refusal) => Err(refused(refusal, n)),
+        }
+    }
+
+    fn peek_on(&self, at: At, n: u32) -> Result<Duration, ReserveError> {
+        let State { bucket, terms } = self.state();
+        match bucket.reserve(terms, Ask { at, n, patience: Patience::UpTo(FOREVER) }) {
+            Ok((_, grant)) => Ok(duration(grant.ready.since(at.given()))),
+            Err(refusal) => Err(refused(refusal, n)),
+        }
+    }
+
+    fn tokens_on(&self, at: At) -> f64 {
+        let State { bucket, terms } = self.state();
+        bucket.tokens(terms, at)
+    }
+
+    fn change(&self, at: At, new: impl Fn(Terms) -> Terms) {
+        self.shared.state.update(|words| {
+            let State { bucket, terms } = State::from_words(words);
+            let bucket = bucket.settle(terms, at);
+            Step::Replace(State { bucket, terms: new(terms) }.to_words(), ())
+        });
+    }
+
+    fn refill(&self, at: At, tokens: u32) {
+        self.shared.state.update(|words| {
+            let State { bucket, terms } = State::from_words(words);
+            let bucket = bucket.refill(terms, tokens, at);
+            Step::Replace(State { bucket, terms }.to_words(), ())
+        });
+    }
+
+    fn state(&self) -> State {
+        State::from_words(self.shared.state.read())
+    }
+}
+
+/// The error for a refusal without a deadline.
+#[cold]
+pub(super) fn refused(refusal: Refusal, asked: u32) -> ReserveError {
+    match refusal {
+        Refusal::ExceedsBurst(burst) => ReserveError::ExceedsBurst { asked, burst },
+        Refusal::Never | Refusal::NotNow | Refusal::TooLate(_) => {
+            ReserveError::Never { asked }
+        }
+    }
+}
+
+impl State {
+    #[inline]
+    fn to_words(self) -> [u64; 5] {
+        let [tokens, last, last_event] = self.bucket.to_words();
+        let Terms { limit, burst } = self.terms;
+        [tokens, last, last_event, limit.to_word(), u64::from(burst)]
+    }
+
+    #[inline]
+    #[expect(clippy::cast_possible_truncation, reason = "the word was made from a u32")]
+    fn from_words([tokens, last, last_event, limit, burst]: [u64; 5]) -> Self {
+        let terms = Terms { limit: Limit::from_word(limit), burst: burst as u32 };
+        Self { bucket: Bucket::from_words([tokens, last, last_event]), terms }
+    }
+}
+
+impl fmt::Debug for Limiter {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let State { bucket, terms } = self.state();
+        f.debug_struct("Limiter")
+            .field("limit", &terms.limit)
+            .field("burst", &terms.burst)
+            .field("tokens", &bucket.tokens(terms, self.now()))
+            .finish_non_exhaustive()
+    }
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,152 @@
+//! Time as the limiters count it: nanoseconds on a line that starts with the limiter.
+
+use std::time::{Duration, Instant};
+
+/// Nanoseconds; negative ones point back.
+pub(crate) type Nanos = i64;
+
+/// A wait without end.
+pub(crate) const FOREVER: Nanos = Nanos::MAX;
+
+pub(crate) const NANOS_PER_SEC: Nanos = 1_000_000_000;
+
+/// Where the origin of a [`Timeline`] lies among the moments.
+///
+/// A quarter of the range below it (146 years) and three quarters above: so an origin
+/// plus or minus a century plus the longest finite wait (292 years) still fits.
+const ORIGIN: Nanos = -(1 << 62);
+
+/// How far around its origin a [`Timeline`] tells moments apart.
+const REACH: Nanos = 1 << 62;
+
+/// A point on a [`Timeline`]. Sums and differences saturate.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub(crate) struct Moment(Nanos);
+
+impl Moment {
+    /// Later than anything that will happen.
+    pub(crate) const END: Self = Self(Nanos::MAX);
+
+    #[inline]
+    pub(crate) fn since(self, earlier: Self) -> Nanos {
+        self.0.saturating_sub(earlier.0)
+    }
+
+    #[inline]
+    pub(crate) fn plus(self, span: Nanos) -> Self {
+        Self(self.0.saturating_add(span))
+    }
+
+    #[inline]
+    #[expect(clippy::cast_sign_loss, reason = "the bits travel, not the number")]
+    pub(crate) fn to_word(self) -> u64 {
+        self.0 as u64
+    }
+
+    #[inline]
+    #[expect(clippy::cast_possible_wrap, reason = "the bits travel, not the number")]
+    pub(crate) fn from_word(word: u64) -> Self {
+        Self(word as Nanos)
+    }
+}
+
+/// Translates between `Instant`s and [`Moment`]s.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Timeline {
+    origin: Instant,
+}
+
+impl Timeline {
+    pub(crate) fn from(origin: Instant) -> Self {
+        Self { origin }
+    }
+
+    pub(crate) fn start(self) -> Moment {
+        Moment(ORIGIN)
+    }
+
+    /// The moment of `t`; what lies more than 146 years from the origin counts as that far.
+    #[inline]
+    pub(crate) fn moment(self, t: Instant) -> Moment {
+        match t.checked_duration_since(self.origin) {
+            Some(after) => Moment(ORIGIN + nanos(after).min(REACH)),
+            None => self.moment_before(t),
+        }
+    }
+
+    #[cold]
+    fn moment_before(self, t: Instant) -> Moment {
+        let before = self.origin.saturating_duration_since(t);
+        Moment(ORIGIN - nanos(before).min(REACH))
+    }
+
+    /// The `Instant` of `moment`.
+    pub(crate) fn instant(self, moment: Moment) -> Instant {
+        let offset = moment.0.abs_diff(ORIGIN);
+        let offset = Duration::from_nanos(offset);
+        let instant = if moment.0 >= ORIGIN {
+            self.origin.checked_add(offset)
+        } else {
+            self.origin.checked_sub(offset)
+        };
+        // Only a platform whose `Instant` is narrower than 438 years gets past here.
+        instant.unwrap_or_else(|| self.origin.checked_add(CENTURY).unwrap_or(self.origin))
+    }
+}
+
+const CENTURY: Duration = Duration::from_secs(100 * 365 * 24 * 60 * 60);
+
+/// `span` in nanoseconds, [`FOREVER`] if there are too many.
+#[inline]
+pub(crate) fn nanos(span: Duration) -> Nanos {
+    // One comparison in place of three checks for overflow: this is on every call's way.
+    match Nanos::try_from(span.as_secs()) {
+        Ok(secs) if secs < FOREVER / NANOS_PER_SEC => {
+            secs * NANOS_PER_SEC + Nanos::from(span.subsec_nanos())
+        }
+        _ => FOREVER,
+    }
+}
+
+/// `span` as a `Duration`, nothing if it points back.
+#[inline]
+pub(crate) fn duration(span: Nanos) -> Duration {
+    Duration::from_nanos(u64::try_from(span).unwrap_or(0))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::testing::FakeClock;
+
+    #[test]
+    fn instants_on_both_sides_of_the_origin_come_back_as_they_went() {
+        let origin = FakeClock::new().now();
+        let line = Timeline::from(origin);
+        for nanos in [0, 1, 999_999_999, 1_000_000_000, 86_400_000_000_001] {
+            let step = Duration::from_nanos(nanos);
+            for t in [Some(origin + step), origin.checked_sub(step)] {
+                let t = t.expect("a day around a real instant");
+                assert_eq!(line.instant(line.moment(t)), t);
+            }
+        }
+        assert_eq!(line.moment(origin), line.start());
+    }
+
+    #[test]
+    fn a_wait_of_292_years_after_a_century_still_fits() {
+        let line = Timeline::from(FakeClock::new().now());
+        let late = line.start().plus(nanos(CENTURY));
+        assert!(late.plus(FOREVER - 1) < Moment::END);
+        assert_eq!(late.plus(FOREVER - 1).since(late), FOREVER - 1);
+    }
+
+    #[test]
+    fn differences_saturate() {
+        let start = Timeline::from(FakeClock::new().now()).start();
+        assert_eq!(Moment::END.since(start.plus(-REACH)), FOREVER);
+        assert_eq!(start.plus(-REACH).since(Moment::END), Nanos::MIN);
+        assert_eq!(nanos(Duration::MAX), FOREVER);
+        assert_eq!(duration(-5), Duration::ZERO);
+    }
+}

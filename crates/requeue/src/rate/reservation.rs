@@ -1,0 +1,106 @@
+//! Tokens taken ahead of time.
+
+use std::fmt;
+use std::time::{Duration, Instant};
+
+use super::bucket::{At, Claim, Grant};
+use super::limiter::Limiter;
+use super::moment::{Moment, duration};
+
+/// Tokens of a [`Limiter`] that may be used from some time on.
+///
+/// It owns a handle of its limiter and can go anywhere. Whoever holds it waits for
+/// [`delay`](Self::delay) and acts, or gives the tokens back with
+/// [`cancel`](Self::cancel). Dropping it gives nothing back.
+///
+/// # Examples
+///
+/// ```
+/// use std::time::Duration;
+/// use requeue::rate::{Limit, Limiter};
+/// use requeue::testing::FakeClock;
+///
+/// let clock = FakeClock::new();
+/// let limiter = Limiter::with_clock(Limit::per_second(1.0), 1, clock);
+/// assert!(limiter.allow());
+/// let reservation = limiter.reserve()?;
+/// assert_eq!(reservation.delay(), Duration::from_secs(1));
+/// assert_eq!(limiter.tokens(), -1.0);
+/// reservation.cancel(); // too long: somebody else may have it
+/// assert_eq!(limiter.tokens(), 0.0);
+/// # Ok::<(), requeue::rate::ReserveError>(())
+/// ```
+#[must_use = "the tokens are taken: wait for them, or cancel"]
+pub struct Reservation {
+    limiter: Limiter,
+    /// When the tokens were asked for.
+    asked: Moment,
+    ready: Moment,
+    /// `None` if there was no limit: then cancelling has nothing to give back.
+    claim: Option<Claim>,
+}
+
+impl Reservation {
+    #[inline]
+    pub(super) fn new(limiter: Limiter, asked: Moment, grant: Grant) -> Self {
+        Self { limiter, asked, ready: grant.ready, claim: grant.claim }
+    }
+
+    /// How long to wait from now on before acting; zero if the time has come.
+    #[doc(alias = "Delay")]
+    pub fn delay(&self) -> Duration {
+        self.delay_since(self.limiter.now().given())
+    }
+
+    /// How long to wait from `t` on before acting; zero if that is late enough.
+    #[doc(alias = "DelayFrom")]
+    pub fn delay_from(&self, t: Instant) -> Duration {
+        self.delay_since(self.limiter.moment(t))
+    }
+
+    /// How long the wait was when the reservation was made.
+    ///
+    /// For those who start to wait at once: it reads no clock.
+    pub fn initial_delay(&self) -> Duration {
+        self.delay_since(self.asked)
+    }
+
+    /// When to act.
+    pub fn time_to_act(&self) -> Instant {
+        self.limiter.instant(self.ready)
+    }
+
+    /// Gives the tokens back, as far as that harms nobody.
+    ///
+    /// Nothing comes back once the time to act has passed, and tokens that were promised
+    /// to others after this reservation are kept from what comes back: those others are
+    /// not served earlier.
+    #[doc(alias = "Cancel")]
+    pub fn cancel(self) {
+        self.cancel_on(self.limiter.now());
+    }
+
+    /// Gives the tokens back as of `t`; see [`cancel`](Self::cancel).
+    #[doc(alias = "CancelAt")]
+    pub fn cancel_at(self, t: Instant) {
+        self.cancel_on(self.limiter.exactly(t));
+    }
+
+    fn cancel_on(&self, at: At) {
+        if let Some(claim) = self.claim {
+            self.limiter.give_back(claim, at);
+        }
+    }
+
+    fn delay_since(&self, t: Moment) -> Duration {
+        duration(self.ready.since(t))
+    }
+}
+
+impl fmt::Debug for Reservation {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Reservation")
+            .field("time_to_act", &self.time_to_act())
+            .finish_non_exhaustive()
+    }
+}

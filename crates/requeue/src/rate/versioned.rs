@@ -1,0 +1,166 @@
+//! A few words of state that threads share without a lock around their readers.
+//!
+//! A limiter's state is wider than one atomic word, and most calls of a busy limiter are
+//! refusals that change nothing. So the words carry a version: a reader takes them as
+//! they come and looks at the version again, a writer makes the version odd by a
+//! compare-and-swap, stores, and makes it even again.
+//!
+//! # Invariants
+//!
+//! 1. The words change only while the version is odd.
+//! 2. Only the thread that made the version odd stores words and makes it even, within a
+//!    few instructions: nothing of anybody else's runs in between.
+//! 3. The version never goes back, and at 2^64 it does not wrap in the life of a program.
+
+use std::hint;
+use std::sync::atomic::{AtomicU64, Ordering, fence};
+use std::thread;
+
+/// `N` words that change together.
+///
+/// On cache lines of its own (two, since processors fetch them in pairs): what lies next
+/// to it is read by every call and must not travel with each write.
+#[derive(Debug)]
+#[repr(align(128))]
+pub(super) struct Versioned<const N: usize> {
+    version: AtomicU64,
+    words: [AtomicU64; N],
+}
+
+/// What becomes of the words.
+pub(super) enum Step<T, const N: usize> {
+    /// They stay as they are, and nothing is written.
+    Keep(T),
+    /// They are replaced.
+    Replace([u64; N], T),
+}
+
+impl<const N: usize> Versioned<N> {
+    pub(super) fn new(words: [u64; N]) -> Self {
+        Self { version: AtomicU64::new(0), words: words.map(AtomicU64::new) }
+    }
+
+    /// The words as they were together at one time.
+    pub(super) fn read(&self) -> [u64; N] {
+        self.update(Step::Keep)
+    }
+
+    /// Does with the words what `step` says, as if nobody else were there.
+    ///
+    /// `step` runs again if somebody else was quicker. It may be shown words that never
+    /// were together, and what it makes of those is thrown away: it must be total.
+    #[inline(always)]
+    pub(super) fn update<T>(&self, mut step: impl FnMut([u64; N]) -> Step<T, N>) -> T {
+        let mut spins = 0;
+        loop {
+            // Acquire pairs with the Release in `replace`: the words are at least those of
+            // this version. Else a thread could decide on words older than the version.
+            let version = self.version.load(Ordering::Acquire);
+            if version % 2 == 0 {
+                let words = self.load();
+                match step(words) {
+                    Step::Keep(value) if self.is_still(version) => return value,
+                    Step::Replace(words, value) if self.replace(version, words) => {
+                        return value;
+                    }
+                    Step::Keep(_) | Step::Replace(..) => {}
+                }
+            }
+            back_off(&mut spins);
+        }
+    }
+
+    #[inline]
+    fn load(&self) -> [u64; N] {
+        // Relaxed: `is_still` and `replace` find out if the words belong together.
+        std::array::from_fn(|i| self.words[i].load(Ordering::Relaxed))
+    }
+
+    /// Whether the words loaded since `version` was read are all of that version.
+    #[inline]
+    fn is_still(&self, version: u64) -> bool {
+        // Pairs with the Release fence in `replace`: if one of the words came from a later
+        // writer, the load below sees at least the odd version of that writer.
+        fence(Ordering::Acquire);
+        self.version.load(Ordering::Relaxed) == version
+    }
+
+    /// Replaces the words of `version`, unless they have a newer version by now.
+    #[inline]
+    fn replace(&self, version: u64, words: [u64; N]) -> bool {
+        // Success says that nobody made `version` odd before, so by invariant 1 the words
+        // that led here are whole and current. Relaxed: the load of `version` acquired all
+        // that came before it, and nothing is read from here on.
+        let odd = version + 1;
+        let swap = self.version.compare_exchange(
+            version,
+            odd,
+            Ordering::Relaxed,
+            Ordering::Relaxed,
+        );
+        if swap.is_err() {
+            return false;
+        }
+        // Pairs with the Acquire fence in `is_still`: no word is seen before the version
+        // is seen to be odd.
+        fence(Ordering::Release);
+        for (word, new) in self.words.iter().zip(words) {
+            word.store(new, Ordering::Relaxed);
+        }
+        // Pairs with the Acquire in `update`: who sees this version sees these words.
+        self.version.store(odd + 1, Ordering::Release);
+        true
+    }
+}
+
+/// Rounds of spinning before the processor is given to others: a writer that holds the
+/// version odd is done within a few instructions, unless it has been put aside.
+const SPINS: u32 = 64;
+
+#[cold]
+fn back_off(spins: &mut u32) {
+    if *spins < SPINS {
+        *spins += 1;
+        hint::spin_loop();
+    } else {
+        thread::yield_now();
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const ROUNDS: u64 = if cfg!(miri) { 50 } else { 20_000 };
+
+    #[test]
+    fn every_replacement_counts_and_no_reader_sees_half_of_one() {
+        let cell = Versioned::new([0, 0, 0]);
+        thread::scope(|scope| {
+            for _ in 0..3 {
+                scope.spawn(|| {
+                    for _ in 0..ROUNDS {
+                        cell.update(|[a, b, c]| Step::Replace([a + 1, b + 2, c + 3], ()));
+                    }
+                });
+            }
+            scope.spawn(|| {
+                for _ in 0..ROUNDS {
+                    let [a, b, c] = cell.read();
+                    assert_eq!((b, c), (2 * a, 3 * a));
+                }
+            });
+        });
+        assert_eq!(cell.read(), [3 * ROUNDS, 6 * ROUNDS, 9 * ROUNDS]);
+    }
+
+    #[test]
+    fn keeping_the_words_writes_nothing() {
+        let cell = Versioned::new([7]);
+        let value = cell.update(|[word]| Step::Keep(word));
+        assert_eq!(value, 7);
+        assert_eq!(cell.version.load(Ordering::Relaxed), 0);
+        cell.update(|[word]| Step::Replace([word + 1], ()));
+        assert_eq!(cell.version.load(Ordering::Relaxed), 2);
+    }
+}
