@@ -231,17 +231,17 @@ impl<K> Slots<K> {
     pub(super) fn check(&self) {
         assert_eq!(self.indices().count(), self.live, "live keys are counted");
         self.check_vacant();
-        self.slots.iter().for_each(Self::check_slot);
+        self.all.iter().for_each(Self::check_slot);
         for cell in &self.spare {
             assert!(cell.is_none() && Arc::strong_count(cell) == 1, "invariant 3");
         }
     }
 
     fn check_vacant(&self) {
-        let mut left = self.slots.len() - self.live;
+        let mut left = self.all.len() - self.live;
         let mut index = self.vacant;
         while index != NONE {
-            let Some(Slot::Vacant { next }) = self.slots.get(index as usize) else {
+            let Some(Slot::Vacant { next }) = self.all.get(index as usize) else {
                 panic!("invariant 1: slot {index} is listed as vacant");
             };
             left = left.checked_sub(1).expect("invariant 1: a list without a circle");

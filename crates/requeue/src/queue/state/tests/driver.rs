@@ -3,7 +3,8 @@
 use std::collections::VecDeque;
 use std::fmt::Debug;
 
-use super::super::{Added, Fifo, Line, Nanos, Owned, Rules, State, Taken};
+use super::super::{Added, Fifo, Line, Nanos, Rules, State, Taken};
+use crate::queue::offer::Owned;
 use super::model::{Key, Model};
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -205,7 +206,8 @@ impl<K: Clone + Eq + Debug> Driver<K> {
         assert_eq!(counts, self.model.counts());
         assert_eq!(self.state.is_closed(), self.model.is_closed());
         assert_eq!(self.state.is_drained(), counts.ready + counts.processing == 0);
-        assert_eq!(self.state.is_idle(), self.state.is_drained() && counts.delayed == 0);
+        let delayed = counts.delayed > 0 && !self.model.is_closed();
+        assert_eq!(self.state.is_at_rest(), self.state.is_drained() && !delayed);
         for key in 0..self.keys {
             let (hash, value) = (hash(key), (self.make)(key));
             assert_eq!(self.state.contains(hash, &value), self.model.contains(key));

@@ -172,7 +172,11 @@ impl Model {
         let later: Vec<Key> = self.in_time().into_iter().map(|(_, key)| key).collect();
         keys.extend(later.into_iter().filter(|key| !self.dirty.contains(key)));
         for key in &keys {
-            self.remove(*key);
+            self.unplan(*key);
+            // Nobody will ask for the failures of a key that has left.
+            if !self.processing.contains(key) {
+                self.forget(*key);
+            }
         }
         keys
     }
