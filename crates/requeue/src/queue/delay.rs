@@ -52,8 +52,6 @@ pub(crate) struct Delays {
     live: usize,
     /// How many entries are stale.
     stale: usize,
-    /// The latest time seen by [`due`](Delays::due).
-    now: u64,
 }
 
 impl Delays {
@@ -123,9 +121,8 @@ impl Delays {
     /// Time never goes back: an earlier `now` than that of a call before counts as that.
     /// `ready` must not panic: slots that are due in the same call would be lost.
     pub(crate) fn due(&mut self, now: u64, mut ready: impl FnMut(u32)) {
-        self.now = self.now.max(now);
-        let Self { slots, wheel, live, stale, now } = self;
-        wheel.take_due(*now, |entry| {
+        let Self { slots, wheel, live, stale } = self;
+        wheel.take_due(now, |entry| {
             if slots.take(&entry) {
                 *live -= 1;
                 ready(entry.slot);
@@ -138,10 +135,9 @@ impl Delays {
 
     /// Takes out every slot, in the order in which they would have become ready.
     pub(crate) fn drain(&mut self, each: impl FnMut(u32)) {
-        let now = self.now;
+        let now = self.wheel.origin();
         self.due(u64::MAX, each);
-        self.now = now;
-        self.tidy();
+        self.wheel.rewind(now);
     }
 
     /// Gives memory back after a spike: forgets what is kept for slots from `slots` on,
@@ -169,8 +165,8 @@ impl Delays {
 
     /// Restores invariant 2 after a delay ended.
     fn tidy(&mut self) {
-        if self.live == 0 {
-            self.wheel.clear(self.now);
+        if self.live == 0 && self.stale > 0 {
+            self.wheel.clear();
             self.stale = 0;
         } else if self.stale > self.live + STALE_MAX {
             self.compact();

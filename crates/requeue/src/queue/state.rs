@@ -37,7 +37,6 @@ use std::borrow::Borrow;
 use std::collections::VecDeque;
 
 use hashbrown::HashTable;
-use hashbrown::hash_table::Entry;
 
 use super::delay::{Delays, Scheduled};
 use super::line::Line;
@@ -103,11 +102,39 @@ pub(super) struct State<K> {
     levels: Vec<Level>,
     absorb: bool,
     timing: Option<Timing>,
-    /// Slots whose delay is over, on their way to being added; empty between calls, unless
-    /// the order panicked.
+    /// Slots whose delay is over, on their way to being added; empty between calls.
     due: VecDeque<u32>,
     /// Keys forgotten since memory was last given back.
     forgotten: usize,
+}
+
+/// Keys whose delay is over.
+struct Due<'a, K> {
+    state: &'a mut State<K>,
+    now: Nanos,
+}
+
+impl<K> Due<'_, K> {
+    fn add_all(self) {
+        let State { delays, due, .. } = &mut *self.state;
+        delays.due(self.now, |slot| due.push_back(slot));
+        while let Some(slot) = self.state.due.front().copied() {
+            self.state.add_slot(slot, i32::MIN, self.now);
+            self.state.due.pop_front();
+        }
+    }
+}
+
+/// Should the user's order panic, the keys that were not added are delayed again, to be
+/// added by the next call.
+impl<K> Drop for Due<'_, K> {
+    fn drop(&mut self) {
+        let State { delays, due, .. } = &mut *self.state;
+        for slot in due.drain(..) {
+            // The deadline is this moment: whoever settles sees that it has come.
+            let _: Scheduled = delays.insert(slot, self.now);
+        }
+    }
 }
 
 /// What a queue is built with.
@@ -158,18 +185,9 @@ impl<K> State<K> {
 
     /// Adds the keys whose delay is over. A closed queue keeps them delayed.
     pub(super) fn advance(&mut self, now: Nanos) {
-        let next = self.delays.next();
-        let due = next.is_some_and(|deadline| deadline <= now) || !self.due.is_empty();
-        if !due || self.is_closed() {
-            return;
-        }
-        let Self { delays, due, .. } = self;
-        delays.due(now, |slot| due.push_back(slot));
-        // Each is taken out after it was added: should the user's order panic, it and the
-        // rest are there for the next call.
-        while let Some(slot) = self.due.front().copied() {
-            self.add_slot(slot, i32::MIN, now);
-            self.due.pop_front();
+        let due = self.delays.next().is_some_and(|deadline| deadline <= now);
+        if due && !self.is_closed() {
+            Due { state: self, now }.add_all();
         }
     }
 
@@ -179,9 +197,6 @@ impl<K> State<K> {
     }
 
     /// Adds the key of `offer`, now.
-    ///
-    /// The key's own code and the order, which may be the user's, run before anything
-    /// changes: a panic leaves all as it was.
     #[inline]
     pub(super) fn add(
         &mut self,
@@ -193,24 +208,38 @@ impl<K> State<K> {
         if self.is_closed() {
             return Added::Closed;
         }
-        let Self { slots, table, line, .. } = self;
-        let is = |slot: &u32| offer.is(slots.key(*slot));
-        match table.entry(wide(hash), is, |slot| wide(slots.hash(*slot))) {
-            Entry::Occupied(known) => {
-                let slot = *known.get();
-                self.add_slot(slot, priority, now)
-            }
-            Entry::Vacant(vacant) => {
-                let key = offer.take();
-                line.push(slots.vacancy(), &key, priority);
-                let slot = slots.fill(Phase::Ready, hash, key);
-                vacant.insert(slot);
-                self.ready += 1;
-                self.raise(slot, priority);
-                self.note_add(slot, now);
-                Added::Ready
-            }
+        match self.find_offer(hash, offer) {
+            None => self.admit(hash, offer, priority, now),
+            Some(slot) if self.is_mere_duplicate(slot) => Added::Duplicate,
+            Some(slot) => self.add_slot(slot, priority, now),
         }
+    }
+
+    /// Makes an unknown key ready.
+    ///
+    /// The key's own code and the order, which may be the user's, run before anything
+    /// changes: a panic leaves all as it was.
+    fn admit(
+        &mut self,
+        hash: u32,
+        offer: &mut impl Offer<K>,
+        priority: i32,
+        now: Nanos,
+    ) -> Added {
+        let key = offer.take();
+        self.line.push(self.slots.vacancy(), &key, priority);
+        let slot = self.enroll(Phase::Ready, hash, key);
+        self.ready += 1;
+        self.raise(slot, priority);
+        self.note_add(slot, now);
+        Added::Ready
+    }
+
+    /// Whether adding a key again changes nothing at all.
+    #[inline]
+    fn is_mere_duplicate(&self, slot: u32) -> bool {
+        let planned = matches!(self.slots.phase(slot), Some(Phase::Ready | Phase::Dirty));
+        planned && !self.absorb && !self.line.heeds_priority()
     }
 
     /// Adds a key that has a slot.
@@ -404,20 +433,27 @@ impl<K> State<K> {
         self.slots.phase(slot).expect("invariant 3: a known key has a slot")
     }
 
-    /// Finds the slot of the key of `offer`, or gives it one as `Idle`.
-    ///
-    /// The key's own code runs before anything changes: a panic leaves all as it was.
+    /// Finds the slot of the key of `offer`.
     #[inline]
-    fn enter(&mut self, hash: u32, offer: &mut impl Offer<K>) -> u32 {
+    fn find_offer(&self, hash: u32, offer: &impl Offer<K>) -> Option<u32> {
+        let is = |slot: &u32| offer.is(self.slots.key(*slot));
+        self.table.find(wide(hash), is).copied()
+    }
+
+    /// Gives an unknown key a slot.
+    #[inline]
+    fn enroll(&mut self, phase: Phase, hash: u32, key: K) -> u32 {
         let Self { slots, table, .. } = self;
-        let is = |slot: &u32| offer.is(slots.key(*slot));
-        match table.entry(wide(hash), is, |slot| wide(slots.hash(*slot))) {
-            Entry::Occupied(known) => *known.get(),
-            Entry::Vacant(vacant) => {
-                let slot = slots.fill(Phase::Idle, hash, offer.take());
-                vacant.insert(slot);
-                slot
-            }
+        let slot = slots.fill(phase, hash, key);
+        table.insert_unique(wide(hash), slot, |slot| wide(slots.hash(*slot)));
+        slot
+    }
+
+    /// Finds the slot of the key of `offer`, or gives it one as `Idle`.
+    fn enter(&mut self, hash: u32, offer: &mut impl Offer<K>) -> u32 {
+        match self.find_offer(hash, offer) {
+            Some(slot) => slot,
+            None => self.enroll(Phase::Idle, hash, offer.take()),
         }
     }
 

@@ -4,6 +4,8 @@ use std::error::Error;
 use std::fmt;
 use std::time::Duration;
 
+use super::limit::Limit;
+
 /// Why [`Limiter::reserve`](super::Limiter::reserve) and its kin gave no reservation.
 ///
 /// Nothing has been taken from the limiter.
@@ -134,6 +136,51 @@ impl fmt::Display for InvalidPace {
 }
 
 impl Error for InvalidPace {}
+
+/// Why [`Hierarchy::child`](super::Hierarchy::child) made no child.
+#[derive(Clone, Copy, Debug, PartialEq)]
+#[non_exhaustive]
+pub enum InvalidShare {
+    /// More of the parent's limit than is left to promise.
+    LimitTaken {
+        /// The limit that was asked for.
+        asked: Limit,
+        /// What the parent has left.
+        left: Limit,
+    },
+    /// More of the parent's burst than is left to promise.
+    BurstTaken {
+        /// The burst that was asked for.
+        asked: u32,
+        /// What the parent has left.
+        left: u32,
+    },
+    /// A ceiling that is lower than what is guaranteed.
+    CeilBelowLimit {
+        /// The ceiling.
+        ceil: Limit,
+        /// The guaranteed limit.
+        limit: Limit,
+    },
+}
+
+impl fmt::Display for InvalidShare {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::LimitTaken { asked, left } => {
+                write!(f, "asked for {asked} of a limit of which {left} is left")
+            }
+            Self::BurstTaken { asked, left } => {
+                write!(f, "asked for {asked} tokens of a burst of which {left} are left")
+            }
+            Self::CeilBelowLimit { ceil, limit } => {
+                write!(f, "a ceiling of {ceil} is below the guaranteed {limit}")
+            }
+        }
+    }
+}
+
+impl Error for InvalidShare {}
 
 #[cfg(test)]
 mod tests {

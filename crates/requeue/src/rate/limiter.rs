@@ -100,7 +100,7 @@ impl Limiter {
         let timeline = Timeline::from(clock.now());
         // A full bucket is full at any time, so it does not matter that it has not been
         // used yet.
-        let bucket = Bucket::new(terms.burst, timeline.start());
+        let bucket = Bucket::new(terms.burst, Moment::START);
         let state = Versioned::new(State { bucket, terms }.to_words());
         Self { shared: Arc::new(Shared { clock, timeline, state }) }
     }
@@ -373,6 +373,10 @@ impl Limiter {
     }
 
     #[inline(always)]
+    #[expect(
+        clippy::inline_always,
+        reason = "measured: a quarter of a call's instructions"
+    )]
     pub(super) fn take(&self, ask: Ask) -> Result<Grant, Refusal> {
         self.shared.state.update(|words| {
             let state = State::from_words(words);
@@ -396,7 +400,23 @@ impl Limiter {
         });
     }
 
-    #[inline]
+    /// Puts back `n` tokens that were taken and could have been used by now, but were not.
+    ///
+    /// As if they had never been taken: the bucket holds no more than it would then.
+    #[cfg(feature = "tower")]
+    pub(super) fn put_back(&self, n: u32) {
+        self.shared.state.update(|words| {
+            let State { bucket, terms } = State::from_words(words);
+            let bucket = bucket.put_back(terms, n, self.now());
+            Step::Replace(State { bucket, terms }.to_words(), ())
+        });
+    }
+
+    #[inline(always)]
+    #[expect(
+        clippy::inline_always,
+        reason = "measured: a quarter of a call's instructions"
+    )]
     fn reserve_on(&self, at: At, n: u32) -> Result<Reservation, ReserveError> {
         match self.take(Ask { at, n, patience: Patience::UpTo(FOREVER) }) {
             Ok(grant) => Ok(Reservation::new(self.clone(), at.given(), grant)),

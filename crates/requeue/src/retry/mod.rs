@@ -50,6 +50,7 @@
 //! assert_eq!(policy.when(&"a"), Duration::from_millis(5));
 //! ```
 
+mod bucket;
 mod decorrelated;
 mod exponential;
 mod failures;
@@ -64,6 +65,7 @@ mod tests;
 use std::sync::Arc;
 use std::time::Duration;
 
+pub use bucket::{Bucket, PerKeyBucket, controller_default};
 pub use decorrelated::Decorrelated;
 pub(crate) use exponential::QueueDefault;
 pub use exponential::{Exponential, item_default};

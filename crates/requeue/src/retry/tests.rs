@@ -1,4 +1,6 @@
 use super::*;
+use crate::rate::{Keyed, Limit, Limiter};
+use crate::testing::FakeClock;
 
 const MS: Duration = Duration::from_millis(1);
 const SEC: Duration = Duration::from_secs(1);
@@ -246,4 +248,77 @@ fn debug_shows_numbers_and_no_keys() {
         format!("{:?}", policy.at_most(SEC)),
         "MaxWait { policy: Exponential { base: 5ms, max: 1000s, tracked: 1, .. }, max: 1s, .. }"
     );
+}
+
+fn limiter(per_second: f64, burst: u32) -> (Limiter, FakeClock) {
+    let clock = FakeClock::new();
+    (Limiter::with_clock(Limit::per_second(per_second), burst, clock.clone()), clock)
+}
+
+#[test]
+fn bucket_makes_all_keys_wait_for_one_limiter() {
+    let (limiter, clock) = limiter(10.0, 2);
+    let policy = Bucket::new(limiter);
+    let waits: Vec<_> = (0..5).map(|key| policy.when(&key)).collect();
+    assert_eq!(waits, millis(&[0, 0, 100, 200, 300]));
+    clock.advance(SEC);
+    policy.forget(&1);
+    assert_eq!(policy.num_requeues(&1), 0);
+    assert_eq!(policy.when(&1), Duration::ZERO);
+}
+
+#[test]
+fn bucket_without_tokens_waits_as_long_as_gos() {
+    for (rate, burst) in [(10.0, 0), (0.0, 0)] {
+        let policy = Bucket::new(limiter(rate, burst).0);
+        assert_eq!(policy.when(&1), Bucket::NEVER);
+        assert_eq!(policy.at_most(SEC).when(&1), SEC);
+    }
+    let used_up = Bucket::new(limiter(0.0, 1).0);
+    assert_eq!(used_up.when(&1), Duration::ZERO);
+    assert_eq!(used_up.when(&1), Bucket::NEVER);
+    assert_eq!(Bucket::NEVER.as_nanos(), i64::MAX as u128);
+}
+
+#[test]
+fn bucket_is_by_count_and_counts_nothing() {
+    let bucket = || Bucket::new(limiter(10.0, 1).0);
+    assert!(!by_count(&bucket()).counts());
+    assert!(!by_count(&bucket().at_most(SEC)).counts());
+    let policy = Exponential::default().and(bucket());
+    assert!(by_count(&policy).counts());
+    assert_eq!(by_count(&policy).delay(0), 5 * MS);
+    assert_eq!(by_count(&policy).delay(0), 100 * MS);
+    assert_eq!(by_count(&policy).delay(10), 5120 * MS);
+}
+
+#[test]
+fn controllers_default_adds_ten_a_second_after_a_hundred() {
+    let policy = controller_default();
+    let waits: Vec<_> = (0..102).map(|key| policy.when(&key)).collect();
+    assert!(waits[..100].iter().all(|&wait| wait == 5 * MS));
+    assert!(waits[100..].iter().all(|&wait| wait <= 200 * MS));
+    let shown = format!("{policy:?}");
+    assert!(shown.contains("Limit(10.0), burst: 100"), "{shown}");
+    assert!(policy.by_count().is_some());
+}
+
+#[test]
+fn bucket_of_each_key_is_its_own() {
+    let clock = FakeClock::new();
+    let keyed = Keyed::with_clock(Limit::per_second(10.0), 1, clock.clone());
+    let policy = PerKeyBucket::new(keyed);
+    assert_eq!(delays(&policy, 3), millis(&[0, 100, 200]));
+    assert_eq!(policy.when(&2), Duration::ZERO);
+    policy.forget(&1);
+    assert_eq!(policy.num_requeues(&1), 0);
+    clock.advance(SEC);
+    assert_eq!(policy.when(&1), Duration::ZERO);
+    assert!(policy.by_count().is_none());
+}
+
+#[test]
+fn bucket_of_each_key_without_tokens_waits_as_long_as_gos() {
+    let policy = PerKeyBucket::new(Keyed::new(Limit::per_second(10.0), 0));
+    assert_eq!(policy.when(&1), Bucket::NEVER);
 }

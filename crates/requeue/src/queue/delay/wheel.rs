@@ -5,12 +5,15 @@
 //! `origin`, in the bucket of that digit's value. A bucket of level 0 is one tick, of
 //! level 1 64 ticks (65 µs), of level 3 268 ms, of level 8 nine years.
 //!
-//! | step   | what happens                                                            |
-//! |--------|-------------------------------------------------------------------------|
-//! | push   | appends to one bucket                                                   |
-//! | open   | empties the first bucket: due entries leave, the rest goes to lower levels |
+//! | step | what happens                                                               |
+//! |------|----------------------------------------------------------------------------|
+//! | push | appends to one bucket                                                      |
+//! | open | empties the first bucket: due entries leave, the rest goes to lower levels |
 //!
-//! Nothing here knows slots: stale entries are told from live ones by the caller.
+//! A bucket is opened as soon as time reaches its beginning, so that entries move down
+//! little by little and new ones are placed relative to the present.
+//!
+//! Nothing here knows slots: stale entries are told from valid ones by the caller.
 //!
 //! # Invariants
 //!
@@ -19,11 +22,12 @@
 //!    earlier than every entry of the buckets after it (levels laid end to end).
 //! 2. Entries with equal deadlines lie in the order in which they were pushed.
 //! 3. A bit of `occupied` is set if and only if its bucket has entries.
-//! 4. `origin` moves only to a moment inside the first occupied bucket, when that is
-//!    opened, or anywhere when the wheel is empty. All other entries lie in buckets
-//!    after it and differ from any such moment in the same highest digit as before, so
-//!    invariant 1 holds for them without touching them. The opened bucket's rest goes
-//!    to lower buckets, all of them empty, in its old order: invariant 2.
+//!
+//! `origin` only ever moves forward to a moment before the first occupied bucket, or
+//! inside it while it is opened or if it is a single tick. Entries of later buckets
+//! differ from any such moment in the same highest digit as before: invariant 1 holds
+//! for them untouched. What is left of an opened bucket goes, in its old order, to
+//! buckets before it, which are all empty, or back: invariant 2.
 
 use super::bucket::{Bucket, Entry};
 
@@ -41,7 +45,7 @@ const SORT_MAX: usize = 128;
 /// Entries by deadline.
 #[derive(Default)]
 pub(super) struct Wheel {
-    /// The moment that places are relative to. It may lag behind the present.
+    /// The moment that places are relative to: the latest time seen by `take_due`.
     origin: u64,
     occupied: [u64; LEVELS],
     /// 64 for each level, as many levels as have been used so far.
@@ -70,14 +74,19 @@ impl Wheel {
         bucket.push(entry);
     }
 
-    /// Takes out every entry due at `now`, by deadline and then by order of pushing.
+    /// Takes out every entry due at `now`, by deadline and then by order of pushing. An
+    /// earlier `now` than before counts as that.
     pub(super) fn take_due(&mut self, now: u64, mut due: impl FnMut(Entry)) {
-        while let Some(index) = self.first() {
-            if self.buckets[index].min() > now {
-                break;
-            }
+        let now = now.max(self.origin);
+        while let Some(index) = self.first().filter(|index| self.opens(*index) <= now) {
             self.open(index, now, &mut due);
         }
+        self.origin = now;
+    }
+
+    /// The latest time seen.
+    pub(super) fn origin(&self) -> u64 {
+        self.origin
     }
 
     /// Drops every entry that `keep` does not want.
@@ -93,13 +102,18 @@ impl Wheel {
         }
     }
 
-    /// Drops every entry and starts again at `origin`.
-    pub(super) fn clear(&mut self, origin: u64) {
+    /// Drops every entry.
+    pub(super) fn clear(&mut self) {
         for (level, word) in self.occupied.iter_mut().enumerate() {
             for digit in digits(std::mem::take(word)) {
                 self.buckets[level * DIGITS + digit].clear();
             }
         }
+    }
+
+    /// Sets the time of a wheel without entries back.
+    pub(super) fn rewind(&mut self, origin: u64) {
+        debug_assert_eq!(self.first(), None, "invariant 1");
         self.origin = origin;
     }
 
@@ -117,7 +131,13 @@ impl Wheel {
         Some(level * DIGITS + self.occupied[level].trailing_zeros() as usize)
     }
 
-    /// Empties the first bucket, which has an entry that is due.
+    /// When to open a bucket. A single tick is opened for an entry that is due: it has
+    /// no lower bucket for the rest.
+    fn opens(&self, index: usize) -> u64 {
+        if index < DIGITS { self.buckets[index].min() } else { self.range(index).0 }
+    }
+
+    /// Empties the first bucket.
     fn open(&mut self, index: usize, now: u64, due: &mut impl FnMut(Entry)) {
         let mut bucket = self.take(index);
         let (start, end) = self.range(index);

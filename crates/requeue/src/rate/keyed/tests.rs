@@ -1,0 +1,227 @@
+use std::collections::HashMap;
+use std::future::Future;
+use std::pin::pin;
+use std::sync::atomic::{AtomicU32, Ordering};
+use std::task::{Context, Poll, Waker};
+use std::thread;
+
+use proptest::prelude::*;
+
+use super::*;
+use crate::rate::Limiter;
+use crate::testing::FakeClock;
+
+const MS: Duration = Duration::from_millis(1);
+
+fn keyed(per_second: f64, burst: u32) -> (Keyed<u32>, FakeClock) {
+    let clock = FakeClock::new();
+    (Keyed::with_clock(Limit::per_second(per_second), burst, clock.clone()), clock)
+}
+
+#[test]
+fn timeline_of_two_keys() {
+    let (keyed, clock) = keyed(10.0, 2);
+    // step in ms, key, n, allowed
+    let table = [
+        (0, 1, 1, true),
+        (0, 1, 1, true),
+        (0, 1, 1, false),
+        (0, 2, 2, true),
+        (99, 1, 1, false),
+        (1, 1, 1, true),
+        (0, 1, 1, false),
+        (0, 2, 2, false),
+        (0, 2, 1, true),
+        (1000, 1, 3, false),
+        (0, 1, 2, true),
+        (0, 3, 2, true),
+        (0, 3, 0, true),
+    ];
+    for (row, (step, key, n, allowed)) in table.into_iter().enumerate() {
+        clock.advance(MS * step);
+        assert_eq!(keyed.allow_n(&key, n), allowed, "row {row}");
+    }
+}
+
+proptest! {
+    #[test]
+    fn every_key_gets_what_a_limiter_of_its_own_would_give(
+        calls in proptest::collection::vec((0..8_u32, 0..4_u32, 0..300_u64), 0..300),
+        rate in prop_oneof![Just(0.0), Just(3.0), Just(7.5), Just(1e6), Just(f64::INFINITY)],
+        burst in 0..4_u32,
+    ) {
+        let (keyed, clock) = keyed(rate, burst);
+        let limit = Limit::per_second(rate);
+        let mut model: HashMap<u32, Limiter> = HashMap::new();
+        for (key, n, step) in calls {
+            clock.advance(MS * u32::try_from(step).unwrap());
+            let own = model
+                .entry(key)
+                .or_insert_with(|| Limiter::with_clock(limit, burst, clock.clone()));
+            prop_assert_eq!(keyed.peek_n(&key, n), own.peek_n(n));
+            if n % 2 == 0 {
+                prop_assert_eq!(keyed.allow_n(&key, n), own.allow_n(n));
+            } else {
+                let delay = own.reserve_n(n).map(|r| r.delay());
+                prop_assert_eq!(keyed.reserve_n(&key, n), delay);
+            }
+        }
+    }
+
+    #[test]
+    fn promised_time_is_exactly_when_it_is_allowed(
+        rate in 0.5..1e5_f64,
+        burst in 1..5_u32,
+        taken in 0..6_u32,
+    ) {
+        let (keyed, clock) = keyed(rate, burst);
+        for _ in 0..taken {
+            keyed.allow(&1);
+        }
+        let wait = keyed.peek(&1).unwrap();
+        if let Some(before) = wait.checked_sub(Duration::from_nanos(1)) {
+            clock.advance(before);
+            prop_assert!(!keyed.allow(&1) || wait <= Duration::from_nanos(1));
+            clock.advance(Duration::from_nanos(2)); // floating point is within 1 ns
+        }
+        prop_assert!(keyed.allow(&1));
+    }
+}
+
+#[test]
+fn keys_that_have_filled_up_leave_by_themselves() {
+    let (keyed, clock) = keyed(1000.0, 2);
+    for key in 0..10_000 {
+        assert!(keyed.allow(&key));
+    }
+    assert_eq!(keyed.tracked(), 10_000);
+    clock.advance(MS);
+    for _ in 0..20_000 {
+        clock.advance(MS);
+        assert!(keyed.allow(&1));
+    }
+    assert_eq!(keyed.tracked(), 1);
+    let bytes = keyed.lock().table.bytes();
+    assert!(bytes < 4096, "{bytes} bytes for one key");
+}
+
+#[test]
+fn ever_new_keys_need_memory_only_for_those_that_are_not_full() {
+    let (keyed, clock) = keyed(1000.0, 1);
+    let mut most = 0;
+    for key in 0..50_000 {
+        assert!(keyed.allow(&key));
+        clock.advance(MS / 100); // 100 keys are not full at any time
+        most = most.max(keyed.tracked());
+    }
+    assert!(most < 450, "{most} keys were kept");
+}
+
+#[test]
+fn bound_holds_and_the_key_in_use_stays_limited() {
+    let (keyed, _clock) = keyed(0.0, 3);
+    let keyed = keyed.max_keys(4);
+    for key in 100..1000 {
+        assert!(keyed.allow_n(&key, 2));
+        assert!(keyed.tracked() <= 4);
+    }
+    assert!(keyed.allow_n(&1, 3));
+    assert!((0..100).all(|_| !keyed.allow(&1)));
+}
+
+#[test]
+fn bound_of_zero_keeps_one_key() {
+    let (keyed, _clock) = keyed(0.0, 1);
+    let keyed = keyed.max_keys(0);
+    assert!(keyed.allow(&1));
+    assert!(!keyed.allow(&1));
+    assert_eq!(keyed.tracked(), 1);
+}
+
+#[test]
+fn refusals_and_unlimited_keys_are_not_kept() {
+    let (none, _clock) = keyed(10.0, 0);
+    assert!(!none.allow(&1));
+    assert_eq!(none.reserve(&1), Err(ReserveError::ExceedsBurst { asked: 1, burst: 0 }));
+    assert_eq!(none.tracked(), 0);
+    let (all, _clock) = keyed(f64::INFINITY, 0);
+    assert!(all.allow_n(&1, u32::MAX));
+    assert_eq!(all.tracked(), 0);
+}
+
+#[test]
+fn tokens_that_never_come_are_refused() {
+    let (keyed, _clock) = keyed(0.0, 1);
+    assert_eq!(keyed.reserve(&1), Ok(Duration::ZERO));
+    assert_eq!(keyed.reserve(&1), Err(ReserveError::Never { asked: 1 }));
+    assert_eq!(keyed.peek(&1), Err(ReserveError::Never { asked: 1 }));
+    assert_eq!(keyed.wait_blocking(&1), Err(WaitError::Never { asked: 1 }));
+}
+
+fn poll_once<F: Future>(future: std::pin::Pin<&mut F>) -> Poll<F::Output> {
+    future.poll(&mut Context::from_waker(Waker::noop()))
+}
+
+#[test]
+fn waiters_of_one_key_are_served_in_turn_and_others_at_once() {
+    let (keyed, clock) = keyed(10.0, 1);
+    assert!(keyed.allow(&1));
+    let mut first = pin!(keyed.wait(&1));
+    let mut second = pin!(keyed.wait(&1));
+    assert!(poll_once(first.as_mut()).is_pending());
+    assert!(poll_once(second.as_mut()).is_pending());
+    assert_eq!(poll_once(pin!(keyed.wait(&2))), Poll::Ready(Ok(())));
+    clock.advance(MS * 100);
+    assert!(poll_once(second.as_mut()).is_pending());
+    assert_eq!(poll_once(first.as_mut()), Poll::Ready(Ok(())));
+    clock.advance(MS * 100);
+    assert_eq!(poll_once(second.as_mut()), Poll::Ready(Ok(())));
+}
+
+#[test]
+fn dropped_wait_gives_its_token_back() {
+    let (keyed, clock) = keyed(10.0, 1);
+    assert!(keyed.allow(&1));
+    {
+        let mut wait = pin!(keyed.wait(&1));
+        assert!(poll_once(wait.as_mut()).is_pending());
+        assert_eq!(keyed.peek(&1), Ok(MS * 200));
+    }
+    assert_eq!(keyed.peek(&1), Ok(MS * 100));
+    clock.advance(MS * 100);
+    assert!(keyed.allow(&1));
+}
+
+#[test]
+fn blocked_thread_wakes_when_its_token_comes() {
+    let (keyed, clock) = keyed(10.0, 1);
+    assert!(keyed.allow(&1));
+    thread::scope(|scope| {
+        let waiter = scope.spawn(|| keyed.wait_blocking(&1));
+        clock.wait_for_timers(1);
+        clock.advance(MS * 100);
+        assert_eq!(waiter.join().unwrap(), Ok(()));
+    });
+    assert!(!keyed.allow(&1));
+}
+
+#[test]
+fn threads_together_get_no_more_than_one_alone() {
+    let (keyed, clock) = keyed(1e6, 50);
+    let allowed = AtomicU32::new(0);
+    thread::scope(|scope| {
+        for _ in 0..4 {
+            scope.spawn(|| {
+                for _ in 0..5000 {
+                    if keyed.allow(&1) {
+                        allowed.fetch_add(1, Ordering::Relaxed);
+                    }
+                    clock.advance(Duration::from_nanos(25));
+                }
+            });
+        }
+    });
+    // 20,000 steps of 25 ns are 500 µs.
+    let allowed = allowed.into_inner();
+    assert!((500..=550).contains(&allowed), "{allowed}");
+}

@@ -1,0 +1,220 @@
+use std::future::{Ready, poll_fn};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
+use std::task::Waker;
+use std::thread;
+
+use super::*;
+use crate::rate::Limit;
+use crate::testing::FakeClock;
+
+const MS: Duration = Duration::from_millis(1);
+
+/// Counts its calls, and is ready, busy or broken as told.
+#[derive(Clone, Default)]
+struct Inner {
+    calls: Arc<AtomicU32>,
+    busy: Arc<AtomicBool>,
+    broken: Arc<AtomicBool>,
+}
+
+impl Service<()> for Inner {
+    type Response = u32;
+    type Error = &'static str;
+    type Future = Ready<Result<u32, &'static str>>;
+
+    fn poll_ready(&mut self, _: &mut Context<'_>) -> Poll<Result<(), &'static str>> {
+        if self.broken.load(Ordering::Relaxed) {
+            Poll::Ready(Err("broken"))
+        } else if self.busy.load(Ordering::Relaxed) {
+            Poll::Pending
+        } else {
+            Poll::Ready(Ok(()))
+        }
+    }
+
+    fn call(&mut self, (): ()) -> Self::Future {
+        std::future::ready(Ok(self.calls.fetch_add(1, Ordering::Relaxed)))
+    }
+}
+
+fn limited(per_second: f64, burst: u32) -> (RateLimit<Inner>, Limiter, FakeClock) {
+    let clock = FakeClock::new();
+    let limiter =
+        Limiter::with_clock(Limit::per_second(per_second), burst, clock.clone());
+    let layer = RateLimitLayer::new(limiter.clone());
+    (layer.layer(Inner::default()), limiter, clock)
+}
+
+fn poll(service: &mut RateLimit<Inner>) -> Poll<Result<(), &'static str>> {
+    service.poll_ready(&mut Context::from_waker(Waker::noop()))
+}
+
+const READY: Poll<Result<(), &'static str>> = Poll::Ready(Ok(()));
+
+#[test]
+fn clones_share_the_limiter() {
+    // axum#3682: a cap of 5 let 1,500 requests through, one state for each clone.
+    let (service, _limiter, clock) = limited(5.0, 5);
+    let mut clones: Vec<_> = (0..1500).map(|_| service.clone()).collect();
+    let mut let_through = || {
+        clones.retain_mut(|service| {
+            let ready = poll(service) == READY;
+            if ready {
+                drop(service.call(()));
+            }
+            !ready
+        });
+        service.get_ref().calls.load(Ordering::Relaxed)
+    };
+    assert_eq!(let_through(), 5);
+    for second in 1..10 {
+        clock.advance(Duration::from_secs(1));
+        assert_eq!(let_through(), 5 + 5 * second);
+    }
+}
+
+#[test]
+fn each_call_needs_a_turn_of_its_own() {
+    let (mut service, _limiter, clock) = limited(10.0, 1);
+    assert_eq!(poll(&mut service), READY);
+    assert_eq!(poll(&mut service), READY, "it stays ready and takes no second token");
+    drop(service.call(()));
+    assert!(poll(&mut service).is_pending());
+    clock.advance(MS * 99);
+    assert!(poll(&mut service).is_pending());
+    clock.advance(MS);
+    assert_eq!(poll(&mut service), READY);
+}
+
+#[test]
+#[should_panic(expected = "called before poll_ready said that it is ready")]
+fn call_without_a_turn_panics() {
+    let (mut service, ..) = limited(10.0, 1);
+    drop(service.call(()));
+}
+
+#[test]
+#[should_panic(expected = "called before poll_ready said that it is ready")]
+fn clone_of_a_ready_service_is_not_ready() {
+    let (mut service, ..) = limited(10.0, 1);
+    assert_eq!(poll(&mut service), READY);
+    drop(service.clone().call(()));
+}
+
+#[test]
+fn readiness_that_is_not_used_goes_back_however_late() {
+    let (service, limiter, clock) = limited(10.0, 3);
+    for wait in [0, 1, 50, 1000] {
+        let mut unused = service.clone();
+        assert_eq!(poll(&mut unused), READY);
+        assert!(limiter.tokens() < 3.0);
+        clock.advance(MS * wait);
+        drop(unused);
+        assert!((limiter.tokens() - 3.0).abs() < f64::EPSILON, "after {wait} ms");
+    }
+}
+
+#[test]
+fn given_back_readiness_mints_nothing() {
+    let (service, limiter, clock) = limited(10.0, 1);
+    let mut unused = service.clone();
+    assert_eq!(poll(&mut unused), READY);
+    clock.advance(MS * 100); // meanwhile another token has come
+    assert!(limiter.allow());
+    drop(unused);
+    assert!(limiter.allow(), "the one that was not used");
+    assert!(!limiter.allow());
+}
+
+#[test]
+fn wait_that_is_given_up_goes_back_to_the_others() {
+    let (service, limiter, clock) = limited(10.0, 1);
+    assert!(limiter.allow());
+    let mut waiting = service.clone();
+    assert!(poll(&mut waiting).is_pending());
+    assert_eq!(limiter.peek(), Ok(MS * 200));
+    drop(waiting);
+    assert_eq!(limiter.peek(), Ok(MS * 100));
+
+    let mut overdue = service.clone();
+    assert!(poll(&mut overdue).is_pending());
+    clock.advance(MS * 150);
+    drop(overdue);
+    assert!(limiter.allow());
+}
+
+#[test]
+fn busy_service_takes_no_token() {
+    let (mut service, limiter, _clock) = limited(10.0, 1);
+    let busy = Arc::clone(&service.get_ref().busy);
+    busy.store(true, Ordering::Relaxed);
+    assert!(poll(&mut service).is_pending());
+    assert!((limiter.tokens() - 1.0).abs() < f64::EPSILON);
+    busy.store(false, Ordering::Relaxed);
+    assert_eq!(poll(&mut service), READY);
+}
+
+#[test]
+fn errors_of_the_service_pass_and_take_no_token() {
+    let (mut service, limiter, _clock) = limited(10.0, 1);
+    service.get_mut().broken.store(true, Ordering::Relaxed);
+    assert_eq!(poll(&mut service), Poll::Ready(Err("broken")));
+    assert!((limiter.tokens() - 1.0).abs() < f64::EPSILON);
+}
+
+#[test]
+fn limiter_without_tokens_is_asked_again_later() {
+    for (rate, burst) in [(0.0, 0), (10.0, 0)] {
+        let (mut service, limiter, clock) = limited(rate, burst);
+        assert!(poll(&mut service).is_pending());
+        limiter.set_limit(Limit::INF);
+        assert!(poll(&mut service).is_pending());
+        clock.advance(ASK_AGAIN);
+        assert_eq!(poll(&mut service), READY);
+        drop(service.call(()));
+        assert_eq!(poll(&mut service), READY, "there is no limit");
+    }
+}
+
+#[test]
+fn waiting_service_is_woken_when_its_turn_comes() {
+    let (mut service, _limiter, clock) = limited(10.0, 1);
+    thread::scope(|scope| {
+        let caller = scope.spawn(|| {
+            futures_executor::block_on(async {
+                for _ in 0..2 {
+                    poll_fn(|cx| service.poll_ready(cx)).await?;
+                    service.call(()).await?;
+                }
+                Ok::<(), &'static str>(())
+            })
+        });
+        clock.wait_for_timers(1);
+        clock.advance(MS * 100);
+        assert_eq!(caller.join().unwrap(), Ok(()));
+    });
+    assert_eq!(service.into_inner().calls.load(Ordering::Relaxed), 2);
+}
+
+#[test]
+fn threads_with_readiness_that_comes_and_goes_get_no_more_than_the_limiter_lets() {
+    let (service, _limiter, clock) = limited(1e6, 20);
+    thread::scope(|scope| {
+        for thread in 0..4_u32 {
+            let (service, clock) = (service.clone(), clock.clone());
+            scope.spawn(move || {
+                for round in 0..3000 {
+                    let mut service = service.clone();
+                    if poll(&mut service) == READY && (round + thread) % 3 != 0 {
+                        drop(service.call(()));
+                    }
+                    clock.advance(Duration::from_nanos(25));
+                }
+            });
+        }
+    });
+    // 12,000 steps of 25 ns are 300 µs.
+    let calls = service.get_ref().calls.load(Ordering::Relaxed);
+    assert!((200..=320).contains(&calls), "{calls}");
+}

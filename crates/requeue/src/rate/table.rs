@@ -1,0 +1,165 @@
+//! A hash table that a panicking key cannot damage and that is walked a few slots at a time.
+//!
+//! It knows nothing of what its slots hold but their key. Hashes come in as an argument, so
+//! that callers take them outside their lock.
+//!
+//! # Invariants
+//!
+//! 1. Each key is in at most one slot.
+//! 2. User code (`Hash`, `Eq`) that panics leaves every slot as it was. So `hashbrown`
+//!    never hashes a key: [`Table::rehash`] takes all hashes before it moves anything, and
+//!    there is always room for one more key when a slot is looked up to be filled.
+//! 3. A slot leaves the table only by being handed to the caller, who can drop it where
+//!    it holds no lock: `Drop` of a key is user code as well.
+
+use std::hash::{BuildHasher, Hash};
+use std::mem;
+
+use foldhash::fast::RandomState;
+use hashbrown::HashTable;
+use hashbrown::hash_table::Entry;
+
+/// What a [`Table`] holds.
+pub(crate) trait Slot {
+    type Key: Eq + Hash;
+
+    fn key(&self) -> &Self::Key;
+}
+
+/// Slots by key.
+///
+/// With slots of 16 bytes a key costs at most 39: one byte of control for each bucket, and
+/// at least 7 keys for 16 buckets after growing.
+#[derive(Debug)]
+pub(crate) struct Table<T> {
+    slots: HashTable<T>,
+    /// The bucket at which the walk around the table goes on.
+    hand: usize,
+}
+
+/// The fewest buckets worth shrinking.
+const SMALL: usize = 64;
+
+impl<T> Table<T> {
+    pub(crate) fn new() -> Self {
+        Self { slots: HashTable::new(), hand: 0 }
+    }
+
+    pub(crate) fn len(&self) -> usize {
+        self.slots.len()
+    }
+
+    #[cfg(test)]
+    pub(crate) fn iter(&self) -> impl Iterator<Item = &T> {
+        self.slots.iter()
+    }
+
+    #[cfg(test)]
+    pub(crate) fn bytes(&self) -> usize {
+        self.slots.allocation_size()
+    }
+
+    /// Walks on past `count` slots, or once around, and takes out the one that `rank`
+    /// puts first.
+    ///
+    /// Keys lie in their buckets by hash, so the slots it meets are a random sample.
+    #[cold]
+    pub(crate) fn take_first_of<R: Copy + Ord>(
+        &mut self,
+        count: usize,
+        rank: impl Fn(&T) -> R,
+    ) -> Option<T> {
+        let (mut met, mut first) = (0, None);
+        for _ in 0..self.slots.num_buckets() {
+            if let Some(slot) = self.step() {
+                let candidate = (rank(slot), self.hand);
+                first = Some(first.map_or(candidate, |first| candidate.min(first)));
+                met += 1;
+            }
+            if met == count {
+                break;
+            }
+        }
+        self.take(first?.1)
+    }
+
+    /// Walks on past `buckets` buckets, as far as the first slot that is `stale`, and
+    /// takes that out.
+    #[inline]
+    pub(crate) fn take_stale(
+        &mut self,
+        buckets: usize,
+        stale: impl Fn(&T) -> bool,
+    ) -> Option<T> {
+        for _ in 0..buckets {
+            if self.step().is_some_and(&stale) {
+                return self.take(self.hand);
+            }
+        }
+        None
+    }
+
+    /// Moves the hand on by a bucket and looks what is there.
+    #[inline]
+    fn step(&mut self) -> Option<&T> {
+        // Buckets are a power of two; an empty table has one that is never filled.
+        self.hand = (self.hand + 1) & (self.slots.num_buckets().max(1) - 1);
+        self.slots.get_bucket(self.hand)
+    }
+
+    #[cold]
+    fn take(&mut self, bucket: usize) -> Option<T> {
+        Some(self.slots.get_bucket_entry(bucket).ok()?.remove().0)
+    }
+}
+
+impl<T: Slot> Table<T> {
+    /// The slot of `key`.
+    pub(crate) fn find(&self, hash: u64, key: &T::Key) -> Option<&T> {
+        self.slots.find(hash, |slot| slot.key() == key)
+    }
+
+    /// The slot of `key`, or the room for it.
+    #[inline]
+    pub(crate) fn entry(
+        &mut self,
+        hash: u64,
+        key: &T::Key,
+        hasher: &RandomState,
+    ) -> Entry<'_, T> {
+        if self.slots.len() == self.slots.capacity() {
+            self.rehash(hasher);
+        }
+        let unused = |_: &T| unreachable!("invariant 2: there is room");
+        self.slots.entry(hash, |slot| slot.key() == key, unused)
+    }
+
+    /// Takes out the slot of `key`.
+    pub(crate) fn remove(&mut self, hash: u64, key: &T::Key) -> Option<T> {
+        let slot = self.slots.find_entry(hash, |slot| slot.key() == key).ok()?;
+        Some(slot.remove().0)
+    }
+
+    /// Gives memory back once fewer than an eighth of the buckets are in use.
+    #[inline]
+    pub(crate) fn shrink(&mut self, hasher: &RandomState) {
+        let buckets = self.slots.num_buckets();
+        if buckets > SMALL && self.slots.len() < buckets / 8 {
+            self.rehash(hasher);
+        }
+    }
+
+    /// Moves the slots to a table that fits them, with a quarter more room.
+    #[cold]
+    fn rehash(&mut self, hasher: &RandomState) {
+        let taken: Vec<u64> =
+            self.slots.iter().map(|slot| hasher.hash_one(slot.key())).collect();
+        // User code has run, nothing has moved (invariant 2).
+        let room = taken.len() + taken.len() / 4 + 1;
+        let old = mem::replace(&mut self.slots, HashTable::with_capacity(room));
+        for (slot, hash) in old.into_iter().zip(taken) {
+            self.slots
+                .insert_unique(hash, slot, |_| unreachable!("invariant 2: it fits"));
+        }
+    }
+}

@@ -1,0 +1,106 @@
+//! client-go's item rate limiters.
+
+use std::time::Duration;
+
+use requeue::rate::Limiter;
+use requeue::retry::{Exponential, FastSlow, RetryPolicy, item_default};
+use requeue::testing::FakeClock;
+use serde_json::Value;
+
+use super::rate::limit;
+use super::{Step, histories, steps};
+
+/// How often Go's delay overflows into the negative, which is none here: decision 10.
+const OVERFLOWS: usize = 10;
+
+#[test]
+fn policies_say_the_same_delays_as_in_go() {
+    let mut overflows = 0;
+    for (number, history) in histories("policies.jsonl").iter().enumerate() {
+        let clock = FakeClock::new();
+        let policy = policy(&history["policy"], &clock);
+        for step in steps(history) {
+            let row = format!("policy {number}, {:?}", step.0);
+            if step.call() == "when" && step.int::<i64>(2) < 0 {
+                never_negative(&policy, &history["policy"], &row);
+                overflows += 1;
+            } else {
+                call(&policy, &clock, &step, &row);
+            }
+        }
+    }
+    assert_eq!(overflows, OVERFLOWS);
+}
+
+fn call(policy: &AnyPolicy, clock: &FakeClock, step: &Step<'_>, row: &str) {
+    match step.call() {
+        "when" => assert_eq!(policy.when(&step.int(1)), step.nanos(2), "{row}"),
+        "forget" => policy.forget(&step.int(1)),
+        "requeues" => {
+            let requeues = policy.num_requeues(&step.int(1));
+            assert_eq!(requeues, step.int::<u32>(2), "{row}");
+        }
+        "advance" => clock.advance(step.nanos(1)),
+        call => panic!("no such call: {call}"),
+    }
+}
+
+/// Decision 10: a delay that Go cannot hold is the longest delay, and for a base of zero
+/// it is zero.
+fn never_negative(policy: &AnyPolicy, made: &Value, row: &str) {
+    let longest =
+        if made.get("base").is_some() { nanos(made, "max") } else { Duration::ZERO };
+    assert_eq!(policy.when(&0), longest, "{row}");
+}
+
+pub(super) type AnyPolicy = Box<dyn RetryPolicy<u32>>;
+
+/// The policy that a history was made with.
+pub(super) fn policy(made: &Value, clock: &FakeClock) -> AnyPolicy {
+    let part = |at: usize| policy(&made["of"][at], clock);
+    match made["kind"].as_str().unwrap() {
+        "exponential" => {
+            Box::new(Exponential::new(nanos(made, "base"), nanos(made, "max")))
+        }
+        "fast_slow" => {
+            let fast = int(made, "max_fast");
+            Box::new(FastSlow::new(nanos(made, "fast"), nanos(made, "slow"), fast))
+        }
+        "bucket" => {
+            let limit = limit(&made["limit"]);
+            Box::new(Bucket(Limiter::with_clock(
+                limit,
+                int(made, "burst"),
+                clock.clone(),
+            )))
+        }
+        "max_of" => Box::new(part(0).and(part(1))),
+        "max_wait" => Box::new(part(0).at_most(nanos(made, "max"))),
+        "item_default" => Box::new(item_default()),
+        "controller_default" => Box::new(Exponential::new(
+            Duration::from_millis(5),
+            Duration::from_secs(1000),
+        )),
+        kind => panic!("no such policy: {kind}"),
+    }
+}
+
+struct Bucket(Limiter);
+impl RetryPolicy<u32> for Bucket {
+    fn when(&self, _: &u32) -> Duration {
+        self.0.reserve().map_or(Duration::from_nanos(i64::MAX as u64), |r| r.delay())
+    }
+    fn forget(&self, _: &u32) {}
+    fn num_requeues(&self, _: &u32) -> u32 {
+        0
+    }
+}
+
+fn nanos(made: &Value, field: &str) -> Duration {
+    Duration::from_nanos(made.get(field).map_or(0, |value| value.as_u64().unwrap()))
+}
+
+fn int(made: &Value, field: &str) -> u32 {
+    let number = made.get(field).map_or(0, |value| value.as_u64().unwrap());
+    u32::try_from(number).unwrap()
+}

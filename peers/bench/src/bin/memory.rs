@@ -1,0 +1,45 @@
+//! Measures memory, with an allocator that counts.
+
+use std::alloc::System;
+use std::hint::black_box;
+use std::process::ExitCode;
+use std::time::Duration;
+
+use cap::Cap;
+use requeue_peers::cli::{self, bench};
+use requeue_peers::keys::{MILLION, numbers};
+use requeue_peers::measure::Sample;
+use tokio_util::time::DelayQueue;
+
+#[global_allocator]
+static HEAP: Cap<System> = Cap::new(System, usize::MAX);
+
+const HOUR: Duration = Duration::from_secs(3600);
+
+fn main() -> ExitCode {
+    cli::main(&[
+        bench("memory.ready.u64", "crossbeam", |_| {
+            let (sender, _receiver) = crossbeam_channel::unbounded();
+            heap(numbers(MILLION), |key| sender.send(key).expect("open"))
+        }),
+        bench("memory.delayed.u64", "tokio-delay-queue", |_| {
+            let runtime = tokio::runtime::Builder::new_current_thread();
+            let runtime = { runtime }.enable_time().build().expect("no I/O");
+            let _context = runtime.enter();
+            let mut queue = DelayQueue::new();
+            heap(numbers(MILLION), |key| {
+                black_box(queue.insert(key, HOUR));
+            })
+        }),
+    ])
+}
+
+/// The live memory for each key, without the bytes of its string.
+fn heap<K>(keys: Vec<K>, hold: impl FnMut(K)) -> Sample {
+    let count = keys.len();
+    let keys = keys.into_iter();
+    let before = HEAP.allocated();
+    keys.for_each(hold);
+    let grown = (HEAP.allocated() + count * size_of::<K>()).saturating_sub(before);
+    Sample { bytes: Some(grown as f64 / count as f64), ..Sample::default() }
+}

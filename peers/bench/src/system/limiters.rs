@@ -1,0 +1,80 @@
+//! governor, ratelimit and leaky-bucket.
+
+use std::num::NonZeroU32;
+use std::time::Duration;
+
+use governor::{Quota, RateLimiter};
+use ratelimit::Ratelimiter;
+
+use super::runtime;
+use crate::cli::{Bench, bench};
+use crate::keys::MILLION;
+use crate::measure::{Load, Sample};
+use crate::scenario::{calls, keyed};
+
+pub fn benches() -> Vec<Bench> {
+    vec![
+        bench("limit.allow.1t", "governor", |load| governor(load, 1, open())),
+        bench("limit.allow.2t", "governor", |load| governor(load, 2, open())),
+        bench("limit.deny.1t", "governor", |load| governor(load, 1, shut())),
+        bench("limit.deny.2t", "governor", |load| governor(load, 2, shut())),
+        bench("keyed.1k", "governor", |load| governor_keyed(load, 1000)),
+        bench("keyed.1M", "governor", |load| governor_keyed(load, MILLION as u64)),
+        bench("limit.allow.1t", "ratelimit", |load| ratelimit(load, 1, u64::MAX / 4)),
+        bench("limit.allow.2t", "ratelimit", |load| ratelimit(load, 2, u64::MAX / 4)),
+        bench("limit.deny.1t", "ratelimit", |load| ratelimit(load, 1, 0)),
+        bench("limit.deny.2t", "ratelimit", |load| ratelimit(load, 2, 0)),
+        bench("limit.allow.1t", "leaky-bucket", |load| leaky(load, 1, usize::MAX / 4)),
+        bench("limit.allow.2t", "leaky-bucket", |load| leaky(load, 2, usize::MAX / 4)),
+        bench("limit.deny.1t", "leaky-bucket", |load| leaky(load, 1, 0)),
+        bench("limit.deny.2t", "leaky-bucket", |load| leaky(load, 2, 0)),
+    ]
+}
+
+/// A quota that always grants: a billion a second.
+fn open() -> Quota {
+    let billion = NonZeroU32::new(1_000_000_000).expect("not zero");
+    Quota::per_second(billion).allow_burst(NonZeroU32::MAX)
+}
+
+/// A quota that never grants, but for the one permit that is used up at once.
+fn shut() -> Quota {
+    Quota::with_period(Duration::from_secs(3600)).expect("not zero")
+}
+
+fn governor(load: Load, threads: usize, quota: Quota) -> Sample {
+    let limiter = RateLimiter::direct(quota);
+    let _ = limiter.check();
+    calls(load, threads, || {
+        let _ = std::hint::black_box(limiter.check());
+    })
+}
+
+fn governor_keyed(load: Load, keys: u64) -> Sample {
+    let limiter = RateLimiter::keyed(open());
+    keyed(load, keys, |key| {
+        let _ = std::hint::black_box(limiter.check_key(&key));
+    })
+}
+
+fn ratelimit(load: Load, threads: usize, tokens: u64) -> Sample {
+    let hour = Duration::from_secs(3600);
+    let builder = Ratelimiter::builder(1).period(hour).max_tokens(tokens.max(1));
+    let limiter = builder.initial_available(tokens).build().expect("valid");
+    calls(load, threads, || {
+        let _ = std::hint::black_box(limiter.try_wait());
+    })
+}
+
+fn leaky(load: Load, threads: usize, tokens: usize) -> Sample {
+    let runtime = runtime();
+    let _context = runtime.enter();
+    let limiter = leaky_bucket::RateLimiter::builder()
+        .initial(tokens)
+        .max(tokens.max(1))
+        .interval(Duration::from_secs(3600))
+        .build();
+    calls(load, threads, || {
+        std::hint::black_box(limiter.try_acquire(1));
+    })
+}
