@@ -1,5 +1,6 @@
 //! The promises of the queue, one file for each.
 
 mod clock;
-mod smoke;
+mod helpers;
+mod mixed;
 mod vectors;
