@@ -4,4 +4,5 @@ mod clock;
 mod fair;
 mod helpers;
 mod mixed;
+mod stingy;
 mod vectors;
