@@ -4,6 +4,7 @@ mod clock;
 mod delay;
 mod fair;
 mod helpers;
+mod lease;
 mod mixed;
 mod stingy;
 mod vectors;
