@@ -1,6 +1,7 @@
 //! The promises of the queue, one file for each.
 
 mod clock;
+mod close;
 mod delay;
 mod fair;
 mod helpers;
