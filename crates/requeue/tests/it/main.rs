@@ -1,5 +1,6 @@
 //! The promises of the queue, one file for each.
 
+mod cancel;
 mod clock;
 mod close;
 mod delay;
