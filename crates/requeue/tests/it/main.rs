@@ -8,5 +8,6 @@ mod fair;
 mod helpers;
 mod lease;
 mod mixed;
+mod retry;
 mod stingy;
 mod vectors;
