@@ -8,6 +8,7 @@ mod fair;
 mod helpers;
 mod lease;
 mod mixed;
+mod order;
 mod retry;
 mod stingy;
 mod vectors;
