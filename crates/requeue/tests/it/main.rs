@@ -9,6 +9,7 @@ mod helpers;
 mod lease;
 mod mixed;
 mod order;
+mod panics;
 mod retry;
 mod stingy;
 mod vectors;
