@@ -10,6 +10,7 @@ mod lease;
 mod mixed;
 mod order;
 mod panics;
+mod regressions;
 mod retry;
 mod stingy;
 mod vectors;
