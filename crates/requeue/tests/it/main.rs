@@ -7,6 +7,7 @@ mod delay;
 mod fair;
 mod helpers;
 mod lease;
+mod million;
 mod mixed;
 mod order;
 mod panics;
