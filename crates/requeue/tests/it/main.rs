@@ -7,6 +7,7 @@ mod delay;
 mod errors;
 mod fair;
 mod helpers;
+mod layout;
 mod lease;
 mod million;
 mod mixed;
