@@ -4,8 +4,8 @@ use std::collections::VecDeque;
 use std::fmt::Debug;
 
 use super::super::{Added, Fifo, Line, Nanos, Rules, State, Taken};
-use crate::queue::offer::Owned;
 use super::model::{Key, Model};
+use crate::queue::offer::Owned;
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Step {
