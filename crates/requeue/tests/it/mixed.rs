@@ -4,6 +4,7 @@ use std::collections::HashSet;
 use std::sync::Mutex;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::thread;
+use std::time::Duration;
 
 use futures_executor::block_on;
 use requeue::{Counts, Finish, Lease, Queue};
@@ -69,7 +70,9 @@ fn getters_of_every_kind_share_the_keys_of_many_producers() {
                 })
             })
             .collect();
-        producers.into_iter().for_each(|producer| producer.join().unwrap());
+        for producer in producers {
+            producer.join().unwrap();
+        }
         queue.drain_blocking();
     });
     let mut seen = seen.into_inner().unwrap();
@@ -146,6 +149,25 @@ fn delayed_keys_reach_threads_and_tasks() {
         queue.close();
     });
     assert_eq!(seen.into_inner().unwrap().len(), 200);
+}
+
+/// The timers of the system are real here: a getter that nobody wakes would hang.
+#[test]
+fn delayed_keys_reach_threads_and_tasks_on_the_clock_of_the_system() {
+    let (queue, runs) = (Queue::new(), AtomicUsize::new(0));
+    let work = |lease: Lease<u64>| {
+        runs.fetch_add(1, Ordering::SeqCst);
+        lease.succeed();
+    };
+    thread::scope(|scope| {
+        spawn_getters(scope, &queue, &work);
+        for key in 0..2000 {
+            queue.add_after(key, Duration::from_micros(key * 7919 % 5000));
+        }
+        queue.wait_idle_blocking();
+        queue.close();
+    });
+    assert_eq!(runs.into_inner(), 2000);
 }
 
 #[test]

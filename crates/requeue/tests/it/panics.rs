@@ -180,7 +180,6 @@ fn key_whose_clone_panics_when_it_is_handed_out_can_be_added_again() {
     static BURNS: AtomicBool = AtomicBool::new(false);
     #[derive(Debug, PartialEq, Eq, Hash)]
     struct Plain(u32);
-    #[expect(clippy::non_canonical_clone_impl, reason = "it panics on purpose")]
     impl Clone for Plain {
         fn clone(&self) -> Self {
             assert!(!BURNS.load(Ordering::SeqCst), "the key's code panics");

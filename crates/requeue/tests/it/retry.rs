@@ -65,7 +65,7 @@ fn rate_limited_add_counts_a_failure_and_delays() {
     clock.advance(ms(5));
     assert_eq!(take_all(&queue), [1]);
     queue.add_rate_limited(1);
-    clock.advance(ms(20) - Duration::from_nanos(1));
+    clock.advance(Duration::from_nanos(19_999_999));
     assert_eq!(queue.len(), 0);
     clock.advance(Duration::from_nanos(1));
     assert_eq!(queue.len(), 1);

@@ -16,15 +16,20 @@ pub(super) enum Step {
     Remove(Key),
     Forget(Key),
     Take,
-    /// Ends the lease that has been out longest; so do the next three.
-    Done,
-    Succeed,
-    Retry,
-    RetryAfter(Nanos),
+    /// Ends the lease that has been out longest.
+    Finish(End),
     /// Time passes, and keys that are due become ready.
     Advance(Nanos),
     Close,
     CloseNow,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum End {
+    Done,
+    Succeed,
+    Retry,
+    RetryAfter(Nanos),
 }
 
 /// What the state is built with.
@@ -103,9 +108,7 @@ impl<K: Clone + Eq + Debug> Driver<K> {
                 self.model.forget(key);
             }
             Step::Take => self.take(),
-            Step::Done | Step::Succeed | Step::Retry | Step::RetryAfter(_) => {
-                self.finish(step);
-            }
+            Step::Finish(end) => self.finish(end),
             Step::Advance(time) => {
                 self.now = self.after(time);
                 self.state.advance(self.now);
@@ -146,24 +149,22 @@ impl<K: Clone + Eq + Debug> Driver<K> {
         self.leases.extend(taken);
     }
 
-    fn finish(&mut self, step: Step) {
+    fn finish(&mut self, end: End) {
         let Some(Taken { slot, loan, .. }) = self.leases.pop_front() else { return };
         let key = (0..self.keys).find(|key| (self.make)(*key) == *loan);
         let key = key.expect("the state hands out keys that it was given");
-        let again = match step {
-            Step::Retry => {
+        if let End::Succeed | End::RetryAfter(_) = end {
+            self.state.pardon(slot);
+            self.model.forget(key);
+        }
+        match end {
+            End::Done | End::Succeed => {}
+            End::Retry => {
                 *self.state.failures(slot) += 1;
-                Some(backoff(self.model.fail(key)))
+                let delay = backoff(self.model.fail(key));
+                self.come_again(slot, key, delay);
             }
-            Step::Succeed | Step::RetryAfter(_) => {
-                self.state.pardon(slot);
-                self.model.forget(key);
-                if let Step::RetryAfter(delay) = step { Some(delay) } else { None }
-            }
-            _ => None,
-        };
-        if let Some(delay) = again {
-            self.come_again(slot, key, delay);
+            End::RetryAfter(delay) => self.come_again(slot, key, delay),
         }
         drop(self.state.done(slot, loan, self.now));
         self.model.done(key);
@@ -227,7 +228,7 @@ impl<K: Clone + Eq + Debug> Driver<K> {
         self.take();
         self.state.check();
         while !self.leases.is_empty() {
-            self.finish(Step::Done);
+            self.finish(End::Done);
         }
         self.compare();
     }

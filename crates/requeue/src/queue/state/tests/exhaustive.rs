@@ -3,7 +3,7 @@
 use std::fmt::Debug;
 use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
 
-use super::driver::{Driver, Setting, Step};
+use super::driver::{Driver, End, Setting, Step};
 use super::model::{Key, Model};
 
 /// All that can happen, for short histories.
@@ -17,8 +17,8 @@ const ALL: [Step; 14] = [
     Step::Remove(0),
     Step::Remove(1),
     Step::Take,
-    Step::Done,
-    Step::Retry,
+    Step::Finish(End::Done),
+    Step::Finish(End::Retry),
     Step::Advance(1),
     Step::Close,
     Step::CloseNow,
@@ -30,7 +30,7 @@ const CORE: [Step; 8] = [
     Step::Add(1),
     Step::AddAfter(0, 1),
     Step::Take,
-    Step::Done,
+    Step::Finish(End::Done),
     Step::Advance(1),
     Step::Remove(0),
     Step::Close,
@@ -69,7 +69,9 @@ fn replay<K: Clone + Eq + Debug>(
 ) -> Model {
     let run = || {
         let mut driver = Driver::new(setting, 2, make);
-        history.iter().for_each(|step| driver.step(*step));
+        for step in history {
+            driver.step(*step);
+        }
         driver.compare();
         let model = driver.model.clone();
         driver.drain();

@@ -2,7 +2,7 @@
 
 use proptest::prelude::*;
 
-use super::driver::{Driver, Setting, Step};
+use super::driver::{Driver, End, Setting, Step};
 use super::model::Key;
 
 const KEYS: Key = 6;
@@ -17,10 +17,10 @@ fn step() -> impl Strategy<Value = Step> {
         3 => key.clone().prop_map(Step::Remove),
         1 => key.prop_map(Step::Forget),
         8 => Just(Step::Take),
-        3 => Just(Step::Done),
-        1 => Just(Step::Succeed),
-        3 => Just(Step::Retry),
-        2 => delay.clone().prop_map(Step::RetryAfter),
+        3 => Just(Step::Finish(End::Done)),
+        1 => Just(Step::Finish(End::Succeed)),
+        3 => Just(Step::Finish(End::Retry)),
+        2 => delay.clone().prop_map(|delay| Step::Finish(End::RetryAfter(delay))),
         6 => delay.prop_map(Step::Advance),
     ]
 }
