@@ -102,11 +102,39 @@ pub(super) struct State<K> {
     levels: Vec<Level>,
     absorb: bool,
     timing: Option<Timing>,
-    /// Slots whose delay is over, on their way to being added; empty between calls, unless
-    /// the order panicked.
+    /// Slots whose delay is over, on their way to being added; empty between calls.
     due: VecDeque<u32>,
     /// Keys forgotten since memory was last given back.
     forgotten: usize,
+}
+
+/// Keys whose delay is over.
+struct Due<'a, K> {
+    state: &'a mut State<K>,
+    now: Nanos,
+}
+
+impl<K> Due<'_, K> {
+    fn add_all(self) {
+        let State { delays, due, .. } = &mut *self.state;
+        delays.due(self.now, |slot| due.push_back(slot));
+        while let Some(slot) = self.state.due.front().copied() {
+            self.state.add_slot(slot, i32::MIN, self.now);
+            self.state.due.pop_front();
+        }
+    }
+}
+
+/// Should the user's order panic, the keys that were not added are delayed again, to be
+/// added by the next call.
+impl<K> Drop for Due<'_, K> {
+    fn drop(&mut self) {
+        let State { delays, due, .. } = &mut *self.state;
+        for slot in due.drain(..) {
+            // The deadline is this moment: whoever settles sees that it has come.
+            let _: Scheduled = delays.insert(slot, self.now);
+        }
+    }
 }
 
 /// What a queue is built with.
@@ -157,18 +185,9 @@ impl<K> State<K> {
 
     /// Adds the keys whose delay is over. A closed queue keeps them delayed.
     pub(super) fn advance(&mut self, now: Nanos) {
-        let next = self.delays.next();
-        let due = next.is_some_and(|deadline| deadline <= now) || !self.due.is_empty();
-        if !due || self.is_closed() {
-            return;
-        }
-        let Self { delays, due, .. } = self;
-        delays.due(now, |slot| due.push_back(slot));
-        // Each is taken out after it was added: should the user's order panic, it and the
-        // rest are there for the next call.
-        while let Some(slot) = self.due.front().copied() {
-            self.add_slot(slot, i32::MIN, now);
-            self.due.pop_front();
+        let due = self.delays.next().is_some_and(|deadline| deadline <= now);
+        if due && !self.is_closed() {
+            Due { state: self, now }.add_all();
         }
     }
 

@@ -174,13 +174,34 @@ impl Bucket {
     #[inline]
     fn tokens_at(&self, terms: Terms, t: Moment) -> f64 {
         let elapsed = t.since(self.last.min(t));
+        // Full beyond doubt: the exact sum is no less than this one, and is cut to the same.
+        let burst = f64::from(terms.burst);
+        if self.tokens + terms.limit.tokens_in_roughly(elapsed).least >= burst {
+            return burst;
+        }
         terms.cap(self.tokens + terms.limit.tokens_in(elapsed))
+    }
+
+    /// Whether `n` tokens are out of reach at `t` beyond doubt: a quick no for the many
+    /// calls that a busy limiter refuses.
+    ///
+    /// It agrees with [`reserve`](Self::reserve), since all steps from the tokens gained to
+    /// the time to wait, roundings included, are monotonic.
+    #[inline]
+    fn surely_lacks(&self, terms: Terms, t: Moment, n: u32) -> bool {
+        let gained = terms.limit.tokens_in_roughly(t.since(self.last.min(t)));
+        let lacking = f64::from(n) - terms.cap(self.tokens + gained.most);
+        lacking > 0.0 && terms.limit.surely_takes_time_for(lacking)
     }
 
     /// Takes tokens, if they come in time.
     ///
     /// Without a bucket in the answer the grant took nothing: there is no limit.
     #[inline(always)]
+    #[expect(
+        clippy::inline_always,
+        reason = "measured: a quarter of a call's instructions"
+    )]
     pub(crate) fn reserve(
         &self,
         terms: Terms,
@@ -194,11 +215,11 @@ impl Bucket {
             return Err(Refusal::ExceedsBurst(terms.burst));
         }
         let t = ask.at.on(self.last);
+        if ask.patience.is_none() && self.surely_lacks(terms, t, ask.n) {
+            return Err(Refusal::NotNow);
+        }
         let tokens = self.tokens_at(terms, t) - f64::from(ask.n);
         let (act, ready) = if tokens < 0.0 {
-            if ask.patience.is_none() && terms.limit.takes_time_for(-tokens) {
-                return Err(Refusal::NotNow);
-            }
             let act = t.plus(finite(terms.limit.time_for(-tokens))?);
             (act, act)
         } else {

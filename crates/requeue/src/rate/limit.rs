@@ -106,7 +106,7 @@ impl Limit {
 
     /// Whether this is [`INF`](Self::INF).
     pub const fn is_infinite(self) -> bool {
-        self.0 == f64::MAX
+        self.0 >= f64::MAX
     }
 
     /// The tokens that `span` brings.
@@ -137,12 +137,22 @@ impl Limit {
         ((tokens / self.0) * 1e9) as Nanos
     }
 
-    /// Whether [`time_for`](Self::time_for) `tokens` is surely more than nothing.
-    ///
-    /// A rough and quick answer for those who cannot wait at all: it saves the division.
-    /// Twice the time of 1 ns leaves room for every rounding.
+    /// Bounds of [`tokens_in`](Self::tokens_in), without its division.
     #[inline]
-    pub(super) fn takes_time_for(self, tokens: f64) -> bool {
+    #[expect(clippy::cast_precision_loss, reason = "one of the roundings")]
+    pub(super) fn tokens_in_roughly(self, span: Nanos) -> Bounds {
+        let billions = span as f64 * self.0;
+        Bounds {
+            least: billions * (1e-9 * (1.0 - DOUBT)),
+            most: billions * (1e-9 * (1.0 + DOUBT)),
+        }
+    }
+
+    /// Whether [`time_for`](Self::time_for) `tokens` is surely not nothing.
+    ///
+    /// Without the division too; twice a nanosecond leaves room for its rounding.
+    #[inline]
+    pub(super) fn surely_takes_time_for(self, tokens: f64) -> bool {
         tokens * 1e9 > 2.0 * self.0
     }
 
@@ -157,6 +167,16 @@ impl Limit {
     }
 }
 
+/// More than the roundings on either way to a number of tokens add up to, which is a few
+/// parts in 2^53.
+const DOUBT: f64 = 1e-12;
+
+/// A number of tokens that is not exactly known.
+pub(super) struct Bounds {
+    pub(super) least: f64,
+    pub(super) most: f64,
+}
+
 impl fmt::Display for Limit {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         if self.is_infinite() {
@@ -168,6 +188,7 @@ impl fmt::Display for Limit {
 }
 
 #[cfg(test)]
+#[expect(clippy::float_cmp, reason = "limits are equal bit for bit or wrong")]
 mod tests {
     use super::*;
 
@@ -218,6 +239,19 @@ mod tests {
         assert_eq!(Limit::per_second(2.0).tokens_in(1_500_000_000), 3.0);
         assert_eq!(Limit::per_second(2.0).tokens_in(-1_500_000_000), -3.0);
         assert_eq!(Limit::ZERO.tokens_in(FOREVER), 0.0);
+    }
+
+    #[test]
+    fn rough_tokens_enclose_the_exact_ones() {
+        let spans = [0, 1, 3, 999_999_999, 1_000_000_007, 86_400_000_000_001, FOREVER];
+        for limit in [1e-9, 0.1, 1.0, 7.3, 1e3, 123_456.789, 1e15] {
+            for span in spans {
+                let limit = Limit::per_second(limit);
+                let exact = limit.tokens_in(span);
+                let Bounds { least, most } = limit.tokens_in_roughly(span);
+                assert!(least <= exact && exact <= most, "{span} ns at {limit}");
+            }
+        }
     }
 
     #[test]

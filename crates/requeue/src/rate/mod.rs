@@ -1,4 +1,170 @@
-//! Rate limiters.
+//! Rate limiters: Go's `x/time/rate` and Uber's `ratelimit` for Rust.
+//!
+//! ```
+//! use requeue::rate::{Limit, Limiter};
+//!
+//! // Ten requests a second, five of them at once.
+//! let limiter = Limiter::new(Limit::per_second(10.0), 5);
+//! for _request in 0..3 {
+//!     limiter.wait_blocking()?; // or `wait().await`
+//!     // send it
+//! }
+//! # Ok::<(), requeue::rate::WaitError>(())
+//! ```
+//!
+//! This module stands on its own: nothing in it knows of queues or keys, and it needs no
+//! runtime, no thread and no feature.
+//!
+//! # Which one
+//!
+//! | you want to | use |
+//! |---|---|
+//! | keep to so many events a second, with bursts | [`Limiter`] |
+//! | spread events evenly, one after the other | [`Pacer`] |
+//! | do something, such as logging, only now and then | [`Sometimes`] |
+//!
+//! All of them can be shared between threads and tasks: clones of a limiter or a pacer
+//! share one state. A call of either costs little more than a look at the clock, takes no
+//! lock, and writes nothing if it refuses.
+//!
+//! # Limits and bursts
+//!
+//! A [`Limiter`] is a bucket of tokens. It holds up to *burst* of them, starts full, and
+//! gains [`Limit`] tokens a second. An event takes one token, or several. So bursts of
+//! events pass at once, and in the long run no more than the limit.
+//!
+//! Choose the burst as the number of events that may happen together, at least the largest
+//! number of tokens that is ever asked for at once: more than the burst is never granted.
+//!
+//! ```
+//! use std::time::Duration;
+//! use requeue::rate::{Limit, Limiter};
+//!
+//! assert_eq!(Limit::every(Duration::from_millis(250)), Limit::per_second(4.0));
+//! let closed = Limiter::new(Limit::ZERO, 1); // the burst, and then nothing
+//! assert!(closed.allow());
+//! assert!(!closed.allow());
+//! let open = Limiter::new(Limit::INF, 0); // everything, whatever the burst
+//! assert!(open.allow_n(1_000_000));
+//! ```
+//!
+//! # Allow: drop what is too much
+//!
+//! [`Limiter::allow`] takes a token if there is one, and says whether.
+//!
+//! ```
+//! use requeue::rate::{Limit, Limiter};
+//!
+//! let limiter = Limiter::new(Limit::per_second(1.0), 2);
+//! let served = (0..10).filter(|_| limiter.allow()).count();
+//! assert_eq!(served, 2);
+//! ```
+//!
+//! # Wait: slow down
+//!
+//! [`Limiter::wait`] waits for a token, [`Limiter::wait_blocking`] does so without async,
+//! and the two kinds of callers share a limiter. They are served in the order in which they
+//! came. A wait that is dropped gives its token back, and a deadline that cannot be kept is
+//! refused at once, before any time is spent.
+//!
+//! ```
+//! use std::time::Duration;
+//! use requeue::rate::{Limit, Limiter, WaitError};
+//! use requeue::testing::FakeClock;
+//!
+//! let clock = FakeClock::new();
+//! let limiter = Limiter::with_clock(Limit::per_second(1.0), 1, clock.clone());
+//! let deadline = clock.now() + Duration::from_millis(500);
+//! assert_eq!(limiter.wait_deadline_blocking(deadline), Ok(()));
+//! assert!(matches!(
+//!     limiter.wait_deadline_blocking(deadline),
+//!     Err(WaitError::WouldExceedDeadline { .. }),
+//! ));
+//! ```
+//!
+//! # Reserve: decide later
+//!
+//! [`Limiter::reserve`] takes a token from the future and says when it may be used: for
+//! callers who wait in their own way, or change their mind. [`Limiter::peek`] says the same
+//! and takes nothing.
+//!
+//! ```
+//! use std::time::Duration;
+//! use requeue::rate::{Limit, Limiter};
+//! use requeue::testing::FakeClock;
+//!
+//! let clock = FakeClock::new();
+//! let limiter = Limiter::with_clock(Limit::per_second(1.0), 1, clock);
+//! assert!(limiter.allow());
+//! let reservation = limiter.reserve()?;
+//! assert_eq!(reservation.delay(), Duration::from_secs(1));
+//! reservation.cancel();
+//! assert_eq!(limiter.peek(), Ok(Duration::from_secs(1)));
+//! # Ok::<(), requeue::rate::ReserveError>(())
+//! ```
+//!
+//! # Changing limits
+//!
+//! Limit, burst and the tokens themselves can change while the limiter is in use, for
+//! instance by what a server reports.
+//!
+//! ```
+//! use requeue::rate::{Limit, Limiter};
+//!
+//! let limiter = Limiter::new(Limit::per_second(0.001), 100);
+//! limiter.set_tokens(0); // the server says: enough for now
+//! assert!(!limiter.allow());
+//! limiter.set_limit(Limit::INF);
+//! assert!(limiter.allow());
+//! ```
+//!
+//! # Pacing
+//!
+//! A [`Pacer`] knows no bursts: it gives each caller the next of evenly spaced slots. Some
+//! of the slots that nobody used can be made up for, as many as its *slack*.
+//!
+//! ```
+//! use std::time::Duration;
+//! use requeue::rate::Pacer;
+//!
+//! let pacer = Pacer::builder(100).slack(0).build();
+//! let first = pacer.take_blocking();
+//! let second = pacer.take_blocking();
+//! assert_eq!(second - first, Duration::from_millis(10));
+//! ```
+//!
+//! # Now and then
+//!
+//! ```
+//! use requeue::rate::Sometimes;
+//!
+//! let sometimes = Sometimes::new().first(3).every(100);
+//! let lines = (0..300).filter(|_| sometimes.run(|| ()).is_some()).count();
+//! assert_eq!(lines, 5); // calls 0, 1, 2, 100 and 200
+//! ```
+//!
+//! # Time
+//!
+//! The clock is the system's monotonic one, or any [`Clock`](crate::Clock): with a fake one
+//! a test moves time by hand and sleeps nowhere. `allow`, `reserve`, `tokens`, `peek`,
+//! `cancel` and the setters also come with an explicit time, and then need no clock at all.
+//!
+//! # Differences from the Go packages
+//!
+//! Calls with an explicit time give what x/time/rate gives, with the same tokens to the
+//! last bit. On purpose different are:
+//!
+//! * Refusals are errors that say why: [`ReserveError`], [`WaitError`].
+//! * A wait without end is an error, not a reservation for in 292 years.
+//! * [`Reservation::cancel`] consumes the reservation: nothing is given back twice, and
+//!   nothing that was never taken, as by a reservation made while there was no limit.
+//! * Calls that read the clock never see it go back, so that contention and late readings
+//!   mint no tokens.
+//! * A limit is never NaN or negative: see [`Limit::per_second`].
+//! * A [`Pacer`] carries the rest of a division, so that 7 a minute are 7 a minute; it uses
+//!   a monotonic clock, can be asked without waiting ([`Pacer::try_take`]), and a take that
+//!   is dropped gives its slot back if it was the last.
+//! * [`Sometimes`] holds no lock while the action runs.
 
 mod bucket;
 mod error;

@@ -24,6 +24,9 @@ const REACH: Nanos = 1 << 62;
 pub(crate) struct Moment(Nanos);
 
 impl Moment {
+    /// The origin of the [`Timeline`].
+    pub(crate) const START: Self = Self(ORIGIN);
+
     /// Later than anything that will happen.
     pub(crate) const END: Self = Self(Nanos::MAX);
 
@@ -59,10 +62,6 @@ pub(crate) struct Timeline {
 impl Timeline {
     pub(crate) fn from(origin: Instant) -> Self {
         Self { origin }
-    }
-
-    pub(crate) fn start(self) -> Moment {
-        Moment(ORIGIN)
     }
 
     /// The moment of `t`; what lies more than 146 years from the origin counts as that far.
@@ -130,22 +129,21 @@ mod tests {
                 assert_eq!(line.instant(line.moment(t)), t);
             }
         }
-        assert_eq!(line.moment(origin), line.start());
+        assert_eq!(line.moment(origin), Moment::START);
     }
 
     #[test]
     fn a_wait_of_292_years_after_a_century_still_fits() {
-        let line = Timeline::from(FakeClock::new().now());
-        let late = line.start().plus(nanos(CENTURY));
+        let late = Moment::START.plus(nanos(CENTURY));
         assert!(late.plus(FOREVER - 1) < Moment::END);
         assert_eq!(late.plus(FOREVER - 1).since(late), FOREVER - 1);
     }
 
     #[test]
     fn differences_saturate() {
-        let start = Timeline::from(FakeClock::new().now()).start();
-        assert_eq!(Moment::END.since(start.plus(-REACH)), FOREVER);
-        assert_eq!(start.plus(-REACH).since(Moment::END), Nanos::MIN);
+        let first = Moment::START.plus(-REACH);
+        assert_eq!(Moment::END.since(first), FOREVER);
+        assert_eq!(first.since(Moment::END), Nanos::MIN);
         assert_eq!(nanos(Duration::MAX), FOREVER);
         assert_eq!(duration(-5), Duration::ZERO);
     }

@@ -148,17 +148,13 @@ fn narrow(part: u64) -> u32 {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::rate::moment::Timeline;
-    use crate::testing::FakeClock;
 
-    fn start() -> Moment {
-        Timeline::from(FakeClock::new().now()).start()
-    }
+    const START: Moment = Moment::START;
 
     #[test]
     fn seven_a_minute_are_seven_a_minute_for_a_year() {
         let pace = Pace::new(7, Duration::from_secs(60), 0);
-        let start = start().plus(123);
+        let start = START.plus(123);
         let mut slot = pace.next(None, start);
         let mut spacings = Vec::new();
         for minute in 1..=525_600_i64 {
@@ -178,8 +174,8 @@ mod tests {
     fn slack_of_a_broken_spacing_covers_all_its_slots() {
         for permissions in [3, 7, 999_983, u32::MAX] {
             let pace = Pace::new(permissions, Duration::from_secs(1), 10);
-            let first = pace.next(None, start());
-            let now = start().plus(nanos(Duration::from_secs(3600)));
+            let first = pace.next(None, START);
+            let now = START.plus(nanos(Duration::from_secs(3600)));
             let mut slot = first;
             for _ in 0..11 {
                 slot = pace.next(Some(slot), now);
@@ -194,11 +190,11 @@ mod tests {
     #[test]
     fn more_permissions_than_nanoseconds_share_them() {
         let pace = Pace::new(4, Duration::from_nanos(1), 0);
-        let mut slot = pace.next(None, start());
+        let mut slot = pace.next(None, START);
         let due: Vec<_> = (0..9)
             .map(|_| {
-                slot = pace.next(Some(slot), start());
-                slot.due().since(start())
+                slot = pace.next(Some(slot), START);
+                slot.due().since(START)
             })
             .collect();
         assert_eq!(due, [0, 0, 0, 1, 1, 1, 1, 2, 2]);
@@ -207,18 +203,18 @@ mod tests {
     #[test]
     fn huge_numbers_saturate() {
         let pace = Pace::new(1, Duration::MAX, u32::MAX);
-        let slot = pace.next(None, start());
-        assert_eq!(slot.due(), start());
-        let mut next = pace.next(Some(slot), start());
+        let slot = pace.next(None, START);
+        assert_eq!(slot.due(), START);
+        let mut next = pace.next(Some(slot), START);
         for _ in 0..3 {
-            next = pace.next(Some(next), start());
+            next = pace.next(Some(next), START);
         }
         assert_eq!(next.due(), Moment::END);
     }
 
     #[test]
     fn slots_survive_their_words() {
-        let slot = Some(Slot { at: start(), part: u32::MAX - 1 });
+        let slot = Some(Slot { at: START, part: u32::MAX - 1 });
         assert_eq!(Slot::from_words(Slot::to_words(slot)), slot);
         assert_eq!(Slot::from_words(Slot::to_words(None)), None);
     }

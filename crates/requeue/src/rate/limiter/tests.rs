@@ -1,3 +1,5 @@
+#![expect(clippy::float_cmp, reason = "tokens are equal bit for bit or wrong")]
+
 use std::future::Future;
 use std::pin::pin;
 use std::sync::atomic::{AtomicU32, Ordering};
@@ -276,8 +278,8 @@ fn waits_are_served_in_the_order_they_came() {
         clock.advance(ms(99));
         assert!(poll(&mut waits[turn]).is_pending());
         clock.advance(ms(1));
-        for later in turn + 1..4 {
-            assert!(poll(&mut waits[later]).is_pending());
+        for later in &mut waits[turn + 1..] {
+            assert!(poll(later).is_pending());
         }
         assert!(poll(&mut waits[turn]).is_ready());
     }
@@ -387,7 +389,7 @@ fn threads_never_get_more_than_burst_and_limit_while_time_passes() {
     // Readings of the clock come late and out of order here: golang/go#65508.
     let (clock, limiter) = limiter(1000.0, 10);
     let passed = AtomicU32::new(0);
-    let steps = if cfg!(miri) { 20 } else { 2_000 };
+    let steps = if cfg!(miri) { 20 } else { 500 };
     thread::scope(|scope| {
         for _ in 0..3 {
             scope.spawn(|| {
@@ -449,7 +451,7 @@ proptest! {
         limiter.set_tokens(0);
         prop_assert!(!limiter.allow_n(n));
         let wait = limiter.peek_n(n).unwrap();
-        clock.advance(wait - Duration::from_nanos(1));
+        clock.advance(wait.saturating_sub(Duration::from_nanos(1)));
         prop_assert!(!limiter.allow_n(n), "just before");
         clock.advance(Duration::from_nanos(1));
         prop_assert!(limiter.allow_n(n), "exactly then");
