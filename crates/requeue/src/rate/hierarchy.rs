@@ -117,7 +117,7 @@ impl Hierarchy {
 
     fn on(clock: AnyClock, tree: Tree) -> Self {
         let timeline = Timeline::from(clock.now());
-        let state = Mutex::new(State { tree, at: timeline.start() });
+        let state = Mutex::new(State { tree, at: Moment::START });
         Self { shared: Arc::new(Shared { clock, timeline, state }), node: 0 }
     }
 

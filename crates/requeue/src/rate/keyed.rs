@@ -118,7 +118,7 @@ impl<K> Keyed<K> {
     fn on(clock: AnyClock, terms: Terms) -> Self {
         let timeline = Timeline::from(clock.now());
         let keys =
-            Keys { table: Table::new(), latest: timeline.start(), max: DEFAULT_MAX_KEYS };
+            Keys { table: Table::new(), latest: Moment::START, max: DEFAULT_MAX_KEYS };
         let hasher = RandomState::default();
         let keys = Mutex::new(keys);
         Self { shared: Arc::new(Shared { clock, timeline, terms, hasher, keys }) }

@@ -76,7 +76,7 @@ impl Window {
 
     fn on(clock: AnyClock, n: u32, per: Duration) -> Self {
         let timeline = Timeline::from(clock.now());
-        let log = Log { events: VecDeque::new(), latest: timeline.start() };
+        let log = Log { events: VecDeque::new(), latest: Moment::START };
         let (per, log) = (nanos(per), Mutex::new(log));
         Self { shared: Arc::new(Shared { clock, timeline, n, per, log }) }
     }
