@@ -29,9 +29,9 @@
 //!
 //! The page `docs/LIMITERS.md` of the repository shows how they differ, with pictures.
 //!
-//! All of them can be shared between threads and tasks: clones share one state. A call of
-//! a limiter or a pacer costs little more than a look at the clock, takes no lock, and
-//! writes nothing if it refuses.
+//! All of them can be shared between threads and tasks, and clones of a limiter or a pacer
+//! share one state. A call of either costs little more than a look at the clock, takes no
+//! lock, and writes nothing if it refuses.
 //!
 //! # Limits and bursts
 //!
