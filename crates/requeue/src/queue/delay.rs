@@ -14,7 +14,8 @@
 //!    other entries are stale.
 //! 2. There are at most `live + STALE_MAX` stale entries, and none if nothing is
 //!    delayed. Dropping them looks at less than twice as many entries as it drops, so
-//!    each change of a delay pays for its own entry only.
+//!    each change of a delay pays for its own entry only. A stamp that starts over, once
+//!    in 2^15 moves of one slot, makes them go as well.
 //! 3. Valid entries with equal deadlines lie in the order in which their slots were
 //!    delayed: the wheel keeps the order of pushing, and a slot delayed anew gets a
 //!    new entry.
