@@ -131,8 +131,7 @@ impl<K> Drop for Due<'_, K> {
     fn drop(&mut self) {
         let State { delays, due, .. } = &mut *self.state;
         for slot in due.drain(..) {
-            // The deadline is this moment: whoever settles sees that it has come.
-            let _: Scheduled = delays.insert(slot, self.now);
+            delays.replace(slot, self.now);
         }
     }
 }
