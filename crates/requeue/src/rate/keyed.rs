@@ -401,7 +401,7 @@ impl<K: Clone + Eq + Hash> Keys<K> {
         }
         // Invariant 1.
         self.table
-            .take_stale(SWEEP, |slot| slot.bucket(terms).tokens(terms, now) >= burst)
+            .take_stale(sweep, |slot| slot.bucket(terms).tokens(terms, now) >= burst)
     }
 
     /// Does with the bucket of `key` what `step` says.
