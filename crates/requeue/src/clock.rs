@@ -62,7 +62,10 @@ pub struct SystemClock;
 
 impl Clock for SystemClock {
     #[inline]
-    #[expect(clippy::disallowed_methods, reason = "this is the clock that all others ask")]
+    #[expect(
+        clippy::disallowed_methods,
+        reason = "this is the clock that all others ask"
+    )]
     fn now(&self) -> Instant {
         Instant::now()
     }
