@@ -325,15 +325,4 @@ impl<K> Shared<K> {
         self.tell_returned(returned);
         delay
     }
-
-    /// Takes many keys back, in one lock.
-    pub(super) fn finish_all(&self, back: impl Iterator<Item = Return<K>>) {
-        let (mut core, now) = self.lock();
-        let returned: Vec<_> =
-            back.map(|back| self.give_back(&mut core.state, back, now)).collect();
-        self.unlock(core);
-        for one in returned {
-            self.tell_returned(one);
-        }
-    }
 }
