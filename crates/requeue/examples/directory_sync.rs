@@ -104,10 +104,10 @@ fn sync(source: &Path, target: &Path, name: &OsStr) -> io::Result<()> {
         let part = target.join(part);
         let bytes = fs::copy(&from, &part)?;
         fs::rename(&part, &to)?;
-        println!("{} copied, {bytes} bytes", name.display());
+        println!("{} copied, {bytes} bytes", name.to_string_lossy());
     } else if to.exists() {
         fs::remove_file(&to)?;
-        println!("{} removed", name.display());
+        println!("{} removed", name.to_string_lossy());
     }
     Ok(())
 }

@@ -356,6 +356,8 @@ mod pages {
     struct Compare;
     #[doc = include_str!("../../../docs/DESIGN.md")]
     struct Design;
+    #[doc = include_str!("../../../docs/LIMITERS.md")]
+    struct Limiters;
     #[doc = include_str!("../../../docs/METRICS.md")]
     struct Metrics;
 }

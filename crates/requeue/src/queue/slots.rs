@@ -225,6 +225,46 @@ impl<K> Slots<K> {
     }
 }
 
+#[cfg(test)]
+impl<K> Slots<K> {
+    /// Panics unless the invariants in the module docs hold.
+    pub(super) fn check(&self) {
+        assert_eq!(self.indices().count(), self.live, "live keys are counted");
+        self.check_vacant();
+        self.all.iter().for_each(Self::check_slot);
+        for cell in &self.spare {
+            assert!(cell.is_none() && Arc::strong_count(cell) == 1, "invariant 3");
+        }
+    }
+
+    fn check_vacant(&self) {
+        let mut left = self.all.len() - self.live;
+        let mut index = self.vacant;
+        while index != NONE {
+            let Some(Slot::Vacant { next }) = self.all.get(index as usize) else {
+                panic!("invariant 1: slot {index} is listed as vacant");
+            };
+            left = left.checked_sub(1).expect("invariant 1: a list without a circle");
+            index = *next;
+        }
+        assert_eq!(left, 0, "invariant 1: every vacant slot is in the list");
+    }
+
+    fn check_slot(slot: &Slot<K>) {
+        let out = |phase: &Phase| matches!(phase, Phase::Processing | Phase::Dirty);
+        match slot {
+            Slot::Vacant { .. } => {}
+            Slot::Held { phase, .. } => {
+                assert!(!std::mem::needs_drop::<K>() || !out(phase), "a held key is in");
+            }
+            Slot::Lent { phase, cell, .. } => {
+                assert!(out(phase), "a lent key is out");
+                assert!(cell.is_some() && Arc::strong_count(cell) == 2, "invariant 2");
+            }
+        }
+    }
+}
+
 /// Room for this many keys is never given back.
 pub(super) const MIN_KEPT: usize = 1024;
 

@@ -131,8 +131,7 @@ impl<K> Drop for Due<'_, K> {
     fn drop(&mut self) {
         let State { delays, due, .. } = &mut *self.state;
         for slot in due.drain(..) {
-            // The deadline is this moment: whoever settles sees that it has come.
-            let _: Scheduled = delays.insert(slot, self.now);
+            delays.replace(slot, self.now);
         }
     }
 }
@@ -183,6 +182,18 @@ impl<K> State<K> {
         self.timing.is_some() || (!self.delays.is_empty() && !self.is_closed())
     }
 
+    /// Whether somebody measures, so that every step must know the time.
+    #[inline]
+    pub(super) fn is_timed(&self) -> bool {
+        self.timing.is_some()
+    }
+
+    /// Whether a key was added while it is processed.
+    #[inline]
+    pub(super) fn is_dirty(&self, slot: u32) -> bool {
+        self.slots.phase(slot) == Some(Phase::Dirty)
+    }
+
     /// Adds the keys whose delay is over. A closed queue keeps them delayed.
     pub(super) fn advance(&mut self, now: Nanos) {
         let due = self.delays.next().is_some_and(|deadline| deadline <= now);
@@ -197,7 +208,8 @@ impl<K> State<K> {
     }
 
     /// Adds the key of `offer`, now.
-    #[inline]
+    #[inline(always)]
+    #[expect(clippy::inline_always, reason = "measured: a tenth of a worker's cycle")]
     pub(super) fn add(
         &mut self,
         hash: u32,
@@ -219,6 +231,7 @@ impl<K> State<K> {
     ///
     /// The key's own code and the order, which may be the user's, run before anything
     /// changes: a panic leaves all as it was.
+    #[inline]
     fn admit(
         &mut self,
         hash: u32,
@@ -368,7 +381,8 @@ impl<K> State<K> {
     }
 
     /// Takes back a key that was handed out.
-    #[inline]
+    #[inline(always)]
+    #[expect(clippy::inline_always, reason = "measured: a tenth of a worker's cycle")]
     pub(super) fn done(&mut self, slot: u32, loan: Loan<K>, now: Nanos) -> Finished<K> {
         self.slots.give_back(slot, loan);
         let worked = self.timing.as_mut().map_or(0, |timing| timing.done(slot, now));
@@ -655,7 +669,8 @@ impl<K> State<K> {
 
 impl<K: Clone> State<K> {
     /// Hands out the key whose turn it is.
-    #[inline]
+    #[inline(always)]
+    #[expect(clippy::inline_always, reason = "measured: a tenth of a worker's cycle")]
     pub(super) fn take(&mut self, now: Nanos) -> Option<Taken<K>> {
         let slot = self.pop()?;
         self.ready -= 1;
