@@ -35,12 +35,12 @@ fn stop_finishes_what_runs_and_hands_back_the_rest() {
     queue.add_all([1, 2, 3]);
     assert_eq!(gate.begun.recv(), Ok(1));
     let stopping = pool.clone();
-    let stopper = thread::spawn(move || stopping.stop_blocking(LONG));
+    let waiting = thread::spawn(move || stopping.stop_blocking(LONG));
     while !queue.is_closed() {
         thread::yield_now();
     }
     gate.leave.send(()).unwrap();
-    let stopped = stopper.join().unwrap();
+    let stopped = waiting.join().unwrap();
     assert!(stopped.in_time());
     assert_eq!(stopped.left, [2, 3]);
 }
@@ -50,12 +50,12 @@ fn stop_names_the_keys_that_still_run_at_the_deadline() {
     let clock = FakeClock::new();
     let queue = Queue::new();
     queue.add_all(["slow", "slower", "never ran"]);
-    let (begin, begun) = mpsc::channel();
+    let (start, begun) = mpsc::channel();
     let (leave, left) = mpsc::channel::<()>();
-    let (begin, left) = (Mutex::new(begin), Mutex::new(left));
+    let (start, left) = (Mutex::new(start), Mutex::new(left));
     let pool = Pool::new(queue.clone()).workers(2).clock(clock.clone());
     let pool = pool.run(move |key: &&'static str| {
-        begin.lock().unwrap().send(*key).unwrap();
+        start.lock().unwrap().send(*key).unwrap();
         left.lock().unwrap().recv().unwrap_or_default();
         Ok::<_, String>(())
     });
@@ -65,10 +65,10 @@ fn stop_names_the_keys_that_still_run_at_the_deadline() {
     }
     queue.add("slow"); // once more: it is to be worked on, whatever becomes of the run
     let stopping = pool.clone();
-    let stopper = thread::spawn(move || stopping.stop_blocking(SECOND));
+    let waiting = thread::spawn(move || stopping.stop_blocking(SECOND));
     clock.wait_for_timers(1);
     clock.advance(SECOND);
-    let mut stopped = stopper.join().unwrap();
+    let mut stopped = waiting.join().unwrap();
     stopped.still_running.sort_unstable();
     assert_eq!(stopped.still_running, ["slow", "slower"]);
     assert_eq!(stopped.left, ["never ran", "slow"]);

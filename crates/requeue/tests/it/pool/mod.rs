@@ -1,6 +1,8 @@
 //! Pools on threads. What holds for any pool is tested here; `tasks.rs` has what only
 //! tasks can do.
 
+#![expect(clippy::unwrap_used, reason = "helpers of tests, where a panic is the answer")]
+
 mod ending;
 mod recording;
 #[cfg(feature = "tokio")]
@@ -226,11 +228,11 @@ struct Gate {
 
 /// A pool whose runs each tell that they have begun and wait to be let go.
 fn gated(queue: &Queue<u32>, workers: usize) -> (Gate, Handle<u32>) {
-    let (begin, begun) = mpsc::channel();
+    let (start, begun) = mpsc::channel();
     let (leave, left) = mpsc::channel();
-    let (begin, left) = (Mutex::new(begin), Mutex::new(left));
+    let (start, left) = (Mutex::new(start), Mutex::new(left));
     let pool = Pool::new(queue.clone()).workers(workers).run(move |key| {
-        begin.lock().unwrap().send(*key).unwrap();
+        start.lock().unwrap().send(*key).unwrap();
         left.lock().unwrap().recv().map_err(|error| error.to_string())
     });
     (Gate { begun, leave }, pool.unwrap())

@@ -141,11 +141,11 @@ fn stop_cancels_what_still_runs_at_the_deadline_and_names_it() {
             .unwrap();
         settle().await;
         let stopping = pool.clone();
-        let stopper = tokio::spawn(async move { stopping.stop(SECOND).await });
+        let waiting = tokio::spawn(async move { stopping.stop(SECOND).await });
         settle().await;
-        assert!(queue.is_closed() && !stopper.is_finished());
+        assert!(queue.is_closed() && !waiting.is_finished());
         clock.advance(SECOND);
-        let mut stopped = stopper.await.unwrap();
+        let mut stopped = waiting.await.unwrap();
         stopped.still_running.sort_unstable();
         assert_eq!(stopped.still_running, ["stuck", "stuck too"]);
         assert_eq!(stopped.left, ["never ran"]);

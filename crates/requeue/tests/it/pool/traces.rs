@@ -81,6 +81,6 @@ fn each_run_has_a_span_and_each_failure_an_event() {
     find(&format!("{number}: outcome=Failed"));
     let event = find("it has a flaw");
     assert!(event.starts_with("ERROR") && event.contains("dead"), "{event}");
-    let fine = find("key=\"traced-fine\"").split(':').next().unwrap();
-    find(&format!("{fine}: outcome=Done"));
+    let other = find("key=\"traced-fine\"").split(':').next().unwrap();
+    find(&format!("{other}: outcome=Done"));
 }
