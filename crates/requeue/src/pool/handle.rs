@@ -17,8 +17,7 @@ use crate::{Clock, Queue, Timer};
 /// Starts a worker.
 pub(super) type Hire<K> = Box<dyn Fn(Worker<K>) -> io::Result<()> + Send + Sync>;
 
-/// A pool whose workers run: from [`Pool::run`](super::Pool::run) and
-/// [`Pool::run_async`](super::Pool::run_async).
+/// A pool whose workers run: from [`Pool::run`](super::Pool::run) and `Pool::run_async`.
 ///
 /// Clones are the same pool. Dropping every handle stops nothing: the workers go on until
 /// the queue is closed and no key is ready.
@@ -30,7 +29,8 @@ pub(super) type Hire<K> = Box<dyn Fn(Worker<K>) -> io::Result<()> + Send + Sync>
 /// | finish what runs and pause | [`set_workers(0)`](Handle::set_workers), [`join`](Handle::join) | stays open | the keys that run |
 ///
 /// Each of the waiting calls has a form for threads, whose name ends in `_blocking`. Both
-/// forms work for both kinds of workers.
+/// forms work for both kinds of workers. A handler must not call them: it would wait for
+/// itself.
 pub struct Handle<K> {
     pool: Arc<Running<K>>,
 }
