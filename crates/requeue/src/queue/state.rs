@@ -384,9 +384,14 @@ impl<K> State<K> {
     #[inline(always)]
     #[expect(clippy::inline_always, reason = "measured: a tenth of a worker's cycle")]
     pub(super) fn done(&mut self, slot: u32, loan: Loan<K>, now: Nanos) -> Finished<K> {
-        self.slots.give_back(slot, loan);
         let worked = self.timing.as_mut().map_or(0, |timing| timing.done(slot, now));
         self.processing -= 1;
+        if self.is_over(slot) {
+            let (hash, key) = self.slots.vacate_lent(slot, loan);
+            self.erase(slot, hash);
+            return Finished { key: Some(key), worked };
+        }
+        self.slots.give_back(slot, loan);
         if self.phase(slot) == Phase::Dirty {
             self.dirty -= 1;
             // Should the user's order panic, the next add makes the key ready again.
@@ -395,6 +400,14 @@ impl<K> State<K> {
             return Finished { key: None, worked };
         }
         Finished { key: self.rest(slot), worked }
+    }
+
+    /// Whether a key that is done is forgotten with that.
+    #[inline]
+    fn is_over(&self, slot: u32) -> bool {
+        self.phase(slot) == Phase::Processing
+            && self.retries(slot) == 0
+            && !self.delays.contains(slot)
     }
 
     /// Makes the queue take no more keys, and no delay end.
@@ -570,15 +583,21 @@ impl<K> State<K> {
     /// Forgets a key.
     #[inline]
     fn vacate(&mut self, slot: u32) -> K {
-        self.pardon(slot);
-        self.lower(slot);
         let (hash, key) = self.slots.vacate(slot);
+        self.pardon(slot);
+        self.erase(slot, hash);
+        key
+    }
+
+    /// Erases what is left of a key whose slot is vacant.
+    #[inline]
+    fn erase(&mut self, slot: u32, hash: u32) {
+        self.lower(slot);
         if let Ok(entry) = self.table.find_entry(wide(hash), |index| *index == slot) {
             entry.remove();
         }
         self.forgotten += 1;
         self.shrink_after_spike();
-        key
     }
 
     /// Gives memory back once few keys are left of many. The work is paid for by the
