@@ -175,7 +175,7 @@ impl<K> Slots<K> {
         }
     }
 
-    #[inline]
+    #[cfg(test)]
     pub(super) fn hash(&self, index: u32) -> u32 {
         match &self.all[index as usize] {
             Slot::Vacant { .. } => 0,

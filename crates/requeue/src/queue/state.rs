@@ -36,14 +36,13 @@
 use std::borrow::Borrow;
 use std::collections::VecDeque;
 
-use hashbrown::HashTable;
-
 use super::delay::{Delays, Scheduled};
 use super::line::Line;
 use super::offer::Offer;
 use super::options::{Added, Counts};
 use super::order::{Fifo, Ticket};
 use super::slots::{Loan, MIN_KEPT, Phase, Slots};
+use super::table::Table;
 use super::timing::{Nanos, Timing, at, shrink_to};
 
 #[cfg(test)]
@@ -87,7 +86,7 @@ pub(super) struct Finished<K> {
 /// The keys of one queue.
 pub(super) struct State<K> {
     slots: Slots<K>,
-    table: HashTable<u32>,
+    table: Table,
     line: Line<K>,
     delays: Delays,
     stage: Stage,
@@ -145,17 +144,10 @@ pub(super) struct Rules<K> {
     pub(super) timed: bool,
 }
 
-/// hashbrown takes the place of an entry from the low bits and its tag from the high
-/// bits; a slot keeps 32 bits of the hash, which serve for both.
-fn wide(hash: u32) -> u64 {
-    u64::from(hash) << 32 | u64::from(hash)
-}
-
 impl<K> State<K> {
     pub(super) fn new(rules: Rules<K>) -> Self {
-        let mut table = HashTable::new();
-        // As in `Slots::with_capacity`. An empty table has nothing to hash.
-        table.try_reserve(rules.capacity, |_| 0).unwrap_or_default();
+        let mut table = Table::default();
+        table.reserve(rules.capacity);
         Self {
             slots: Slots::with_capacity(rules.capacity),
             table,
@@ -463,16 +455,14 @@ impl<K> State<K> {
     /// Finds the slot of the key of `offer`.
     #[inline]
     fn find_offer(&self, hash: u32, offer: &impl Offer<K>) -> Option<u32> {
-        let is = |slot: &u32| offer.is(self.slots.key(*slot));
-        self.table.find(wide(hash), is).copied()
+        self.table.find(hash, |slot| offer.is(self.slots.key(slot)))
     }
 
     /// Gives an unknown key a slot.
     #[inline]
     fn enroll(&mut self, phase: Phase, hash: u32, key: K) -> u32 {
-        let Self { slots, table, .. } = self;
-        let slot = slots.fill(phase, hash, key);
-        table.insert_unique(wide(hash), slot, |slot| wide(slots.hash(*slot)));
+        let slot = self.slots.fill(phase, hash, key);
+        self.table.insert(hash, slot);
         slot
     }
 
@@ -593,9 +583,7 @@ impl<K> State<K> {
     #[inline]
     fn erase(&mut self, slot: u32, hash: u32) {
         self.lower(slot);
-        if let Ok(entry) = self.table.find_entry(wide(hash), |index| *index == slot) {
-            entry.remove();
-        }
+        self.table.remove(hash, slot);
         self.forgotten += 1;
         self.shrink_after_spike();
     }
@@ -616,9 +604,8 @@ impl<K> State<K> {
     fn shrink(&mut self) {
         self.forgotten = 0;
         self.slots.shrink();
-        let (slots, bound) = (&self.slots, self.slots.bound());
-        let kept = slots.live().max(MIN_KEPT);
-        self.table.shrink_to(kept, |slot| wide(slots.hash(*slot)));
+        let bound = self.slots.bound();
+        self.table.shrink_to(self.slots.live().max(MIN_KEPT));
         self.line.shrink();
         self.delays.shrink(bound);
         shrink_to(&mut self.retries, bound);
@@ -635,8 +622,7 @@ impl<K> State<K> {
     where
         K: Borrow<Q>,
     {
-        let is = |slot: &u32| self.slots.key(*slot).borrow() == key;
-        self.table.find(wide(hash), is).copied()
+        self.table.find(hash, |slot| self.slots.key(slot).borrow() == key)
     }
 
     /// Whether a key is ready, delayed or processing.
