@@ -26,7 +26,9 @@ fn measure(group: &mut BenchmarkGroup<'_, WallTime>, work: &Work) {
 
 fn one_thread(c: &mut Criterion) {
     let mut group = c.benchmark_group("queue");
-    ALL.iter().for_each(|work| measure(&mut group, work));
+    for work in ALL {
+        measure(&mut group, work);
+    }
     group.finish();
 }
 

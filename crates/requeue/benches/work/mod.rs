@@ -5,9 +5,9 @@
 
 use std::time::Duration;
 
-use requeue::Queue;
 use requeue::metrics::{Metrics, Probe, Recorder};
 use requeue::retry::Exponential;
+use requeue::{Lease, Queue};
 
 /// Operations on a hot path of the queue.
 pub(crate) struct Work {
@@ -82,7 +82,7 @@ fn cycle_next() -> Run {
     Box::new(move || {
         for key in keys() {
             queue.add(key);
-            held = held.take().and_then(|lease| lease.next_blocking());
+            held = held.take().and_then(Lease::next_blocking);
         }
     })
 }
@@ -118,7 +118,7 @@ fn cycle_strings_next() -> Run {
     Box::new(move || {
         for name in &names {
             queue.add_ref(name.as_str());
-            held = held.take().and_then(|lease| lease.next_blocking());
+            held = held.take().and_then(Lease::next_blocking);
         }
     })
 }
@@ -132,7 +132,7 @@ pub(crate) fn fill_and_drain(count: usize) -> Run {
         }
         let mut lease = queue.try_get().ok();
         for _ in 1..count {
-            lease = lease.and_then(|lease| lease.next_blocking());
+            lease = lease.and_then(Lease::next_blocking);
         }
         drop(lease);
     })

@@ -10,7 +10,7 @@ use std::time::{Duration, Instant};
 use super::batch::Batch;
 use super::lease::Lease;
 use super::park::{ParkedId, Spent, Wake};
-use super::shared::{Return, Shared};
+use super::shared::{Finish, Return, Shared};
 use super::state::{State, Taken};
 use super::timing::Nanos;
 use crate::clock::Timer;
@@ -318,7 +318,8 @@ impl<K> Shared<K> {
     /// Takes a key back when no other is wanted: how long it waits if it comes again.
     #[inline]
     pub(super) fn finish(&self, back: Return<K>) -> Option<Duration> {
-        let (mut core, now) = self.lock();
+        let over = matches!(back.finish, Finish::Done | Finish::Succeed);
+        let (mut core, now) = self.lock_if(|state| !over || state.is_dirty(back.slot));
         let returned = self.give_back(&mut core.state, back, now);
         self.unlock(core);
         let delay = returned.delay;

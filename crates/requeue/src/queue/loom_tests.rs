@@ -136,7 +136,9 @@ fn the_last_add_is_seen_and_no_key_is_with_two_workers() {
             queue.add(7);
         }
         queue.close();
-        workers.map(|worker| worker.join().unwrap());
+        for worker in workers {
+            worker.join().unwrap();
+        }
         assert_eq!(seen.load(Acquire), 2);
     });
 }

@@ -166,7 +166,7 @@ impl<K> Queue<K> {
     /// Whether the queue is closed.
     #[doc(alias = "ShuttingDown")]
     pub fn is_closed(&self) -> bool {
-        self.shared.with(|state, _| state.is_closed())
+        self.shared.peek(|state| state.is_closed())
     }
 }
 
@@ -327,7 +327,7 @@ impl<K: Eq + Hash> Queue<K> {
         Q: Eq + Hash + ?Sized,
     {
         let hash = self.shared.hash(key);
-        self.shared.with(|state, _| state.contains(hash, key))
+        self.shared.peek(|state| state.contains(hash, key))
     }
 
     /// Forgets the failures of a key, and nothing else: a key that waits for its retry

@@ -142,8 +142,18 @@ impl<K> Shared<K> {
     /// something hangs on it.
     #[inline]
     pub(super) fn lock(&self) -> (MutexGuard<'_, Core<K>>, Option<Nanos>) {
+        self.lock_if(|_| true)
+    }
+
+    /// The same for a change on which, unless `in_order`, no order of keys hangs, so that
+    /// keys whose delay is over can wait for the next call.
+    #[inline]
+    pub(super) fn lock_if(
+        &self,
+        in_order: impl FnOnce(&State<K>) -> bool,
+    ) -> (MutexGuard<'_, Core<K>>, Option<Nanos>) {
         let mut core = lock(&self.core);
-        if !core.state.needs_time() {
+        if !core.state.needs_time() || !(core.state.is_timed() || in_order(&core.state)) {
             return (core, None);
         }
         let now = self.now();
@@ -177,7 +187,14 @@ impl<K> Shared<K> {
         result
     }
 
-    /// The same, for a caller that has read the time already.
+    /// Runs `change` on the state, if it is one that makes no key ready and hangs on no
+    /// time.
+    #[inline]
+    pub(super) fn peek<R>(&self, change: impl FnOnce(&mut State<K>) -> R) -> R {
+        change(&mut lock(&self.core).state)
+    }
+
+    /// The same as `with`, for a caller that has read the time already.
     #[inline]
     fn with_at<R>(&self, now: Nanos, change: impl FnOnce(&mut State<K>) -> R) -> R {
         let mut core = lock(&self.core);
@@ -324,7 +341,7 @@ impl<K: Eq + Hash> Shared<K> {
         let Some(policy) = self.retry.by_count() else {
             // A closed queue charges nobody. One that closes between here and the add
             // has charged for a key that it refuses, which no later key can notice.
-            if lock(&self.core).state.is_closed() {
+            if self.peek(|state| state.is_closed()) {
                 return Added::Closed;
             }
             let delay = shorter(self.retry.when(&key));
@@ -350,7 +367,7 @@ impl<K: Eq + Hash> Shared<K> {
             return self.retry.forget(key);
         }
         let hash = self.hash(key);
-        let forgotten = self.with(|state, _| state.forget(hash, key));
+        let forgotten = self.peek(|state| state.forget(hash, key));
         drop(forgotten);
     }
 
@@ -361,7 +378,7 @@ impl<K: Eq + Hash> Shared<K> {
             Some(policy) if !policy.counts() => 0,
             Some(_) => {
                 let hash = self.hash(key);
-                lock(&self.core).state.num_retries(hash, key)
+                self.peek(|state| state.num_retries(hash, key))
             }
         }
     }
@@ -494,7 +511,7 @@ impl<K> Shared<K> {
     pub(super) fn num_requeues_of(&self, slot: u32, key: &K) -> u32 {
         match self.retry.by_count() {
             None => self.retry.num_requeues(key),
-            Some(_) => lock(&self.core).state.retries(slot),
+            Some(_) => self.peek(|state| state.retries(slot)),
         }
     }
 

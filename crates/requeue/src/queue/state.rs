@@ -182,6 +182,18 @@ impl<K> State<K> {
         self.timing.is_some() || (!self.delays.is_empty() && !self.is_closed())
     }
 
+    /// Whether somebody measures, so that every step must know the time.
+    #[inline]
+    pub(super) fn is_timed(&self) -> bool {
+        self.timing.is_some()
+    }
+
+    /// Whether a key was added while it is processed.
+    #[inline]
+    pub(super) fn is_dirty(&self, slot: u32) -> bool {
+        self.slots.phase(slot) == Some(Phase::Dirty)
+    }
+
     /// Adds the keys whose delay is over. A closed queue keeps them delayed.
     pub(super) fn advance(&mut self, now: Nanos) {
         let due = self.delays.next().is_some_and(|deadline| deadline <= now);

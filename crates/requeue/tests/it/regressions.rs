@@ -72,7 +72,7 @@ fn delays_are_not_rounded_to_milliseconds() {
 /// a worker that went away left its key processing for ever.
 #[test]
 fn worker_that_goes_away_gives_its_key_back() {
-    let queue = Queue::new();
+    let (queue, _clock) = timed();
     queue.add("a");
     let worker = queue.clone();
     let died = thread::spawn(move || {

@@ -96,7 +96,7 @@ fn keys_that_have_filled_up_leave_by_themselves() {
     }
     assert_eq!(keyed.tracked(), 10_000);
     clock.advance(MS);
-    for _ in 0..20_000 {
+    for _ in 0..40_000 {
         clock.advance(MS);
         assert!(keyed.allow(&1));
     }
