@@ -149,7 +149,13 @@ impl Alarm {
             *alarm = Some(Self { moment, timer: shared.clock.timer(moment) });
         }
         let timer = alarm.as_mut().map(|alarm| Pin::new(&mut alarm.timer));
-        timer.is_some_and(|timer| timer.poll(cx).is_ready())
+        let rings = timer.is_some_and(|timer| timer.poll(cx).is_ready());
+        if rings {
+            // A timer that has returned must not be polled again, should its clock be
+            // early.
+            *alarm = None;
+        }
+        rings
     }
 }
 

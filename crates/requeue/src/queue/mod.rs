@@ -15,6 +15,7 @@ mod park;
 mod shared;
 mod slots;
 mod state;
+mod table;
 mod timing;
 
 #[cfg(all(test, requeue_loom))]

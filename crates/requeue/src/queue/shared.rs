@@ -228,13 +228,10 @@ impl<K> Shared<K> {
 
     /// 32 bits of the key's hash. Runs the user's `Hash`, so never under the lock.
     #[inline]
-    #[expect(
-        clippy::cast_possible_truncation,
-        reason = "both halves are folded into one"
-    )]
     pub(super) fn hash<Q: Hash + ?Sized>(&self, key: &Q) -> u32 {
-        let hash = self.hashing.hash(key);
-        (hash ^ (hash >> 32)) as u32
+        // The table goes by the upper bits: a hasher of the user's may have set the lower
+        // ones only. The factor is the golden ratio's, scaled to 64 bits.
+        (self.hashing.hash(key).wrapping_mul(0x9E37_79B9_7F4A_7C15) >> 32) as u32
     }
 
     pub(super) fn close(&self) {

@@ -36,14 +36,13 @@
 use std::borrow::Borrow;
 use std::collections::VecDeque;
 
-use hashbrown::HashTable;
-
 use super::delay::{Delays, Scheduled};
 use super::line::Line;
 use super::offer::Offer;
 use super::options::{Added, Counts};
 use super::order::{Fifo, Ticket};
 use super::slots::{Loan, MIN_KEPT, Phase, Slots};
+use super::table::Table;
 use super::timing::{Nanos, Timing, at, shrink_to};
 
 #[cfg(test)]
@@ -87,7 +86,7 @@ pub(super) struct Finished<K> {
 /// The keys of one queue.
 pub(super) struct State<K> {
     slots: Slots<K>,
-    table: HashTable<u32>,
+    table: Table,
     line: Line<K>,
     delays: Delays,
     stage: Stage,
@@ -145,17 +144,10 @@ pub(super) struct Rules<K> {
     pub(super) timed: bool,
 }
 
-/// hashbrown takes the place of an entry from the low bits and its tag from the high
-/// bits; a slot keeps 32 bits of the hash, which serve for both.
-fn wide(hash: u32) -> u64 {
-    u64::from(hash) << 32 | u64::from(hash)
-}
-
 impl<K> State<K> {
     pub(super) fn new(rules: Rules<K>) -> Self {
-        let mut table = HashTable::new();
-        // As in `Slots::with_capacity`. An empty table has nothing to hash.
-        table.try_reserve(rules.capacity, |_| 0).unwrap_or_default();
+        let mut table = Table::default();
+        table.reserve(rules.capacity);
         Self {
             slots: Slots::with_capacity(rules.capacity),
             table,
@@ -384,9 +376,14 @@ impl<K> State<K> {
     #[inline(always)]
     #[expect(clippy::inline_always, reason = "measured: a tenth of a worker's cycle")]
     pub(super) fn done(&mut self, slot: u32, loan: Loan<K>, now: Nanos) -> Finished<K> {
-        self.slots.give_back(slot, loan);
         let worked = self.timing.as_mut().map_or(0, |timing| timing.done(slot, now));
         self.processing -= 1;
+        if self.is_over(slot) {
+            let (hash, key) = self.slots.vacate_lent(slot, loan);
+            self.erase(slot, hash);
+            return Finished { key: Some(key), worked };
+        }
+        self.slots.give_back(slot, loan);
         if self.phase(slot) == Phase::Dirty {
             self.dirty -= 1;
             // Should the user's order panic, the next add makes the key ready again.
@@ -395,6 +392,14 @@ impl<K> State<K> {
             return Finished { key: None, worked };
         }
         Finished { key: self.rest(slot), worked }
+    }
+
+    /// Whether a key that is done is forgotten with that.
+    #[inline]
+    fn is_over(&self, slot: u32) -> bool {
+        self.phase(slot) == Phase::Processing
+            && self.retries(slot) == 0
+            && !self.delays.contains(slot)
     }
 
     /// Makes the queue take no more keys, and no delay end.
@@ -450,16 +455,14 @@ impl<K> State<K> {
     /// Finds the slot of the key of `offer`.
     #[inline]
     fn find_offer(&self, hash: u32, offer: &impl Offer<K>) -> Option<u32> {
-        let is = |slot: &u32| offer.is(self.slots.key(*slot));
-        self.table.find(wide(hash), is).copied()
+        self.table.find(hash, |slot| offer.is(self.slots.key(slot)))
     }
 
     /// Gives an unknown key a slot.
     #[inline]
     fn enroll(&mut self, phase: Phase, hash: u32, key: K) -> u32 {
-        let Self { slots, table, .. } = self;
-        let slot = slots.fill(phase, hash, key);
-        table.insert_unique(wide(hash), slot, |slot| wide(slots.hash(*slot)));
+        let slot = self.slots.fill(phase, hash, key);
+        self.table.insert(hash, slot);
         slot
     }
 
@@ -570,15 +573,19 @@ impl<K> State<K> {
     /// Forgets a key.
     #[inline]
     fn vacate(&mut self, slot: u32) -> K {
-        self.pardon(slot);
-        self.lower(slot);
         let (hash, key) = self.slots.vacate(slot);
-        if let Ok(entry) = self.table.find_entry(wide(hash), |index| *index == slot) {
-            entry.remove();
-        }
+        self.pardon(slot);
+        self.erase(slot, hash);
+        key
+    }
+
+    /// Erases what is left of a key whose slot is vacant.
+    #[inline]
+    fn erase(&mut self, slot: u32, hash: u32) {
+        self.lower(slot);
+        self.table.remove(hash, slot);
         self.forgotten += 1;
         self.shrink_after_spike();
-        key
     }
 
     /// Gives memory back once few keys are left of many. The work is paid for by the
@@ -597,9 +604,8 @@ impl<K> State<K> {
     fn shrink(&mut self) {
         self.forgotten = 0;
         self.slots.shrink();
-        let (slots, bound) = (&self.slots, self.slots.bound());
-        let kept = slots.live().max(MIN_KEPT);
-        self.table.shrink_to(kept, |slot| wide(slots.hash(*slot)));
+        let bound = self.slots.bound();
+        self.table.shrink_to(self.slots.live().max(MIN_KEPT));
         self.line.shrink();
         self.delays.shrink(bound);
         shrink_to(&mut self.retries, bound);
@@ -616,8 +622,7 @@ impl<K> State<K> {
     where
         K: Borrow<Q>,
     {
-        let is = |slot: &u32| self.slots.key(*slot).borrow() == key;
-        self.table.find(wide(hash), is).copied()
+        self.table.find(hash, |slot| self.slots.key(slot).borrow() == key)
     }
 
     /// Whether a key is ready, delayed or processing.

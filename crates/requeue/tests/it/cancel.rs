@@ -106,7 +106,7 @@ fn done_of_a_dirty_key_wakes_a_getter() {
 
 #[test]
 fn next_that_is_dropped_while_it_waits_has_ended_its_lease() {
-    let queue = Queue::new();
+    let (queue, _clock) = timed();
     queue.add("a");
     let next = Task::parked(queue.try_get().unwrap().next_with(Finish::Retry));
     drop(next);

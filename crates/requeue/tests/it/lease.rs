@@ -174,7 +174,7 @@ fn next_waits_for_a_key() {
 
 #[test]
 fn next_that_is_dropped_unpolled_ends_its_lease() {
-    let queue = Queue::new();
+    let (queue, _clock) = timed();
     queue.add("a");
     let next = queue.try_get().unwrap().next_with(Finish::Retry);
     assert_eq!(queue.counts().processing, 1);

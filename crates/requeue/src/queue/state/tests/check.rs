@@ -1,6 +1,6 @@
 //! The invariants of `state.rs`, as assertions.
 
-use super::super::{Line, Phase, State, wide};
+use super::super::{Line, Phase, State};
 
 impl<K: Eq> State<K> {
     /// Panics unless the invariants in the module docs hold.
@@ -40,9 +40,9 @@ impl<K: Eq> State<K> {
     fn check_table(&self) {
         assert_eq!(self.table.len(), self.slots.live(), "invariant 3: as many as keys");
         for slot in self.slots.indices() {
-            let hash = wide(self.slots.hash(slot));
-            let twin = |other: &u32| self.slots.key(*other) == self.slots.key(slot);
-            assert_eq!(self.table.find(hash, twin), Some(&slot), "invariant 3");
+            let twin = |other: u32| self.slots.key(other) == self.slots.key(slot);
+            let found = self.table.find(self.slots.hash(slot), twin);
+            assert_eq!(found, Some(slot), "invariant 3");
         }
     }
 
