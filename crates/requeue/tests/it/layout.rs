@@ -81,6 +81,8 @@ fn imports_point_one_way() {
         ("clock.rs", ["crate::queue", "crate::rate", "crate::retry"]),
         ("retry", ["crate::queue", "crate::metrics", "super::queue"]),
         ("queue/order", ["crate::queue::state", "super::super::", "crate::metrics"]),
+        ("queue", ["crate::pool", "super::pool", "tokio"]),
+        ("pool", ["crate::queue", "crate::clock", "crate::retry"]),
     ];
     for (path, forbidden) in rules {
         for file in sources(path) {

@@ -13,6 +13,7 @@ mod million;
 mod mixed;
 mod order;
 mod panics;
+mod pool;
 mod regressions;
 mod retry;
 mod stingy;
