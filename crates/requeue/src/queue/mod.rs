@@ -94,6 +94,10 @@ use crate::error::{DrainTimeout, TryGetError};
 #[doc(alias = "TypedInterface")]
 #[doc(alias = "TypedDelayingInterface")]
 #[doc(alias = "TypedRateLimitingInterface")]
+#[doc(alias = "Interface")]
+#[doc(alias = "DelayingInterface")]
+#[doc(alias = "RateLimitingInterface")]
+#[doc(alias = "PriorityQueue")]
 #[doc(alias = "workqueue")]
 pub struct Queue<K> {
     shared: Arc<Shared<K>>,
@@ -110,7 +114,11 @@ impl<K> Queue<K> {
 
     /// Starts to configure a queue.
     #[doc(alias = "NewTypedWithConfig")]
+    #[doc(alias = "NewTypedDelayingQueue")]
+    #[doc(alias = "NewTypedDelayingQueueWithConfig")]
+    #[doc(alias = "NewTypedRateLimitingQueue")]
     #[doc(alias = "NewTypedRateLimitingQueueWithConfig")]
+    #[doc(alias = "NewNamedRateLimitingQueue")]
     pub fn builder() -> Builder<K> {
         Builder::new()
     }

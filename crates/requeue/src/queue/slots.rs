@@ -137,7 +137,8 @@ impl<K> Slots<K> {
     }
 
     /// The same for a key that comes back from its loan just to be forgotten.
-    #[inline]
+    #[inline(always)]
+    #[expect(clippy::inline_always, reason = "measured: see `State::take`")]
     pub(super) fn vacate_lent(&mut self, index: u32, loan: Loan<K>) -> (u32, K) {
         match (self.take_out(index), loan) {
             (Slot::Held { hash, key, .. }, _) => (hash, key),
@@ -290,7 +291,8 @@ pub(super) const MIN_KEPT: usize = 1024;
 
 impl<K: Clone> Slots<K> {
     /// Lends out the key of a slot to a worker.
-    #[inline]
+    #[inline(always)]
+    #[expect(clippy::inline_always, reason = "measured: see `State::take`")]
     pub(super) fn lend(&mut self, index: u32) -> Loan<K> {
         let slot = &mut self.all[index as usize];
         if !std::mem::needs_drop::<K>() {

@@ -223,7 +223,8 @@ impl<K> State<K> {
     ///
     /// The key's own code and the order, which may be the user's, run before anything
     /// changes: a panic leaves all as it was.
-    #[inline]
+    #[inline(always)]
+    #[expect(clippy::inline_always, reason = "measured: see `State::take`")]
     fn admit(
         &mut self,
         hash: u32,
@@ -580,7 +581,8 @@ impl<K> State<K> {
     }
 
     /// Erases what is left of a key whose slot is vacant.
-    #[inline]
+    #[inline(always)]
+    #[expect(clippy::inline_always, reason = "measured: see `State::take`")]
     fn erase(&mut self, slot: u32, hash: u32) {
         self.lower(slot);
         self.table.remove(hash, slot);

@@ -169,13 +169,13 @@ fn is_between(gap: usize, home: usize, place: usize) -> bool {
 }
 
 /// A table of fewer words than this is small, and half of it stays empty: searches are
-/// then shortest. In a larger one room counts, and a fifth stays empty.
+/// then shortest. In a larger one room counts, and three tenths stay empty.
 const SMALL: usize = 1 << 16;
 
 /// How many entries a table of this size takes.
 #[inline]
 fn room(size: usize) -> usize {
-    if size < SMALL { size / 2 } else { size - size / 5 }
+    if size < SMALL { size / 2 } else { size - size / 10 * 3 }
 }
 
 /// The size that a table for `keys` keys has.
@@ -184,5 +184,5 @@ fn size_for(keys: usize) -> usize {
     if small < SMALL {
         return if keys == 0 { 0 } else { small.max(MIN) };
     }
-    keys.saturating_add(keys / 4).saturating_add(2).max(SMALL)
+    keys.saturating_add(keys / 2).max(SMALL)
 }
