@@ -1,0 +1,338 @@
+//! Input, queue, workers and commands, put together.
+
+use std::io;
+use std::ops::ControlFlow;
+use std::sync::mpsc::{self, RecvTimeoutError};
+use std::sync::{Arc, Mutex, PoisonError};
+use std::thread;
+use std::time::Duration;
+
+use anyhow::{Context, Result};
+use requeue::metrics::Prometheus;
+use requeue::{AddOptions, Added, Queue};
+
+use crate::gate::{Gate, Room};
+use crate::input::{Input, Key, Source, split_priority};
+use crate::metrics;
+use crate::plan::{Plan, Progress};
+use crate::report::{Report, Resumed, View};
+use crate::signals::{self, Control, Reason, Request, Stage};
+use crate::slots::Slots;
+use crate::worker::{self, Worker};
+
+/// What the threads of a run share.
+#[derive(Debug)]
+pub(crate) struct Run {
+    pub(crate) queue: Queue<Key>,
+    pub(crate) control: Control,
+    pub(crate) report: Report,
+    pub(crate) slots: Slots,
+    pub(crate) gate: Option<Gate>,
+    pub(crate) room: Option<Room>,
+    /// Keys that were not run to their end.
+    left: Mutex<Vec<Key>>,
+}
+
+/// Runs the plan to its end: the exit code.
+pub(crate) fn run(plan: Plan) -> Result<u8> {
+    let signals = signals::listen().context("cannot listen to signals")?;
+    let prometheus = plan.metrics.is_some().then(Prometheus::new);
+    let run = Arc::new(Run {
+        queue: worker::queue(&plan.policy, prometheus.clone()),
+        control: Control::new(),
+        report: Report::new(plan.progress, plan.log),
+        slots: Slots::new(plan.workers),
+        gate: worker::gate(&plan.policy),
+        room: plan.input.max_queued.map(Room::new),
+        left: Mutex::default(),
+    });
+    run.heed_signals(signals, plan.limits.kill_after)?;
+    if let (Some(listener), Some(prometheus)) = (plan.metrics, prometheus) {
+        run.serve_metrics(listener, prometheus)?;
+    }
+    let ticker = run.tick(plan.progress)?;
+    let workers =
+        Worker::start_all(&run, plan.template, plan.limits, plan.policy, plan.output)?;
+    run.read(plan.input, plan.resumed.unwrap_or_default(), workers.debounce)?;
+    run.control.wait_while_reading();
+    if run.control.starts() {
+        run.queue.wait_idle_blocking();
+    }
+    run.close();
+    workers.join();
+    drop(ticker);
+    Ok(run.end())
+}
+
+impl Run {
+    fn spawn(
+        self: &Arc<Self>,
+        name: &str,
+        body: impl FnOnce(&Self) + Send + 'static,
+    ) -> Result<()> {
+        let run = Arc::clone(self);
+        let thread = thread::Builder::new().name(name.to_owned());
+        thread
+            .spawn(move || body(&run))
+            .with_context(|| format!("cannot start the {name}"))?;
+        Ok(())
+    }
+
+    /// Takes keys from the input, on a thread that may be left behind: nothing can end a
+    /// read from a terminal.
+    fn read(
+        self: &Arc<Self>,
+        input: Input,
+        resumed: Resumed,
+        debounce: Option<Duration>,
+    ) -> Result<()> {
+        self.warn_of_running(&resumed);
+        let reader = Reader { priority: input.priority, debounce, resumed };
+        let (sources, separator) = (input.sources, input.separator);
+        self.spawn("reader", move |run| {
+            if run.read_all(sources, separator, &reader).is_continue() {
+                run.control.input_ended();
+            }
+        })
+    }
+
+    fn read_all(
+        &self,
+        sources: Vec<Source>,
+        separator: u8,
+        reader: &Reader,
+    ) -> ControlFlow<()> {
+        for source in sources {
+            match source.read(separator, |line| reader.add(self, line)) {
+                Ok(flow) => flow?,
+                Err(error) => {
+                    self.fault(&format!("cannot read the keys: {error}"));
+                    return ControlFlow::Break(());
+                }
+            }
+        }
+        ControlFlow::Continue(())
+    }
+
+    fn warn_of_running(&self, resumed: &Resumed) {
+        for (key, pid) in resumed.running() {
+            if crate::command::is_alive(pid) {
+                let key = String::from_utf8_lossy(key);
+                self.report.note(&format!(
+                    "key {key:?} was running when the earlier run ended, as process {pid}, \
+                     which is still there"
+                ));
+            }
+        }
+    }
+
+    fn heed_signals(
+        self: &Arc<Self>,
+        signals: signal_hook::iterator::Signals,
+        kill_after: Duration,
+    ) -> Result<()> {
+        let again = Arc::clone(self);
+        self.spawn("signal listener", move |run| {
+            signals::heed(signals, &run.control, |request| match request {
+                Request::Summary => run.report.summary(&run.view()),
+                Request::End(stage) => again.end_by(stage, kill_after),
+            });
+        })
+    }
+
+    fn end_by(self: &Arc<Self>, stage: Stage, kill_after: Duration) {
+        self.close();
+        match stage {
+            Stage::Reading | Stage::Emptying => {}
+            Stage::Finishing => self.announce_finishing(),
+            Stage::Terminating => {
+                self.slots.each(|group| group.terminate());
+                let escalate = move |run: &Self| run.kill_later(kill_after);
+                // Without this thread, a third signal still kills.
+                self.spawn("killer", escalate).unwrap_or_default();
+            }
+            Stage::Killing => self.slots.each(|group| group.kill()),
+        }
+    }
+
+    fn announce_finishing(&self) {
+        let running = self.slots.running().len();
+        if running > 0 {
+            self.report.note(&format!(
+                "finishing what runs ({running}); once more sends TERM to it"
+            ));
+        }
+    }
+
+    fn kill_later(&self, kill_after: Duration) {
+        if !self.control.wait_for(Stage::Killing, kill_after) && self.control.kill() {
+            self.slots.each(|group| group.kill());
+        }
+    }
+
+    fn serve_metrics(
+        self: &Arc<Self>,
+        listener: std::net::TcpListener,
+        prometheus: Prometheus,
+    ) -> Result<()> {
+        let address = listener.local_addr().context("cannot tell where metrics are")?;
+        self.report.note(&format!("metrics at http://{address}/metrics"));
+        self.spawn("metrics server", move |run| {
+            let page = || prometheus.encode() + &run.report.metrics();
+            metrics::serve(&listener, Prometheus::CONTENT_TYPE, page);
+        })
+    }
+
+    /// Shows the progress now and then, until what it returns is dropped.
+    fn tick(self: &Arc<Self>, progress: Progress) -> Result<Option<Ticker>> {
+        let interval = match progress {
+            Progress::Bar => Duration::from_millis(100),
+            Progress::Line => Duration::from_secs(10),
+            Progress::None => return Ok(None),
+        };
+        let (stop, stopped) = mpsc::channel::<()>();
+        self.spawn("ticker", move |run| {
+            while stopped.recv_timeout(interval) == Err(RecvTimeoutError::Timeout) {
+                run.report.draw(&run.view());
+            }
+        })?;
+        Ok(Some(Ticker(stop)))
+    }
+
+    fn view(&self) -> View {
+        let running = self.slots.running();
+        View { counts: self.queue.counts(), workers: self.slots.len(), running }
+    }
+
+    /// Takes back all that has not been started.
+    fn close(&self) {
+        let undelivered = self.queue.close_now();
+        self.left().extend(undelivered);
+        if let Some(room) = &self.room {
+            room.freed();
+        }
+    }
+
+    fn left(&self) -> std::sync::MutexGuard<'_, Vec<Key>> {
+        self.left.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Notes a key that was not run to its end.
+    pub(crate) fn leave(&self, key: &[u8]) {
+        self.left().push(key.to_vec());
+    }
+
+    /// Starts nothing more.
+    pub(crate) fn stop(&self, reason: Reason) -> bool {
+        let new = self.control.finish(reason);
+        self.close();
+        new
+    }
+
+    /// Tells of something that makes going on pointless, and stops.
+    pub(crate) fn fault(&self, what: &str) {
+        if self.stop(Reason::Fault) {
+            self.report.note(what);
+        }
+    }
+
+    /// Stops if the log could not be written.
+    pub(crate) fn logged(&self, written: io::Result<()>) {
+        if let Err(error) = written {
+            self.fault(&format!("cannot write the log of --log: {error}"));
+        }
+    }
+
+    /// Stops if the output could not be printed; a broken pipe is nothing to tell of.
+    pub(crate) fn printed(&self, printed: io::Result<()>) {
+        match printed {
+            Ok(()) => {}
+            Err(error) if error.kind() == io::ErrorKind::BrokenPipe => {
+                self.stop(Reason::BrokenPipe);
+            }
+            Err(error) => self.fault(&format!("cannot write the output: {error}")),
+        }
+    }
+
+    /// Tells how it went: the exit code.
+    fn end(&self) -> u8 {
+        self.close();
+        let mut left = std::mem::take(&mut *self.left());
+        left.sort_unstable();
+        left.dedup();
+        let ended = self.report.ended(&self.view(), &left);
+        self.logged(ended);
+        let unread = !self.control.all_read();
+        let failed = u8::from(self.report.has_failures());
+        match self.control.reason() {
+            Some(Reason::CannotRun(code)) => code,
+            Some(Reason::Fault) => 2,
+            Some(Reason::Signal(signal)) if unread || !left.is_empty() => {
+                u8::try_from(128 + signal).unwrap_or(u8::MAX)
+            }
+            Some(Reason::Signal(_) | Reason::Failure | Reason::BrokenPipe) | None => {
+                failed
+            }
+        }
+    }
+}
+
+/// Ticks until it is dropped.
+struct Ticker(
+    #[expect(dead_code, reason = "dropping it is what ends the ticker")] mpsc::Sender<()>,
+);
+
+/// How lines become keys in the queue.
+struct Reader {
+    priority: Option<usize>,
+    debounce: Option<Duration>,
+    resumed: Resumed,
+}
+
+impl Reader {
+    fn add(&self, run: &Run, line: &[u8]) -> ControlFlow<()> {
+        let Some(field) = self.priority else {
+            return self.add_key(run, line, None);
+        };
+        match split_priority(line, field) {
+            Ok((priority, key)) => self.add_key(run, &key, Some(priority)),
+            Err(_) => {
+                let why = format!("--priority wants a whole number as word {field}");
+                run.report.refused(line, &why);
+                ControlFlow::Continue(())
+            }
+        }
+    }
+
+    fn add_key(&self, run: &Run, key: &[u8], priority: Option<i32>) -> ControlFlow<()> {
+        if self.resumed.is_finished(key) {
+            run.report.skipped();
+            return ControlFlow::Continue(());
+        }
+        if let Some(room) = &run.room {
+            room.wait(&run.queue);
+        }
+        match run.report.adding(key, || self.enqueue(&run.queue, key, priority)) {
+            Ok(Added::Closed) => ControlFlow::Break(()),
+            Ok(_) => ControlFlow::Continue(()),
+            Err(error) => {
+                run.logged(Err(error));
+                ControlFlow::Break(())
+            }
+        }
+    }
+
+    fn enqueue(&self, queue: &Queue<Key>, key: &[u8], priority: Option<i32>) -> Added {
+        match (self.debounce, priority) {
+            (Some(delay), _) => {
+                let known = queue.contains(key);
+                let added = queue.postpone(key.to_vec(), delay);
+                if known && added == Added::Delayed { Added::Duplicate } else { added }
+            }
+            (None, Some(priority)) => {
+                queue.add_with(key.to_vec(), AddOptions::new().priority(priority))
+            }
+            (None, None) => queue.add_ref(key),
+        }
+    }
+}
