@@ -43,6 +43,8 @@ Signals:
   The first Ctrl-C or TERM finishes what runs and starts nothing more. The second sends TERM
   to what runs, the third, or --kill-after, sends KILL. USR1 prints a summary.";
 
+const USAGE: &str = "requeue run [OPTIONS] [--] COMMAND [ARGUMENT]... [::: KEY...]";
+
 /// The command line.
 #[derive(Debug, Parser)]
 #[command(name = "requeue", version, about = ABOUT, long_about = LONG_ABOUT)]
@@ -54,15 +56,19 @@ pub(crate) struct Flags {
 #[derive(Debug, Subcommand)]
 pub(crate) enum Verb {
     /// Run a command for each key
-    #[command(after_help = EXAMPLES, long_about = LONG_ABOUT)]
+    #[command(after_help = EXAMPLES, long_about = LONG_ABOUT, override_usage = USAGE)]
     Run(Box<RunFlags>),
     /// Print the completions for a shell
     Completions {
         /// The shell
         shell: clap_complete::Shell,
     },
-    /// Print the manual page
-    Man,
+    /// Print the manual page, of the command or of one verb
+    Man {
+        /// The verb
+        #[arg(value_parser = ["run"])]
+        verb: Option<String>,
+    },
 }
 
 #[derive(Debug, Args)]

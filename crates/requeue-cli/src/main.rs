@@ -30,7 +30,7 @@ fn main() -> ExitCode {
     let done = match Flags::parse().verb {
         Verb::Run(flags) => run(*flags),
         Verb::Completions { shell } => completions(shell),
-        Verb::Man => man(),
+        Verb::Man { verb } => man(verb.as_deref()),
     };
     match done {
         Ok(code) => ExitCode::from(code),
@@ -53,18 +53,12 @@ fn completions(shell: clap_complete::Shell) -> Result<u8> {
     Ok(0)
 }
 
-/// One page for the command and all its verbs.
-fn man() -> Result<u8> {
-    let command = Flags::command();
+fn man(verb: Option<&str>) -> Result<u8> {
+    let mut command = Flags::command();
+    command.build();
+    let chosen = verb.and_then(|verb| command.find_subcommand(verb)).unwrap_or(&command);
     let mut text = Vec::new();
-    clap_mangen::Man::new(command.clone()).render(&mut text)?;
-    for verb in command.get_subcommands().filter(|verb| verb.get_name() == "run") {
-        let man = clap_mangen::Man::new(verb.clone().bin_name("requeue run"));
-        man.render_synopsis_section(&mut text)?;
-        man.render_description_section(&mut text)?;
-        man.render_options_section(&mut text)?;
-        man.render_extra_section(&mut text)?;
-    }
+    clap_mangen::Man::new(chosen.clone()).render(&mut text)?;
     report::page(&text)?;
     Ok(0)
 }

@@ -136,6 +136,9 @@ pub(crate) enum Progress {
 impl Plan {
     pub(crate) fn new(flags: RunFlags) -> Result<Self> {
         let (command, keys) = split_keys(flags.command);
+        if command.is_empty() {
+            bail!("no command before ':::': expected requeue run -- COMMAND ::: KEY...");
+        }
         let resumed = flags.record.resume.as_deref();
         Ok(Self {
             workers: workers(&flags.execution),
@@ -349,6 +352,6 @@ mod tests {
         assert_eq!(of("^[a-z]+", "red1"), "red");
         assert_eq!(of("t=(\\w+)", "x t=blue y"), "blue");
         assert_eq!(of("t=(\\w+)", "none"), "");
-        assert!(grouping("(").is_err() && grouping("").is_err());
+        assert!(grouping("(a").is_err() && grouping("").is_err());
     }
 }
