@@ -2,6 +2,7 @@
 
 use std::io;
 use std::ops::ControlFlow;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::mpsc::{self, RecvTimeoutError};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::thread;
@@ -31,6 +32,8 @@ pub(crate) struct Run {
     pub(crate) room: Option<Room>,
     /// Keys that were not run to their end.
     left: Mutex<Vec<Key>>,
+    /// It was said why nothing more is started.
+    told: AtomicBool,
 }
 
 /// Runs the plan to its end: the exit code.
@@ -45,6 +48,7 @@ pub(crate) fn run(plan: Plan) -> Result<u8> {
         gate: worker::gate(&plan.policy),
         room: plan.input.max_queued.map(Room::new),
         left: Mutex::default(),
+        told: AtomicBool::new(false),
     });
     run.heed_signals(signals, plan.limits.kill_after)?;
     if let (Some(listener), Some(prometheus)) = (plan.metrics, prometheus) {
@@ -58,6 +62,7 @@ pub(crate) fn run(plan: Plan) -> Result<u8> {
     if run.control.starts() {
         run.queue.wait_idle_blocking();
     }
+    run.control.nothing_left();
     run.close();
     workers.join();
     drop(ticker);
@@ -223,17 +228,23 @@ impl Run {
     }
 
     /// Starts nothing more.
-    pub(crate) fn stop(&self, reason: Reason) -> bool {
-        let new = self.control.finish(reason);
+    pub(crate) fn stop(&self, reason: Reason) {
+        self.control.finish(reason);
         self.close();
-        new
     }
 
     /// Tells of something that makes going on pointless, and stops.
     pub(crate) fn fault(&self, what: &str) {
-        if self.stop(Reason::Fault) {
-            self.report.note(what);
+        self.give_up(Reason::Fault, what);
+    }
+
+    /// Stops, and says why unless somebody has.
+    pub(crate) fn give_up(&self, reason: Reason, why: &str) {
+        // Before it stops: the main thread may be gone a moment later.
+        if !self.told.swap(true, Ordering::Relaxed) {
+            self.report.note(why);
         }
+        self.stop(reason);
     }
 
     /// Stops if the log could not be written.
@@ -260,8 +271,10 @@ impl Run {
         let mut left = std::mem::take(&mut *self.left());
         left.sort_unstable();
         left.dedup();
-        let ended = self.report.ended(&self.view(), &left);
-        self.logged(ended);
+        if self.control.reason() != Some(Reason::BrokenPipe) {
+            self.report.summarize(&self.view(), left.len());
+        }
+        self.logged(self.report.ended(left.len()));
         let unread = !self.control.all_read();
         let failed = u8::from(self.report.has_failures());
         match self.control.reason() {

@@ -102,9 +102,14 @@ impl Control {
         moves
     }
 
-    /// Starts nothing more: whether that is new.
-    pub(crate) fn finish(&self, reason: Reason) -> bool {
-        self.enter(Stage::Finishing, Some(reason))
+    /// Starts nothing more.
+    pub(crate) fn finish(&self, reason: Reason) {
+        self.enter(Stage::Finishing, Some(reason));
+    }
+
+    /// Has workers that wait to start go home, since there is nothing to start.
+    pub(crate) fn nothing_left(&self) {
+        self.enter(Stage::Finishing, None);
     }
 
     /// Goes on to killing what runs, if it still runs.
@@ -196,10 +201,10 @@ mod tests {
     #[test]
     fn stages_never_go_back() {
         let control = Control::new();
-        assert!(control.finish(Reason::Failure));
+        control.finish(Reason::Failure);
         control.input_ended();
         assert_eq!(control.stage(), Stage::Finishing);
-        assert!(!control.finish(Reason::BrokenPipe));
+        control.finish(Reason::BrokenPipe);
         assert_eq!(control.reason(), Some(Reason::Failure));
     }
 

@@ -282,9 +282,7 @@ impl Worker {
     ) -> Result<Outcome, Verdict> {
         match CannotRun::from_start(error, program) {
             Some(reason) => {
-                if self.run.stop(Reason::CannotRun(reason.code())) {
-                    self.run.report.note(&reason.to_string());
-                }
+                self.run.give_up(Reason::CannotRun(reason.code()), &reason.to_string());
                 Err(Verdict::Leave)
             }
             None => {

@@ -46,9 +46,11 @@ impl Log {
     }
 
     /// Writes a line and hands it to the system.
-    pub(crate) fn write(&self, line: Line) -> io::Result<()> {
+    ///
+    /// The line is made once it is its turn, so that times never go back in a log.
+    pub(crate) fn write(&self, line: impl FnOnce(&Self) -> Line) -> io::Result<()> {
         let mut file = self.lock();
-        file.write_all(line.end().as_bytes())?;
+        file.write_all(line(self).end().as_bytes())?;
         file.flush()
     }
 

@@ -87,7 +87,7 @@ impl Report {
     }
 
     fn log(&self, line: impl FnOnce(&Log) -> Line) -> io::Result<()> {
-        self.log.as_ref().map_or(Ok(()), |log| log.write(line(log)))
+        self.log.as_ref().map_or(Ok(()), |log| log.write(line))
     }
 
     /// Adds a key by `add` and tells of it.
@@ -212,21 +212,28 @@ impl Report {
         self.screen.say(&format!("requeue: {text}\n{}", self.stats().details()));
     }
 
-    /// Tells of the end: `left` keys were not run to their end.
-    pub(crate) fn ended(&self, view: &View, left: &[Vec<u8>]) -> io::Result<()> {
+    /// Tells how it went; `left` keys were not run to their end.
+    pub(crate) fn summarize(&self, view: &View, left: usize) {
         self.screen.clear();
-        if self.progress != Progress::None || !self.stats().is_clean() || !left.is_empty()
-        {
-            let totals = self.snapshot(view).totals(left.len());
+        let quiet =
+            self.progress == Progress::None && left == 0 && self.stats().is_clean();
+        if !quiet {
+            let totals = self.snapshot(view).totals(left);
             self.screen.say(&format!("requeue: {totals}\n{}", self.stats().details()));
         }
+    }
+
+    /// Writes the last line of the log.
+    pub(crate) fn ended(&self, left: usize) -> io::Result<()> {
+        let stats = self.stats();
+        let (runs, failed) = (stats.runs(), stats.failed_keys());
+        drop(stats);
         self.log(|log| {
-            let stats = self.stats();
             log.line("drained")
-                .number("runs", stats.runs())
-                .number("failed", stats.failed_keys())
+                .number("runs", runs)
+                .number("failed", failed)
                 .number("merged", self.input.merged.load(Ordering::Relaxed))
-                .number("left", left.len())
+                .number("left", left)
         })
     }
 

@@ -28,7 +28,7 @@ fn there_is_no_shell_unless_it_is_asked_for() {
 #[test]
 fn the_environment_tells_key_attempt_and_slot() {
     let dir = Dir::new();
-    let script = "echo $REQUEUE_KEY $REQUEUE_ATTEMPT $REQUEUE_SLOT $OTHER; [ $REQUEUE_ATTEMPT = 3 ]";
+    let script = "echo $REQUEUE_KEY $REQUEUE_ATTEMPT $REQUEUE_SLOT $OTHER; [ $REQUEUE_ATTEMPT = 3 ] #";
     let flags = ["--backoff", "1ms", "-j1", "--shell", script, ":::", "k"];
     let ran = dir.run(flags).env("OTHER", "kept").ran().expect(0);
     assert_eq!(ran.out, "k 1 1 kept\nk 2 1 kept\nk 3 1 kept\n");
@@ -52,7 +52,7 @@ fn the_command_reads_nothing() {
 
 #[test]
 fn each_run_has_a_process_group_of_its_own() {
-    let script = "set -- $(cat /proc/$$/stat); echo $5 $$";
+    let script = "set -- $(cat /proc/$$/stat); echo $5 $$ #";
     let ran = Dir::new().run(["--shell", script, ":::", "k"]).ran().expect(0);
     let numbers: Vec<_> = ran.out.split_whitespace().collect();
     assert_eq!(numbers[0], numbers[1], "{}", ran.out);

@@ -16,7 +16,7 @@ use std::time::Duration;
 use serde_json::Value;
 
 /// Far beyond what anything here takes on a machine under load.
-const PATIENCE: Duration = Duration::from_secs(120);
+const PATIENCE: Duration = Duration::from_secs(30);
 
 /// Does something that may block, and fails if it blocks for too long.
 pub(crate) fn patiently<T: Send + 'static>(
@@ -99,7 +99,7 @@ impl Dir {
 
 impl Drop for Dir {
     fn drop(&mut self) {
-        fs::remove_dir_all(&self.0).unwrap();
+        fs::remove_dir_all(&self.0).unwrap_or_default();
     }
 }
 
@@ -253,8 +253,21 @@ impl Live {
         }
     }
 
+    /// Sends a signal, once it is able to heed one.
     pub(crate) fn signal(&self, name: &str) {
+        while !self.heeds_signals() {
+            thread::yield_now();
+        }
         signal(name, &self.child.id().to_string());
+    }
+
+    /// Whether it catches USR1, the last of the signals that it learns to catch.
+    fn heeds_signals(&self) -> bool {
+        let status =
+            fs::read_to_string(format!("/proc/{}/status", self.child.id())).unwrap();
+        let caught = status.lines().find_map(|line| line.strip_prefix("SigCgt:"));
+        let caught = caught.map(|mask| u64::from_str_radix(mask.trim(), 16).unwrap());
+        caught.is_none_or(|mask| mask & (1 << (10 - 1)) != 0)
     }
 
     /// Asks for summaries until one has `part` in it.

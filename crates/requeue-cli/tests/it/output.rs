@@ -35,7 +35,7 @@ fn much_output_comes_through_whole() {
 #[test]
 fn lines_can_be_tagged_with_their_key() {
     let dir = Dir::new();
-    let script = "echo one; printf two; echo bad >&2";
+    let script = "echo one; printf two; echo bad >&2 #";
     let flags = ["--tag", "--progress=none", "--shell", script, ":::", "k"];
     let ran = dir.run(flags).ran().expect(0);
     assert_eq!(ran.out, "k\tone\nk\ttwo\n");
@@ -47,7 +47,7 @@ fn lines_can_be_seen_as_they_come() {
     let dir = Dir::new();
     dir.fifo("go");
     let script =
-        "echo half; printf more; cat go > /dev/null; echo; echo oops >&2; exit 1";
+        "echo half; printf more; cat go > /dev/null; echo; echo oops >&2; exit 1 #";
     let flags =
         ["--line-buffer", "--tag", "--max-retries", "0", "--shell", script, ":::", "k"];
     let mut live = dir.run(flags).start();
@@ -99,7 +99,8 @@ fn nothing_is_said_of_a_success_that_nobody_watches() {
 
 #[test]
 fn failures_are_told_even_if_nobody_watches() {
-    let flags = ["--progress=none", "--max-retries=0", "--shell", "echo why >&2; exit 3"];
+    let flags =
+        ["--progress=none", "--max-retries=0", "--shell", "echo why >&2; exit 3 #"];
     let ran = Dir::new().run(flags).stdin("a\n").ran().expect(1);
     assert!(ran.err.contains("failed: a: exit code 3 after 1 run: why"), "{}", ran.err);
 }

@@ -123,7 +123,7 @@ fn the_default_backoff_is_200_ms_doubling_for_five_retries() {
 fn a_success_forgets_the_failures() {
     let dir = Dir::new();
     let script =
-        "n=$(cat n 2>/dev/null || echo 0); echo $((n+1)) > n; [ $((n % 3)) = 2 ]";
+        "n=$(cat n 2>/dev/null || echo 0); echo $((n+1)) > n; [ $((n % 3)) = 2 ] #";
     let flags = ["--backoff", "1ms..1s", "--log", "log", "--shell", script];
     let mut live = dir.run(flags).start();
     live.say("k");
@@ -152,7 +152,7 @@ fn retries_can_be_left_out_or_without_limit() {
     let dir = Dir::new();
     let ran = fail(&dir, &["--max-retries", "0"]).expect(1);
     assert!(ran.err.contains("after 1 run\n"), "{}", ran.err);
-    let script = "n=$(cat n 2>/dev/null || echo 0); echo $((n+1)) > n; [ $n = 20 ]";
+    let script = "n=$(cat n 2>/dev/null || echo 0); echo $((n+1)) > n; [ $n = 20 ] #";
     let flags =
         ["--max-retries", "unlimited", "--backoff", "1ms", "--retry-rate", "unlimited"];
     dir.run(flags).args(["--shell", script]).stdin("k\n").ran().expect(0);

@@ -9,7 +9,7 @@ use crate::harness::{Dir, is_alive, signal};
 fn the_log_tells_all_that_happens_to_a_key() {
     let dir = Dir::new();
     let flags = ["--log", "log", "--backoff", "1ms", "--max-retries", "1", "--shell"];
-    dir.run(flags).arg("echo why >&2; exit 5").stdin("k\n").ran().expect(1);
+    dir.run(flags).arg("echo why >&2; exit 5 #").stdin("k\n").ran().expect(1);
     let log = dir.log("log");
     let events: Vec<_> = log.iter().map(|line| line["event"].as_str().unwrap()).collect();
     let wanted = [
