@@ -35,6 +35,11 @@ func limitBenches() []bench {
 		{"limit.reserve.2t", xRate, func() sample { return calls(2, reserve(open())) }},
 		{"pacer.take.1t", uber, func() sample { return calls(1, take(ratelimit.New(1e9))) }},
 		{"pacer.take.2t", uber, func() sample { return calls(2, take(ratelimit.New(1e9))) }},
+		{"primitive.now", "go", func() sample { return calls(1, func() { time.Now() }) }},
+		{"primitive.lock", "go", func() sample {
+			var lock sync.Mutex
+			return calls(1, func() { lock.Lock(); lock.Unlock() })
+		}},
 		{"keyed.1k", xRate, func() sample { return keyed(1000) }},
 		{"keyed.1M", xRate, func() sample { return keyed(million) }},
 	}
@@ -55,7 +60,8 @@ func calls(threads int, call func()) sample {
 	})
 }
 
-// keyed is a limiter for each key in a map behind a mutex, as users write it.
+// keyed is a limiter for each key in a map behind a mutex, as users write it. Its
+// buckets are deep and fill slowly, so that no system may forget a full one.
 func keyed(keys int) sample {
 	var lock sync.Mutex
 	limiters := map[uint64]*rate.Limiter{}
@@ -63,7 +69,7 @@ func keyed(keys int) sample {
 		lock.Lock()
 		limiter, known := limiters[key]
 		if !known {
-			limiter = open()
+			limiter = rate.NewLimiter(1, 1<<31-1)
 			limiters[key] = limiter
 		}
 		lock.Unlock()

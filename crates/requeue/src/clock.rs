@@ -62,7 +62,10 @@ pub struct SystemClock;
 
 impl Clock for SystemClock {
     #[inline]
-    #[expect(clippy::disallowed_methods, reason = "this is the clock that all others ask")]
+    #[expect(
+        clippy::disallowed_methods,
+        reason = "this is the clock that all others ask"
+    )]
     fn now(&self) -> Instant {
         Instant::now()
     }
@@ -77,7 +80,7 @@ impl Clock for SystemClock {
 pub struct Timer(Inner);
 
 enum Inner {
-    System(futures_timer::Delay),
+    System(async_io::Timer),
     Other(Pin<Box<dyn Future<Output = ()> + Send>>),
 }
 
@@ -87,22 +90,19 @@ impl Timer {
         Self(Inner::Other(Box::pin(future)))
     }
 
-    /// A timer that is ready after `delay` of real time.
+    /// A timer that is ready after `delay` of real time; never, if that is beyond what an
+    /// [`Instant`] can hold.
     pub fn after(delay: Duration) -> Self {
-        Self(Inner::System(futures_timer::Delay::new(delay.min(FAR))))
+        Self(Inner::System(async_io::Timer::after(delay)))
     }
 }
-
-/// A hundred years: the timer behind [`Timer::after`] adds its delay to an `Instant`,
-/// which overflows for delays near `Duration::MAX`.
-const FAR: Duration = Duration::from_secs(100 * 365 * 24 * 60 * 60);
 
 impl Future for Timer {
     type Output = ();
 
     fn poll(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<()> {
         match &mut self.0 {
-            Inner::System(delay) => Pin::new(delay).poll(cx),
+            Inner::System(timer) => Pin::new(timer).poll(cx).map(drop),
             Inner::Other(future) => future.as_mut().poll(cx),
         }
     }

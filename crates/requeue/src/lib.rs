@@ -212,6 +212,29 @@
 //! # Ok::<(), requeue::TryGetError>(())
 //! ```
 //!
+//! # Workers
+//!
+//! A [`pool::Pool`] runs a handler for each key, on threads or, with the feature `tokio`,
+//! in tasks. `Ok` succeeds, an error is retried, and so is a panic;
+//! [`Outcome`](pool::Outcome) says the rest. It can bound the time of a run and the number
+//! of retries, have more or fewer workers while it runs, and stop by a deadline.
+//!
+//! ```
+//! use std::time::Duration;
+//! use requeue::Queue;
+//! use requeue::pool::Pool;
+//!
+//! let queue = Queue::new();
+//! let pool = Pool::new(queue.clone()).workers(4).max_retries(10).run(|service: &String| {
+//!     // Look at the world, and bring it to its right state.
+//!     if service.is_empty() { Err("a service without a name") } else { Ok(()) }
+//! })?;
+//! queue.add("web".to_owned());
+//! let stopped = pool.drain_blocking(Duration::from_secs(30));
+//! assert!(stopped.in_time(), "{:?} still ran", stopped.still_running);
+//! # Ok::<(), std::io::Error>(())
+//! ```
+//!
 //! # Metrics
 //!
 //! A queue whose builder is given [`metrics`] is measured; others are not, and read no
@@ -234,7 +257,7 @@
 //! # Testing
 //!
 //! `testing::FakeClock` (feature `testing`) moves only when a test says so, and drives
-//! queues, limiters and pacers, blocking and async. A test never sleeps.
+//! queues, pools, limiters and pacers, blocking and async. A test never sleeps.
 //!
 //! ```
 //! use std::thread;
@@ -262,7 +285,9 @@
 //! |---|---|
 //! | `prometheus` | `metrics::Prometheus`, an adapter for the crate prometheus-client |
 //! | `testing` | `testing::FakeClock`, and tickets to test an order with |
+//! | `tokio` | `pool::Pool::run_async`, workers that are tasks of tokio |
 //! | `tower` | `rate::RateLimitLayer`, a limiter around services of tower |
+//! | `tracing` | a span around each run of a pool, and events for what fails |
 //!
 //! # Coming from client-go
 //!
@@ -304,6 +329,7 @@
 mod clock;
 mod error;
 pub mod metrics;
+pub mod pool;
 mod queue;
 pub mod rate;
 pub mod retry;
@@ -330,6 +356,8 @@ mod pages {
     struct Compare;
     #[doc = include_str!("../../../docs/DESIGN.md")]
     struct Design;
+    #[doc = include_str!("../../../docs/LIMITERS.md")]
+    struct Limiters;
     #[doc = include_str!("../../../docs/METRICS.md")]
     struct Metrics;
 }

@@ -62,7 +62,7 @@ pub fn duplicates<K>(
 /// `pairs` producers and as many consumers, all keys different.
 ///
 /// `produce` sends the keys it is given; `consume` takes keys until there are no more
-/// and says how many it had; `finish` runs once all keys are produced.
+/// and says how many it had.
 pub fn throughput(
     (pairs, count): (usize, usize),
     produce: impl Fn(&mut dyn Iterator<Item = u64>) + Sync,

@@ -6,6 +6,7 @@ mod channels;
 mod delay_queue;
 mod kube;
 mod limiters;
+mod requeue;
 
 use crate::cli::Bench;
 
@@ -16,6 +17,7 @@ pub fn all() -> Vec<Bench> {
     benches.extend(delay_queue::benches());
     benches.extend(kube::benches());
     benches.extend(limiters::benches());
+    benches.extend(requeue::benches());
     benches
 }
 

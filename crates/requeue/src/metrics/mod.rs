@@ -5,6 +5,7 @@
 //! `Prometheus` is the one that is ready-made: it exposes the names that the dashboards
 //! and alerts for Kubernetes know.
 
+mod pool;
 #[cfg(feature = "prometheus")]
 mod prometheus;
 
@@ -12,6 +13,7 @@ use std::fmt;
 use std::sync::Weak;
 use std::time::Duration;
 
+pub use pool::{Ended, PoolRecorder};
 #[cfg(feature = "prometheus")]
 #[cfg_attr(docsrs, doc(cfg(feature = "prometheus")))]
 pub use prometheus::Prometheus;
@@ -55,6 +57,13 @@ pub trait Metrics: Send + Sync {
     /// Called once, when a queue is built. What it returns hears of every event in that
     /// queue; `probe` reads the queue's gauges whenever they are asked for.
     fn queue(&self, name: &str, probe: Probe) -> Box<dyn Recorder>;
+
+    /// Called once, when a [pool](crate::pool) is started. What it returns hears of every
+    /// run in that pool; by default it is nobody.
+    fn pool(&self, name: &str) -> Box<dyn PoolRecorder> {
+        let _ = name;
+        Box::new(pool::Nobody)
+    }
 }
 
 /// Hears of the events in one queue.

@@ -5,7 +5,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use super::lease::Lease;
-use super::shared::{Finish, Return, Shared};
+use super::shared::{Finish, Shared};
 use super::state::Taken;
 
 /// Keys that were handed out together; from [`Queue::get_many`](crate::Queue::get_many)
@@ -72,18 +72,21 @@ impl<K> Batch<K> {
     /// Ends the lease of every key in the way that `finish` says.
     pub fn finish(mut self, finish: Finish) {
         let shared = Arc::clone(&self.shared);
-        self.end(finish, |key| shared.consult(key, finish));
+        if shared.asks_policy(finish) {
+            self.end(finish, |key| shared.consult(key, finish));
+        } else {
+            let taken = std::mem::take(&mut self.taken);
+            shared.finish_all(taken.into_iter().map(|taken| taken.end(finish, None)));
+        }
     }
 
+    /// Ends the leases with the advice of a policy of the user's. All advice comes first:
+    /// if the policy panics, the batch is whole when it drops.
     fn end(&mut self, finish: Finish, consult: impl Fn(&K) -> Option<Duration>) {
-        // All advice comes first: if a policy panics, the batch is whole when it drops.
         let advice: Vec<_> = self.keys().map(consult).collect();
         let taken = std::mem::take(&mut self.taken);
-        let back = taken.into_iter().zip(advice).map(|(taken, advice)| {
-            let Taken { slot, loan, priority, .. } = taken;
-            Return { slot, loan, priority, finish, advice }
-        });
-        self.shared.finish_all(back);
+        let back = taken.into_iter().zip(advice);
+        self.shared.finish_all(back.map(|(taken, advice)| taken.end(finish, advice)));
     }
 }
 

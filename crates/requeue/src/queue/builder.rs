@@ -38,6 +38,10 @@ use crate::retry::{QueueDefault, RetryPolicy};
 #[doc(alias = "TypedQueueConfig")]
 #[doc(alias = "TypedDelayingQueueConfig")]
 #[doc(alias = "TypedRateLimitingQueueConfig")]
+#[doc(alias = "QueueConfig")]
+#[doc(alias = "DelayingQueueConfig")]
+#[doc(alias = "RateLimitingQueueConfig")]
+#[doc(alias = "Opts")]
 #[must_use = "a builder does nothing until it builds"]
 pub struct Builder<K> {
     name: String,

@@ -10,7 +10,7 @@ use std::time::{Duration, Instant};
 use super::batch::Batch;
 use super::lease::Lease;
 use super::park::{ParkedId, Spent, Wake};
-use super::shared::{Return, Shared};
+use super::shared::{Finish, Return, Shared};
 use super::state::{State, Taken};
 use super::timing::Nanos;
 use crate::clock::Timer;
@@ -149,7 +149,13 @@ impl Alarm {
             *alarm = Some(Self { moment, timer: shared.clock.timer(moment) });
         }
         let timer = alarm.as_mut().map(|alarm| Pin::new(&mut alarm.timer));
-        timer.is_some_and(|timer| timer.poll(cx).is_ready())
+        let rings = timer.is_some_and(|timer| timer.poll(cx).is_ready());
+        if rings {
+            // A timer that has returned must not be polled again, should its clock be
+            // early.
+            *alarm = None;
+        }
+        rings
     }
 }
 
@@ -318,22 +324,12 @@ impl<K> Shared<K> {
     /// Takes a key back when no other is wanted: how long it waits if it comes again.
     #[inline]
     pub(super) fn finish(&self, back: Return<K>) -> Option<Duration> {
-        let (mut core, now) = self.lock();
+        let over = matches!(back.finish, Finish::Done | Finish::Succeed);
+        let (mut core, now) = self.lock_if(|state| !over || state.is_dirty(back.slot));
         let returned = self.give_back(&mut core.state, back, now);
         self.unlock(core);
         let delay = returned.delay;
         self.tell_returned(returned);
         delay
-    }
-
-    /// Takes many keys back, in one lock.
-    pub(super) fn finish_all(&self, back: impl Iterator<Item = Return<K>>) {
-        let (mut core, now) = self.lock();
-        let returned: Vec<_> =
-            back.map(|back| self.give_back(&mut core.state, back, now)).collect();
-        self.unlock(core);
-        for one in returned {
-            self.tell_returned(one);
-        }
     }
 }

@@ -141,6 +141,7 @@ impl<K> Lease<K> {
 
     /// The priority with which the key was added. With an order that does not heed
     /// priorities, such as the default one, it is 0.
+    #[doc(alias = "GetWithPriority")]
     pub fn priority(&self) -> i32 {
         self.held().priority
     }

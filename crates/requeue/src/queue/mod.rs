@@ -15,6 +15,7 @@ mod park;
 mod shared;
 mod slots;
 mod state;
+mod table;
 mod timing;
 
 #[cfg(all(test, requeue_loom))]
@@ -93,6 +94,10 @@ use crate::error::{DrainTimeout, TryGetError};
 #[doc(alias = "TypedInterface")]
 #[doc(alias = "TypedDelayingInterface")]
 #[doc(alias = "TypedRateLimitingInterface")]
+#[doc(alias = "Interface")]
+#[doc(alias = "DelayingInterface")]
+#[doc(alias = "RateLimitingInterface")]
+#[doc(alias = "PriorityQueue")]
 #[doc(alias = "workqueue")]
 pub struct Queue<K> {
     shared: Arc<Shared<K>>,
@@ -109,7 +114,11 @@ impl<K> Queue<K> {
 
     /// Starts to configure a queue.
     #[doc(alias = "NewTypedWithConfig")]
+    #[doc(alias = "NewTypedDelayingQueue")]
+    #[doc(alias = "NewTypedDelayingQueueWithConfig")]
+    #[doc(alias = "NewTypedRateLimitingQueue")]
     #[doc(alias = "NewTypedRateLimitingQueueWithConfig")]
+    #[doc(alias = "NewNamedRateLimitingQueue")]
     pub fn builder() -> Builder<K> {
         Builder::new()
     }
@@ -166,7 +175,7 @@ impl<K> Queue<K> {
     /// Whether the queue is closed.
     #[doc(alias = "ShuttingDown")]
     pub fn is_closed(&self) -> bool {
-        self.shared.with(|state, _| state.is_closed())
+        self.shared.peek(|state| state.is_closed())
     }
 }
 
@@ -327,7 +336,7 @@ impl<K: Eq + Hash> Queue<K> {
         Q: Eq + Hash + ?Sized,
     {
         let hash = self.shared.hash(key);
-        self.shared.with(|state, _| state.contains(hash, key))
+        self.shared.peek(|state| state.contains(hash, key))
     }
 
     /// Forgets the failures of a key, and nothing else: a key that waits for its retry

@@ -36,14 +36,13 @@
 use std::borrow::Borrow;
 use std::collections::VecDeque;
 
-use hashbrown::HashTable;
-
 use super::delay::{Delays, Scheduled};
 use super::line::Line;
 use super::offer::Offer;
 use super::options::{Added, Counts};
 use super::order::{Fifo, Ticket};
 use super::slots::{Loan, MIN_KEPT, Phase, Slots};
+use super::table::Table;
 use super::timing::{Nanos, Timing, at, shrink_to};
 
 #[cfg(test)]
@@ -87,7 +86,7 @@ pub(super) struct Finished<K> {
 /// The keys of one queue.
 pub(super) struct State<K> {
     slots: Slots<K>,
-    table: HashTable<u32>,
+    table: Table,
     line: Line<K>,
     delays: Delays,
     stage: Stage,
@@ -131,8 +130,7 @@ impl<K> Drop for Due<'_, K> {
     fn drop(&mut self) {
         let State { delays, due, .. } = &mut *self.state;
         for slot in due.drain(..) {
-            // The deadline is this moment: whoever settles sees that it has come.
-            let _: Scheduled = delays.insert(slot, self.now);
+            delays.replace(slot, self.now);
         }
     }
 }
@@ -146,17 +144,10 @@ pub(super) struct Rules<K> {
     pub(super) timed: bool,
 }
 
-/// hashbrown takes the place of an entry from the low bits and its tag from the high
-/// bits; a slot keeps 32 bits of the hash, which serve for both.
-fn wide(hash: u32) -> u64 {
-    u64::from(hash) << 32 | u64::from(hash)
-}
-
 impl<K> State<K> {
     pub(super) fn new(rules: Rules<K>) -> Self {
-        let mut table = HashTable::new();
-        // As in `Slots::with_capacity`. An empty table has nothing to hash.
-        table.try_reserve(rules.capacity, |_| 0).unwrap_or_default();
+        let mut table = Table::default();
+        table.reserve(rules.capacity);
         Self {
             slots: Slots::with_capacity(rules.capacity),
             table,
@@ -183,6 +174,18 @@ impl<K> State<K> {
         self.timing.is_some() || (!self.delays.is_empty() && !self.is_closed())
     }
 
+    /// Whether somebody measures, so that every step must know the time.
+    #[inline]
+    pub(super) fn is_timed(&self) -> bool {
+        self.timing.is_some()
+    }
+
+    /// Whether a key was added while it is processed.
+    #[inline]
+    pub(super) fn is_dirty(&self, slot: u32) -> bool {
+        self.slots.phase(slot) == Some(Phase::Dirty)
+    }
+
     /// Adds the keys whose delay is over. A closed queue keeps them delayed.
     pub(super) fn advance(&mut self, now: Nanos) {
         let due = self.delays.next().is_some_and(|deadline| deadline <= now);
@@ -197,7 +200,8 @@ impl<K> State<K> {
     }
 
     /// Adds the key of `offer`, now.
-    #[inline]
+    #[inline(always)]
+    #[expect(clippy::inline_always, reason = "measured: a tenth of a worker's cycle")]
     pub(super) fn add(
         &mut self,
         hash: u32,
@@ -219,6 +223,8 @@ impl<K> State<K> {
     ///
     /// The key's own code and the order, which may be the user's, run before anything
     /// changes: a panic leaves all as it was.
+    #[inline(always)]
+    #[expect(clippy::inline_always, reason = "measured: see `State::take`")]
     fn admit(
         &mut self,
         hash: u32,
@@ -368,11 +374,17 @@ impl<K> State<K> {
     }
 
     /// Takes back a key that was handed out.
-    #[inline]
+    #[inline(always)]
+    #[expect(clippy::inline_always, reason = "measured: a tenth of a worker's cycle")]
     pub(super) fn done(&mut self, slot: u32, loan: Loan<K>, now: Nanos) -> Finished<K> {
-        self.slots.give_back(slot, loan);
         let worked = self.timing.as_mut().map_or(0, |timing| timing.done(slot, now));
         self.processing -= 1;
+        if self.is_over(slot) {
+            let (hash, key) = self.slots.vacate_lent(slot, loan);
+            self.erase(slot, hash);
+            return Finished { key: Some(key), worked };
+        }
+        self.slots.give_back(slot, loan);
         if self.phase(slot) == Phase::Dirty {
             self.dirty -= 1;
             // Should the user's order panic, the next add makes the key ready again.
@@ -381,6 +393,14 @@ impl<K> State<K> {
             return Finished { key: None, worked };
         }
         Finished { key: self.rest(slot), worked }
+    }
+
+    /// Whether a key that is done is forgotten with that.
+    #[inline]
+    fn is_over(&self, slot: u32) -> bool {
+        self.phase(slot) == Phase::Processing
+            && self.retries(slot) == 0
+            && !self.delays.contains(slot)
     }
 
     /// Makes the queue take no more keys, and no delay end.
@@ -436,16 +456,14 @@ impl<K> State<K> {
     /// Finds the slot of the key of `offer`.
     #[inline]
     fn find_offer(&self, hash: u32, offer: &impl Offer<K>) -> Option<u32> {
-        let is = |slot: &u32| offer.is(self.slots.key(*slot));
-        self.table.find(wide(hash), is).copied()
+        self.table.find(hash, |slot| offer.is(self.slots.key(slot)))
     }
 
     /// Gives an unknown key a slot.
     #[inline]
     fn enroll(&mut self, phase: Phase, hash: u32, key: K) -> u32 {
-        let Self { slots, table, .. } = self;
-        let slot = slots.fill(phase, hash, key);
-        table.insert_unique(wide(hash), slot, |slot| wide(slots.hash(*slot)));
+        let slot = self.slots.fill(phase, hash, key);
+        self.table.insert(hash, slot);
         slot
     }
 
@@ -556,15 +574,20 @@ impl<K> State<K> {
     /// Forgets a key.
     #[inline]
     fn vacate(&mut self, slot: u32) -> K {
-        self.pardon(slot);
-        self.lower(slot);
         let (hash, key) = self.slots.vacate(slot);
-        if let Ok(entry) = self.table.find_entry(wide(hash), |index| *index == slot) {
-            entry.remove();
-        }
+        self.pardon(slot);
+        self.erase(slot, hash);
+        key
+    }
+
+    /// Erases what is left of a key whose slot is vacant.
+    #[inline(always)]
+    #[expect(clippy::inline_always, reason = "measured: see `State::take`")]
+    fn erase(&mut self, slot: u32, hash: u32) {
+        self.lower(slot);
+        self.table.remove(hash, slot);
         self.forgotten += 1;
         self.shrink_after_spike();
-        key
     }
 
     /// Gives memory back once few keys are left of many. The work is paid for by the
@@ -583,9 +606,8 @@ impl<K> State<K> {
     fn shrink(&mut self) {
         self.forgotten = 0;
         self.slots.shrink();
-        let (slots, bound) = (&self.slots, self.slots.bound());
-        let kept = slots.live().max(MIN_KEPT);
-        self.table.shrink_to(kept, |slot| wide(slots.hash(*slot)));
+        let bound = self.slots.bound();
+        self.table.shrink_to(self.slots.live().max(MIN_KEPT));
         self.line.shrink();
         self.delays.shrink(bound);
         shrink_to(&mut self.retries, bound);
@@ -602,8 +624,7 @@ impl<K> State<K> {
     where
         K: Borrow<Q>,
     {
-        let is = |slot: &u32| self.slots.key(*slot).borrow() == key;
-        self.table.find(wide(hash), is).copied()
+        self.table.find(hash, |slot| self.slots.key(slot).borrow() == key)
     }
 
     /// Whether a key is ready, delayed or processing.
@@ -655,7 +676,8 @@ impl<K> State<K> {
 
 impl<K: Clone> State<K> {
     /// Hands out the key whose turn it is.
-    #[inline]
+    #[inline(always)]
+    #[expect(clippy::inline_always, reason = "measured: a tenth of a worker's cycle")]
     pub(super) fn take(&mut self, now: Nanos) -> Option<Taken<K>> {
         let slot = self.pop()?;
         self.ready -= 1;

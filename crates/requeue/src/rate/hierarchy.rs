@@ -26,8 +26,10 @@ use tree::Tree;
 ///
 /// A value of this type is one limiter of the tree, the root or a child; clones are the
 /// same limiter. Guarantees of children are taken from their parent's, so they cannot be
-/// promised twice, and what is not promised to a child is there to be borrowed at once. A
-/// child can be added at any time, and lives as long as the tree.
+/// promised twice, and what is not promised to a child is there to be borrowed at once.
+/// What spills over is kept in the part of a parent's burst that no child was promised:
+/// leave it at least one token, or there is nothing to borrow from. A child can be added at
+/// any time, and lives as long as the tree.
 ///
 /// Each call takes one lock and looks at every limiter of the tree: meant for tens of
 /// tenants, not for thousands ([`Keyed`](super::Keyed) is for those). Rates are counted in

@@ -92,7 +92,11 @@ impl<K: Eq + Hash> table::Slot for Slot<K> {
     }
 }
 
-/// How many buckets of the table a call looks at for a key that can leave.
+/// How many buckets of the table a call for a known key looks at for a key that can leave.
+const GLANCE: usize = 1;
+
+/// How many a call looks at that brought a new key: enough to find one for each that comes,
+/// as long as one bucket in eight holds a key that can leave.
 const SWEEP: usize = 8;
 
 /// How many keys are looked at for one to push out of a full table.
@@ -349,8 +353,10 @@ impl<K: Clone + Eq + Hash> Keyed<K> {
             let bucket = |bucket: &Bucket| {
                 bucket.reserve(*terms, Ask { at: At::Exactly(at), n, patience })
             };
+            let known = keys.table.len();
             let result = keys.update(hash, key, (*terms, hasher), bucket);
-            let gone = keys.let_go(key, *terms);
+            let sweep = if keys.table.len() > known { SWEEP } else { GLANCE };
+            let gone = keys.let_go(key, *terms, sweep);
             keys.table.shrink(hasher);
             (result, gone)
         };
@@ -386,7 +392,7 @@ impl<K: Clone + Eq + Hash> Keys<K> {
     ///
     /// Not `key`, which has just been asked for: a key in use must not be forgotten at
     /// each use.
-    fn let_go(&mut self, key: &K, terms: Terms) -> Option<Slot<K>> {
+    fn let_go(&mut self, key: &K, terms: Terms, sweep: usize) -> Option<Slot<K>> {
         let now = At::Exactly(self.latest);
         let burst = f64::from(terms.burst);
         if self.table.len() > self.max {
@@ -395,7 +401,7 @@ impl<K: Clone + Eq + Hash> Keys<K> {
         }
         // Invariant 1.
         self.table
-            .take_stale(SWEEP, |slot| slot.bucket(terms).tokens(terms, now) >= burst)
+            .take_stale(sweep, |slot| slot.bucket(terms).tokens(terms, now) >= burst)
     }
 
     /// Does with the bucket of `key` what `step` says.

@@ -12,8 +12,8 @@
 //! # Ok::<(), requeue::rate::WaitError>(())
 //! ```
 //!
-//! This module stands on its own: nothing in it knows of queues or keys, and it needs no
-//! runtime, no thread and no feature.
+//! This module stands on its own: nothing in it knows of queues, and it needs no runtime,
+//! no thread and no feature.
 //!
 //! # Which one
 //!
@@ -21,9 +21,15 @@
 //! |---|---|
 //! | keep to so many events a second, with bursts | [`Limiter`] |
 //! | spread events evenly, one after the other | [`Pacer`] |
+//! | have no more than so many events in any minute | [`Window`] |
+//! | divide a limit among tenants that lend to each other | [`Hierarchy`] |
+//! | give every user or address a limit of its own | [`Keyed`] |
+//! | limit services of tower | `RateLimitLayer`, feature `tower` |
 //! | do something, such as logging, only now and then | [`Sometimes`] |
 //!
-//! All of them can be shared between threads and tasks: clones of a limiter or a pacer
+//! The page `docs/LIMITERS.md` of the repository shows how they differ, with pictures.
+//!
+//! All of them can be shared between threads and tasks, and clones of a limiter or a pacer
 //! share one state. A call of either costs little more than a look at the clock, takes no
 //! lock, and writes nothing if it refuses.
 //!

@@ -12,9 +12,18 @@
 //!    few instructions: nothing of anybody else's runs in between.
 //! 3. The version never goes back, and at 2^64 it does not wrap in the life of a program.
 
-use std::hint;
-use std::sync::atomic::{AtomicU64, Ordering, fence};
-use std::thread;
+#[cfg(requeue_loom)]
+use loom::{
+    hint,
+    sync::atomic::{AtomicU64, Ordering, fence},
+    thread,
+};
+#[cfg(not(requeue_loom))]
+use std::{
+    hint,
+    sync::atomic::{AtomicU64, Ordering, fence},
+    thread,
+};
 
 /// `N` words that change together.
 ///
@@ -119,7 +128,7 @@ impl<const N: usize> Versioned<N> {
 
 /// Rounds of spinning before the processor is given to others: a writer that holds the
 /// version odd is done within a few instructions, unless it has been put aside.
-const SPINS: u32 = 64;
+const SPINS: u32 = if cfg!(requeue_loom) { 0 } else { 64 };
 
 #[cold]
 fn back_off(spins: &mut u32) {
@@ -131,7 +140,49 @@ fn back_off(spins: &mut u32) {
     }
 }
 
-#[cfg(test)]
+#[cfg(all(test, requeue_loom))]
+mod loom_tests {
+    use std::sync::Arc;
+
+    use super::*;
+
+    type Pair = Versioned<2>;
+
+    /// Words of which the second is always twice the first.
+    fn pair() -> Arc<Pair> {
+        Arc::new(Versioned::new([0, 0]))
+    }
+
+    fn step(cell: &Pair) {
+        cell.update(|[a, b]| Step::Replace([a + 1, b + 2], ()));
+    }
+
+    #[test]
+    fn no_reader_sees_half_of_a_replacement() {
+        loom::model(|| {
+            let cell = pair();
+            let writer = Arc::clone(&cell);
+            let writing = thread::spawn(move || step(&writer));
+            let [a, b] = cell.read();
+            assert_eq!(b, 2 * a);
+            writing.join().unwrap();
+        });
+    }
+
+    #[test]
+    fn no_replacement_is_lost() {
+        loom::model(|| {
+            let cell = pair();
+            let other = Arc::clone(&cell);
+            let writing = thread::spawn(move || step(&other));
+            step(&cell);
+            writing.join().unwrap();
+            assert_eq!(cell.read(), [2, 4]);
+        });
+    }
+}
+
+#[cfg(all(test, not(requeue_loom)))]
 mod tests {
     use super::*;
 

@@ -121,44 +121,47 @@ impl<K: Send> ByCount for Exponential<K> {
 impl<K> fmt::Debug for Exponential<K> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("Exponential")
-            .field("base", &Duration::from_nanos(self.curve.base))
-            .field("max", &Duration::from_nanos(self.curve.max))
+            .field("first", &self.curve.delay(0))
+            .field("longest", &self.curve.delay(u32::MAX))
             .field("tracked", &self.tracked())
             .finish_non_exhaustive()
     }
 }
 
-/// `base * 2^retries`, at most `max`, all in nanoseconds.
-#[derive(Clone, Copy)]
-struct Curve {
-    base: u64,
-    max: u64,
-}
+/// `base * 2^retries`, at most `max`, for every count that makes a difference.
+///
+/// A table and not a formula: a branch on a count that has just come from memory makes
+/// `when` on a million keys 1.4 times slower.
+struct Curve([Duration; COUNTS]);
+
+/// After 64 failures or more every base but 0 has overflowed, and waits `max`.
+const COUNTS: usize = 65;
 
 impl Curve {
-    #[expect(
-        clippy::cast_precision_loss,
-        clippy::cast_possible_truncation,
-        clippy::cast_sign_loss,
-        reason = "client-go computes in floating point, so a base of more than 2^53 ns \
-                  (104 days) is rounded to a multiple of a power of two"
-    )]
     fn new(base: Duration, max: Duration) -> Self {
-        Self { base: whole_nanos(base) as f64 as u64, max: whole_nanos(max) }
+        let (base, max) = (rounded(whole_nanos(base)), whole_nanos(max));
+        Self(std::array::from_fn(|retries| {
+            let nanos = u128::from(base) << retries;
+            Duration::from_nanos(u64::try_from(nanos).map_or(max, |nanos| nanos.min(max)))
+        }))
     }
 
     #[inline]
-    fn delay(self, retries: u32) -> Duration {
-        let room = self.base.leading_zeros();
-        let nanos = if self.base == 0 {
-            0
-        } else if retries > room {
-            self.max
-        } else {
-            (self.base << retries).min(self.max)
-        };
-        Duration::from_nanos(nanos)
+    fn delay(&self, retries: u32) -> Duration {
+        self.0[(retries as usize).min(COUNTS - 1)]
     }
+}
+
+/// client-go computes in floating point, so that a base of more than 2^53 ns (104 days) is
+/// rounded to a multiple of a power of two.
+#[expect(
+    clippy::cast_precision_loss,
+    clippy::cast_possible_truncation,
+    clippy::cast_sign_loss,
+    reason = "to be rounded is the purpose"
+)]
+fn rounded(nanos: u64) -> u64 {
+    nanos as f64 as u64
 }
 
 /// What [`Exponential::default`] does, for a queue that was given no policy: the queue

@@ -16,12 +16,12 @@
 
 use std::cmp::Reverse;
 use std::hash::{BuildHasher, Hash};
-use std::sync::{Mutex, MutexGuard, PoisonError};
 
 use foldhash::fast::RandomState;
 use hashbrown::hash_table::Entry;
 
 use crate::rate::table::{self, Table};
+use crate::sync::{self, Mutex, MutexGuard};
 
 /// How many keys a policy tracks unless it is told otherwise: 1,048,576.
 ///
@@ -84,7 +84,7 @@ impl<K, V> Failures<K, V> {
 
     /// Under this lock runs no user code but `Hash`, `Eq` and `Clone` of the key.
     fn lock(&self) -> MutexGuard<'_, Tracked<K, V>> {
-        self.tracked.lock().unwrap_or_else(PoisonError::into_inner)
+        sync::lock(&self.tracked)
     }
 }
 

@@ -246,7 +246,7 @@ fn debug_shows_numbers_and_no_keys() {
     policy.when(&"secret");
     assert_eq!(
         format!("{:?}", policy.at_most(SEC)),
-        "MaxWait { policy: Exponential { base: 5ms, max: 1000s, tracked: 1, .. }, max: 1s, .. }"
+        "MaxWait { policy: Exponential { first: 5ms, longest: 1000s, tracked: 1, .. }, max: 1s, .. }"
     );
 }
 

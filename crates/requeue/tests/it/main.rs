@@ -1,5 +1,21 @@
 //! The promises of the queue, one file for each.
 
+mod cancel;
 mod clock;
-mod smoke;
+mod close;
+mod delay;
+mod errors;
+mod fair;
+mod helpers;
+mod layout;
+mod lease;
+mod million;
+mod mixed;
+mod order;
+mod panics;
+mod pool;
+mod regressions;
+mod retry;
+mod stingy;
+mod traits;
 mod vectors;

@@ -6,8 +6,10 @@ use std::process::ExitCode;
 use std::time::Duration;
 
 use cap::Cap;
+use requeue::Queue;
+use requeue::retry::{Exponential, RetryPolicy};
 use requeue_peers::cli::{self, bench};
-use requeue_peers::keys::{MILLION, numbers};
+use requeue_peers::keys::{MILLION, names, numbers};
 use requeue_peers::measure::Sample;
 use tokio_util::time::DelayQueue;
 
@@ -18,6 +20,36 @@ const HOUR: Duration = Duration::from_secs(3600);
 
 fn main() -> ExitCode {
     cli::main(&[
+        bench("memory.ready.u64", "requeue", |_| {
+            let queue = Queue::new();
+            heap(numbers(MILLION), |key| {
+                queue.add(key);
+            })
+        }),
+        bench("memory.ready.str", "requeue", |_| {
+            let queue = Queue::new();
+            heap(names(MILLION), |key| {
+                queue.add(key);
+            })
+        }),
+        bench("memory.delayed.u64", "requeue", |_| {
+            let queue = Queue::new();
+            heap(numbers(MILLION), |key| {
+                queue.add_after(key, HOUR);
+            })
+        }),
+        bench("memory.delayed.str", "requeue", |_| {
+            let queue = Queue::new();
+            heap(names(MILLION), |key| {
+                queue.add_after(key, HOUR);
+            })
+        }),
+        bench("memory.retry.u64", "requeue", |_| {
+            let policy = Exponential::default();
+            heap(numbers(MILLION), |key| {
+                policy.when(&key);
+            })
+        }),
         bench("memory.ready.u64", "crossbeam", |_| {
             let (sender, _receiver) = crossbeam_channel::unbounded();
             heap(numbers(MILLION), |key| sender.send(key).expect("open"))

@@ -1,18 +1,19 @@
 //! kube-runtime's scheduler: deduplication and delays behind one stream.
 
-use std::pin::Pin;
+use std::hash::Hash;
+use std::sync::Mutex;
 use std::task::{Context, Poll, Waker};
 use std::time::Duration;
 
 use futures::channel::mpsc::{UnboundedReceiver, UnboundedSender, unbounded};
 use futures::stream::{self, Stream, StreamExt};
-use kube_runtime::scheduler::{ScheduleRequest, Scheduler, scheduler};
+use kube_runtime::scheduler::{ScheduleRequest, scheduler};
 use tokio::time::Instant;
 
 use super::runtime;
 use crate::cli::{Bench, bench};
 use crate::keys::{MILLION, names, numbers};
-use crate::measure::{Sample, timed};
+use crate::measure::{Load, Sample, timed};
 use crate::scenario::{self, Delays, Pace, far};
 
 const SYSTEM: &str = "kube-scheduler";
@@ -45,7 +46,7 @@ fn send<K>(requests: &UnboundedSender<ScheduleRequest<K>>, key: K) {
     requests.unbounded_send(after(key, Duration::ZERO)).expect("open");
 }
 
-fn cycle<K: Clone + Eq + std::hash::Hash>(keys: &[K], count: usize) -> Sample {
+fn cycle<K: Clone + Eq + Hash>(keys: &[K], count: usize) -> Sample {
     let (requests, received) = channel();
     let runtime = runtime();
     let _context = runtime.enter();
@@ -80,7 +81,7 @@ fn duplicates(times: usize) -> Sample {
 
 fn throughput(count: usize) -> Sample {
     let (requests, received) = channel();
-    let received = std::sync::Mutex::new(Some(received));
+    let received = Mutex::new(Some(received));
     let produce = |keys: &mut dyn Iterator<Item = u64>| {
         keys.for_each(|key| send(&requests, key));
     };
@@ -93,7 +94,7 @@ fn throughput(count: usize) -> Sample {
     scenario::throughput((1, count), produce, consume)
 }
 
-fn latency(load: crate::measure::Load, pace: Pace) -> Sample {
+fn latency(load: Load, pace: Pace) -> Sample {
     let (requests, received) = channel();
     let runtime = runtime();
     let mut stream = {
@@ -117,8 +118,7 @@ fn lateness(delays: Delays) -> Sample {
     let (requests, received) = channel();
     let runtime = runtime();
     let _context = runtime.enter();
-    let mut stream: Pin<Box<Scheduler<u64, Requests<u64>>>> =
-        Box::pin(scheduler(received));
+    let mut stream = scheduler(received);
     let due = delays.insert(|key, delay| {
         requests.unbounded_send(after(key, delay)).expect("open");
     });

@@ -1,7 +1,9 @@
-//! governor, ratelimit and leaky-bucket.
+//! governor, ratelimit and leaky-bucket; and what any limiter needs, a clock and a lock.
 
+use std::hint::black_box;
 use std::num::NonZeroU32;
-use std::time::Duration;
+use std::sync::Mutex;
+use std::time::{Duration, Instant};
 
 use governor::{Quota, RateLimiter};
 use ratelimit::Ratelimiter;
@@ -14,6 +16,15 @@ use crate::scenario::{calls, keyed};
 
 pub fn benches() -> Vec<Bench> {
     vec![
+        bench("primitive.now", "rust-std", |load| {
+            calls(load, 1, || {
+                black_box(Instant::now());
+            })
+        }),
+        bench("primitive.lock", "rust-std", |load| {
+            let lock = Mutex::new(());
+            calls(load, 1, || drop(lock.lock()))
+        }),
         bench("limit.allow.1t", "governor", |load| governor(load, 1, open())),
         bench("limit.allow.2t", "governor", |load| governor(load, 2, open())),
         bench("limit.deny.1t", "governor", |load| governor(load, 1, shut())),
@@ -42,18 +53,23 @@ fn shut() -> Quota {
     Quota::with_period(Duration::from_secs(3600)).expect("not zero")
 }
 
+/// A quota that always grants and fills slowly.
+fn deep() -> Quota {
+    Quota::per_second(NonZeroU32::MIN).allow_burst(NonZeroU32::MAX)
+}
+
 fn governor(load: Load, threads: usize, quota: Quota) -> Sample {
     let limiter = RateLimiter::direct(quota);
     let _ = limiter.check();
     calls(load, threads, || {
-        let _ = std::hint::black_box(limiter.check());
+        let _ = black_box(limiter.check());
     })
 }
 
 fn governor_keyed(load: Load, keys: u64) -> Sample {
-    let limiter = RateLimiter::keyed(open());
+    let limiter = RateLimiter::keyed(deep());
     keyed(load, keys, |key| {
-        let _ = std::hint::black_box(limiter.check_key(&key));
+        let _ = black_box(limiter.check_key(&key));
     })
 }
 
@@ -62,7 +78,7 @@ fn ratelimit(load: Load, threads: usize, tokens: u64) -> Sample {
     let builder = Ratelimiter::builder(1).period(hour).max_tokens(tokens.max(1));
     let limiter = builder.initial_available(tokens).build().expect("valid");
     calls(load, threads, || {
-        let _ = std::hint::black_box(limiter.try_wait());
+        let _ = black_box(limiter.try_wait());
     })
 }
 
@@ -75,6 +91,6 @@ fn leaky(load: Load, threads: usize, tokens: usize) -> Sample {
         .interval(Duration::from_secs(3600))
         .build();
     calls(load, threads, || {
-        std::hint::black_box(limiter.try_acquire(1));
+        black_box(limiter.try_acquire(1));
     })
 }

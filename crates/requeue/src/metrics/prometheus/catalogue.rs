@@ -1,4 +1,4 @@
-//! Every metric: its name, its help text, and where its value comes from.
+//! Every metric of a queue: its name, its help text, and where its value comes from.
 //!
 //! `docs/METRICS.md` describes the same metrics for people; a test compares the two.
 
@@ -6,7 +6,8 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
-use super::histogram::{Bounds, Histogram, Snapshot};
+use super::family::{Kind, Labels, Value};
+use super::histogram::{Bounds, Histogram};
 use crate::metrics::Gauges;
 
 /// What all queues of one name have counted.
@@ -38,55 +39,60 @@ pub(super) enum Level {
     Seconds(Duration),
 }
 
-/// Where the value of a metric comes from, and with that its type.
-#[derive(Clone, Copy, Debug)]
-pub(super) enum Source {
-    Counter(fn(&Totals) -> &AtomicU64),
-    Gauge(fn(&Gauges) -> Level),
-    Histogram(fn(&Totals) -> &Histogram),
+/// Where the value of a metric comes from, and with that its type. `T` is what is
+/// counted, `G` what is read when scraped.
+pub(super) enum Source<T, G> {
+    Counter(fn(&T) -> &AtomicU64),
+    /// One series for each value of the label `result`.
+    ByResult(fn(&T) -> Vec<(&'static str, &AtomicU64)>),
+    Gauge(fn(&G) -> Level),
+    Histogram(fn(&T) -> &Histogram),
 }
 
 /// One metric.
-#[derive(Clone, Copy, Debug)]
-pub(super) struct Metric {
+pub(super) struct Metric<T, G> {
     /// As Prometheus stores it: the name of a counter ends in `_total`.
     pub(super) name: &'static str,
     pub(super) help: &'static str,
-    pub(super) source: Source,
+    pub(super) source: Source<T, G>,
 }
 
-/// The value of one metric for one queue.
-#[derive(Clone, Debug, PartialEq)]
-pub(super) enum Value {
-    Counter(u64),
-    Gauge(Level),
-    Histogram(Snapshot),
-}
-
-impl Metric {
-    /// Reads the value; a gauge has none once every queue of that name is gone.
-    pub(super) fn read(&self, totals: &Totals, gauges: Option<&Gauges>) -> Option<Value> {
-        match self.source {
-            Source::Counter(of) => {
-                Some(Value::Counter(of(totals).load(Ordering::Relaxed)))
-            }
+impl<T, G> Metric<T, G> {
+    /// Reads the series of those who share `labels`; a gauge has none once they are gone.
+    pub(super) fn read(
+        &self,
+        labels: &Labels,
+        totals: &T,
+        gauges: Option<&G>,
+    ) -> Vec<(Labels, Value)> {
+        let count = |count: &AtomicU64| Value::Counter(count.load(Ordering::Relaxed));
+        let value = match self.source {
+            Source::Counter(of) => Some(count(of(totals))),
             Source::Gauge(of) => gauges.map(|gauges| Value::Gauge(of(gauges))),
             Source::Histogram(of) => Some(Value::Histogram(of(totals).snapshot())),
-        }
+            Source::ByResult(of) => {
+                let results = of(totals).into_iter();
+                let labelled = |result: &str| {
+                    [&labels[..], &[("result", result.to_owned())]].concat()
+                };
+                return results.map(|(of, value)| (labelled(of), count(value))).collect();
+            }
+        };
+        value.into_iter().map(|value| (labels.clone(), value)).collect()
     }
 
-    pub(super) fn type_name(&self) -> &'static str {
+    pub(super) fn kind(&self) -> Kind {
         match self.source {
-            Source::Counter(_) => "counter",
-            Source::Gauge(_) => "gauge",
-            Source::Histogram(_) => "histogram",
+            Source::Counter(_) | Source::ByResult(_) => Kind::Counter,
+            Source::Gauge(_) => Kind::Gauge,
+            Source::Histogram(_) => Kind::Histogram,
         }
     }
 }
 
 /// Sorted by name. The names and help texts that begin with `workqueue_` are those of
 /// Kubernetes (component-base), without the mark `[BETA]` that it puts before each text.
-pub(super) const CATALOGUE: &[Metric] = &[
+pub(super) const CATALOGUE: &[Metric<Totals, Gauges>] = &[
     Metric {
         name: "requeue_delayed",
         help: "Keys that become ready at a later time.",

@@ -1,8 +1,10 @@
 //! Metrics for Prometheus, under the names of Kubernetes.
 
 mod catalogue;
+mod family;
 mod histogram;
 mod openmetrics;
+mod pools;
 #[cfg(test)]
 mod tests;
 mod text;
@@ -15,16 +17,19 @@ use std::time::Duration;
 
 use prometheus_client::registry::Registry;
 
-use super::{Gauges, Metrics, Probe, Recorder};
-use catalogue::{Metric, Totals, Value};
+use super::{Gauges, Metrics, PoolRecorder, Probe, Recorder};
+use catalogue::{CATALOGUE, Totals};
+use family::Family;
 use histogram::Bounds;
+use pools::Pools;
 use text::Text;
 
-/// Exposes the metrics of queues to Prometheus.
+/// Exposes the metrics of queues and pools to Prometheus.
 ///
 /// The seven metrics whose names begin with `workqueue_` have the names, types, label
 /// (`name`), help texts and bucket bounds of Kubernetes, so that existing dashboards and
-/// alerts work. Further ones begin with `requeue_`. `docs/METRICS.md` lists them all.
+/// alerts work. Those of [pools](crate::pool) have the names of controller-runtime, and
+/// further ones begin with `requeue_`. `docs/METRICS.md` lists them all.
 ///
 /// A clone reports to the same place: give one to the builder of every queue. Counters
 /// and histograms are kept up to date by the queues. Gauges are computed when scraped, so
@@ -64,7 +69,13 @@ use text::Text;
 #[derive(Clone)]
 #[doc(alias = "SetProvider")]
 pub struct Prometheus {
-    queues: Arc<Queues>,
+    reports: Arc<Reports>,
+}
+
+/// All that reports to one [`Prometheus`].
+struct Reports {
+    queues: Queues,
+    pools: Pools,
 }
 
 /// All queues that report to one [`Prometheus`].
@@ -138,7 +149,8 @@ impl Prometheus {
     /// ```
     pub fn with_bounds(bounds: impl IntoIterator<Item = f64>) -> Self {
         let bounds = Arc::new(Bounds::new(bounds));
-        Self { queues: Arc::new(Queues { bounds, by_name: Mutex::default() }) }
+        let queues = Queues { bounds, by_name: Mutex::default() };
+        Self { reports: Arc::new(Reports { queues, pools: Pools::new() }) }
     }
 
     /// Makes an adapter with Kubernetes' buckets and puts it into `registry`.
@@ -153,7 +165,7 @@ impl Prometheus {
 
     /// Puts this adapter into `registry`, once.
     pub fn register_in(&self, registry: &mut Registry) {
-        registry.register_collector(Box::new(Arc::clone(&self.queues)));
+        registry.register_collector(Box::new(Arc::clone(&self.reports)));
     }
 
     /// Writes all metrics in the text format of Prometheus, version 0.0.4.
@@ -161,7 +173,17 @@ impl Prometheus {
     /// Serve it with [`Prometheus::CONTENT_TYPE`]. Where a registry is served already, use
     /// [`register`](Prometheus::register) and leave the writing to its encoder.
     pub fn encode(&self) -> String {
-        Text(&self.queues.samples()).to_string()
+        Text(&self.reports.families()).to_string()
+    }
+}
+
+impl Reports {
+    /// Reads everything, sorted by name.
+    fn families(&self) -> Vec<Family> {
+        let families = self.queues.families().chain(self.pools.families());
+        let mut families: Vec<_> = families.collect();
+        families.sort_by_key(|family| family.name);
+        families
     }
 }
 
@@ -183,10 +205,18 @@ impl Queues {
         Arc::clone(&named.totals)
     }
 
-    /// Reads the gauges of all queues, in the order of their names.
-    fn samples(&self) -> Vec<Sample> {
+    /// Reads all metrics of all queues; each queue is looked at once.
+    fn families(&self) -> impl Iterator<Item = Family> {
         let by_name = self.lock().clone();
-        by_name.into_iter().map(|(name, named)| named.read(name)).collect()
+        let samples: Vec<_> =
+            by_name.into_iter().map(|(name, named)| named.read(name)).collect();
+        CATALOGUE.iter().filter_map(move |metric| {
+            let series = samples.iter().flat_map(|sample| {
+                let labels = vec![("name", sample.name.clone())];
+                metric.read(&labels, &sample.totals, sample.gauges.as_ref())
+            });
+            Family::new(metric, series.collect())
+        })
     }
 }
 
@@ -210,15 +240,13 @@ fn together(one: Gauges, other: Gauges) -> Gauges {
     }
 }
 
-impl Sample {
-    fn read(&self, metric: &Metric) -> Option<Value> {
-        metric.read(&self.totals, self.gauges.as_ref())
-    }
-}
-
 impl Metrics for Prometheus {
     fn queue(&self, name: &str, probe: Probe) -> Box<dyn Recorder> {
-        Box::new(Events(self.queues.join(name, probe)))
+        Box::new(Events(self.reports.queues.join(name, probe)))
+    }
+
+    fn pool(&self, name: &str) -> Box<dyn PoolRecorder> {
+        self.reports.pools.join(name)
     }
 }
 
@@ -252,13 +280,13 @@ impl Default for Prometheus {
 
 impl fmt::Debug for Prometheus {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        self.queues.fmt(f)
+        self.reports.fmt(f)
     }
 }
 
-impl fmt::Debug for Queues {
+impl fmt::Debug for Reports {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let names = self.lock().len();
+        let names = self.queues.lock().len();
         f.debug_struct("Prometheus").field("names", &names).finish_non_exhaustive()
     }
 }

@@ -13,51 +13,40 @@ use prometheus_client::encoding::{
 use prometheus_client::metrics::MetricType;
 use prometheus_client::metrics::exemplar::Exemplar;
 
-use super::catalogue::{CATALOGUE, Level, Metric, Source, Value};
+use super::Reports;
+use super::catalogue::Level;
+use super::family::{Family, Kind, Value};
 use super::histogram::Snapshot;
-use super::{Queues, Sample};
 
-impl Collector for Queues {
+impl Collector for Reports {
     fn encode(&self, mut encoder: DescriptorEncoder<'_>) -> fmt::Result {
-        let samples = self.samples();
-        let mut metrics = CATALOGUE.iter();
-        metrics.try_for_each(|metric| encode_metric(&mut encoder, metric, &samples))
+        let families = self.families();
+        families.iter().try_for_each(|family| encode_family(&mut encoder, family))
     }
 }
 
-/// Encodes a metric unless no queue has a value for it.
-fn encode_metric(
-    encoder: &mut DescriptorEncoder<'_>,
-    metric: &Metric,
-    samples: &[Sample],
-) -> fmt::Result {
-    let values = samples.iter().filter_map(|sample| Some((sample, sample.read(metric)?)));
-    let mut values = values.peekable();
-    if values.peek().is_none() {
-        return Ok(());
-    }
-    let (family, metric_type) = (family_name(metric), metric_type(metric));
-    let mut family = encoder.encode_descriptor(family, metric.help, None, metric_type)?;
-    for (sample, value) in values {
-        let labels = [("name", sample.name.as_str())];
-        encode_value(family.encode_family(&labels)?, &value)?;
+fn encode_family(encoder: &mut DescriptorEncoder<'_>, family: &Family) -> fmt::Result {
+    let (name, metric_type) = (family_name(family), metric_type(family));
+    let mut encoder = encoder.encode_descriptor(name, family.help, None, metric_type)?;
+    for (labels, value) in &family.series {
+        encode_value(encoder.encode_family(labels)?, value)?;
     }
     Ok(())
 }
 
 /// The encoder appends `_total` to the samples of a counter.
-fn family_name(metric: &Metric) -> &'static str {
-    match metric.source {
-        Source::Counter(_) => metric.name.strip_suffix("_total").unwrap_or(metric.name),
-        Source::Gauge(_) | Source::Histogram(_) => metric.name,
+fn family_name(family: &Family) -> &'static str {
+    match family.kind {
+        Kind::Counter => family.name.strip_suffix("_total").unwrap_or(family.name),
+        Kind::Gauge | Kind::Histogram => family.name,
     }
 }
 
-fn metric_type(metric: &Metric) -> MetricType {
-    match metric.source {
-        Source::Counter(_) => MetricType::Counter,
-        Source::Gauge(_) => MetricType::Gauge,
-        Source::Histogram(_) => MetricType::Histogram,
+fn metric_type(family: &Family) -> MetricType {
+    match family.kind {
+        Kind::Counter => MetricType::Counter,
+        Kind::Gauge => MetricType::Gauge,
+        Kind::Histogram => MetricType::Histogram,
     }
 }
 

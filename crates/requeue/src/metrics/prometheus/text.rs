@@ -6,62 +6,66 @@
 
 use std::fmt::{self, Display, Write};
 
-use super::Sample;
-use super::catalogue::{CATALOGUE, Level, Metric, Value};
+use super::catalogue::Level;
+use super::family::{Family, Labels, Value};
 use super::histogram::Snapshot;
 
-/// All metrics of all queues.
-pub(super) struct Text<'a>(pub(super) &'a [Sample]);
+/// All metrics of all queues and pools.
+pub(super) struct Text<'a>(pub(super) &'a [Family]);
 
 impl Display for Text<'_> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        CATALOGUE.iter().try_for_each(|metric| write_metric(f, metric, self.0))
+        self.0.iter().try_for_each(|family| write_family(f, family))
     }
 }
 
-/// Writes a metric unless no queue has a value for it.
-fn write_metric(
-    f: &mut fmt::Formatter<'_>,
-    metric: &Metric,
-    samples: &[Sample],
-) -> fmt::Result {
-    let mut header = Some(metric);
-    for sample in samples {
-        let Some(value) = sample.read(metric) else { continue };
-        if let Some(Metric { name, help, .. }) = header.take() {
-            writeln!(f, "# HELP {name} {help}")?;
-            writeln!(f, "# TYPE {name} {}", metric.type_name())?;
-        }
-        write_value(f, metric.name, &Escaped(&sample.name), &value)?;
-    }
-    Ok(())
+fn write_family(f: &mut fmt::Formatter<'_>, family: &Family) -> fmt::Result {
+    let Family { name, help, kind, series } = family;
+    writeln!(f, "# HELP {name} {help}")?;
+    writeln!(f, "# TYPE {name} {}", kind.name())?;
+    let mut series = series.iter();
+    series.try_for_each(|(labels, value)| write_value(f, name, &Labelled(labels), value))
 }
 
 fn write_value(
     f: &mut fmt::Formatter<'_>,
     metric: &str,
-    queue: &Escaped<'_>,
+    labels: &Labelled<'_>,
     value: &Value,
 ) -> fmt::Result {
     match value {
-        Value::Counter(count) => writeln!(f, "{metric}{{name=\"{queue}\"}} {count}"),
-        Value::Gauge(level) => writeln!(f, "{metric}{{name=\"{queue}\"}} {level}"),
-        Value::Histogram(snapshot) => write_histogram(f, metric, queue, snapshot),
+        Value::Counter(count) => writeln!(f, "{metric}{{{labels}}} {count}"),
+        Value::Gauge(level) => writeln!(f, "{metric}{{{labels}}} {level}"),
+        Value::Histogram(snapshot) => write_histogram(f, metric, labels, snapshot),
     }
 }
 
 fn write_histogram(
     f: &mut fmt::Formatter<'_>,
     metric: &str,
-    queue: &Escaped<'_>,
+    labels: &Labelled<'_>,
     snapshot: &Snapshot,
 ) -> fmt::Result {
     for (bound, count) in snapshot.cumulative() {
         let le = GoFloat(bound);
-        writeln!(f, "{metric}_bucket{{name=\"{queue}\",le=\"{le}\"}} {count}")?;
+        writeln!(f, "{metric}_bucket{{{labels},le=\"{le}\"}} {count}")?;
     }
-    writeln!(f, "{metric}_sum{{name=\"{queue}\"}} {}", GoFloat(snapshot.sum))?;
-    writeln!(f, "{metric}_count{{name=\"{queue}\"}} {}", snapshot.count())
+    writeln!(f, "{metric}_sum{{{labels}}} {}", GoFloat(snapshot.sum))?;
+    writeln!(f, "{metric}_count{{{labels}}} {}", snapshot.count())
+}
+
+/// The labels of a series, as they stand between braces.
+struct Labelled<'a>(&'a Labels);
+
+impl Display for Labelled<'_> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let mut comma = "";
+        for (label, value) in self.0 {
+            write!(f, "{comma}{label}=\"{}\"", Escaped(value))?;
+            comma = ",";
+        }
+        Ok(())
+    }
 }
 
 impl Display for Level {

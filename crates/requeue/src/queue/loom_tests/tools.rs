@@ -4,6 +4,7 @@
 //! through std is changed between two of them, and so at once, as far as a model can see;
 //! the time itself is loom's, so that every order of reading and moving it is tried.
 
+use std::collections::BTreeMap;
 use std::future::Future;
 use std::pin::{Pin, pin};
 use std::sync::atomic::Ordering::{AcqRel, SeqCst};
@@ -17,11 +18,11 @@ use loom::thread::{self, Thread};
 
 use crate::clock::{Clock, SystemClock, Timer};
 
-/// Tries every order of events in `threads`, with at most two switches that no thread
+/// Tries every order of events in `threads`, with at most three switches that no thread
 /// asked for, unless `LOOM_MAX_PREEMPTIONS` says otherwise.
 pub(super) fn model(threads: impl Fn() + Send + Sync + 'static) {
     let mut builder = loom::model::Builder::new();
-    builder.preemption_bound.get_or_insert(2);
+    builder.preemption_bound.get_or_insert(3);
     builder.check(threads);
 }
 
@@ -86,7 +87,8 @@ pub(super) struct HandClock(Arc<Hands>);
 struct Hands {
     start: Instant,
     passed: AtomicU64,
-    sleepers: Mutex<Vec<(u64, Waker)>>,
+    /// By name: until when they sleep, and how to wake them.
+    sleepers: Mutex<BTreeMap<u64, (Instant, Waker)>>,
     named: Plain,
 }
 
@@ -95,26 +97,38 @@ impl HandClock {
         Self(Arc::new(Hands {
             start: SystemClock.now(),
             passed: AtomicU64::new(0),
-            sleepers: Mutex::new(Vec::new()),
+            sleepers: Mutex::new(BTreeMap::new()),
             named: Plain::new(0),
         }))
     }
 
-    /// Moves time on and wakes all who wait for it, due or not.
+    /// Moves time on and wakes those who are due, and nobody else.
     pub(super) fn advance(&self, step: Duration) {
-        self.0.passed.fetch_add(u64::try_from(step.as_nanos()).unwrap(), AcqRel);
-        for (_, waker) in self.sleepers(std::mem::take) {
+        let nanos = u64::try_from(step.as_nanos()).unwrap();
+        let before = self.0.passed.fetch_add(nanos, AcqRel);
+        let now = self.0.start + Duration::from_nanos(before + nanos);
+        let due = self.sleepers(|sleepers| {
+            let all = std::mem::take(sleepers).into_iter();
+            let (due, later): (BTreeMap<_, _>, _) =
+                all.partition(|(_, (deadline, _))| *deadline <= now);
+            *sleepers = later;
+            due
+        });
+        for (_, waker) in due.into_values() {
             waker.wake();
         }
     }
 
-    fn sleepers<T>(&self, change: impl FnOnce(&mut Vec<(u64, Waker)>) -> T) -> T {
+    fn sleepers<T>(
+        &self,
+        change: impl FnOnce(&mut BTreeMap<u64, (Instant, Waker)>) -> T,
+    ) -> T {
         change(&mut self.0.sleepers.lock().unwrap_or_else(PoisonError::into_inner))
     }
 
-    fn enlist(&self, waker: Waker) -> Sleeper {
+    fn enlist(&self, deadline: Instant, waker: Waker) -> Sleeper {
         let name = self.0.named.fetch_add(1, SeqCst);
-        self.sleepers(|sleepers| sleepers.push((name, waker)));
+        self.sleepers(|sleepers| sleepers.insert(name, (deadline, waker)));
         Sleeper { clock: self.clone(), name }
     }
 }
@@ -130,7 +144,8 @@ impl Clock for HandClock {
     }
 
     fn park_until(&self, deadline: Instant) {
-        let sleeper = self.enlist(Waker::from(Arc::new(Unpark(thread::current()))));
+        let sleeper =
+            self.enlist(deadline, Waker::from(Arc::new(Unpark(thread::current()))));
         if self.now() < deadline {
             thread::park();
         }
@@ -155,7 +170,7 @@ struct Sleeper {
 
 impl Drop for Sleeper {
     fn drop(&mut self) {
-        self.clock.sleepers(|sleepers| sleepers.retain(|(name, _)| *name != self.name));
+        drop(self.clock.sleepers(|sleepers| sleepers.remove(&self.name)));
     }
 }
 
@@ -169,7 +184,7 @@ impl Future for HandTimer {
     type Output = ();
 
     fn poll(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<()> {
-        self.sleeper = Some(self.clock.enlist(cx.waker().clone()));
+        self.sleeper = Some(self.clock.enlist(self.deadline, cx.waker().clone()));
         let due = self.clock.now() >= self.deadline;
         if due { Poll::Ready(()) } else { Poll::Pending }
     }

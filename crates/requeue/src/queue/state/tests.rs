@@ -1,1 +1,7 @@
+//! The rules, against the three sets in which client-go keeps them.
 
+mod check;
+mod driver;
+mod exhaustive;
+mod machine;
+mod model;

@@ -3,7 +3,9 @@
 use std::time::Duration;
 
 use requeue::rate::Limiter;
-use requeue::retry::{Exponential, FastSlow, RetryPolicy, item_default};
+use requeue::retry::{
+    Bucket, Exponential, FastSlow, RetryPolicy, controller_default, item_default,
+};
 use requeue::testing::FakeClock;
 use serde_json::Value;
 
@@ -68,31 +70,14 @@ pub(super) fn policy(made: &Value, clock: &FakeClock) -> AnyPolicy {
         }
         "bucket" => {
             let limit = limit(&made["limit"]);
-            Box::new(Bucket(Limiter::with_clock(
-                limit,
-                int(made, "burst"),
-                clock.clone(),
-            )))
+            let limiter = Limiter::with_clock(limit, int(made, "burst"), clock.clone());
+            Box::new(Bucket::new(limiter))
         }
         "max_of" => Box::new(part(0).and(part(1))),
         "max_wait" => Box::new(part(0).at_most(nanos(made, "max"))),
         "item_default" => Box::new(item_default()),
-        "controller_default" => Box::new(Exponential::new(
-            Duration::from_millis(5),
-            Duration::from_secs(1000),
-        )),
+        "controller_default" => Box::new(controller_default()),
         kind => panic!("no such policy: {kind}"),
-    }
-}
-
-struct Bucket(Limiter);
-impl RetryPolicy<u32> for Bucket {
-    fn when(&self, _: &u32) -> Duration {
-        self.0.reserve().map_or(Duration::from_nanos(i64::MAX as u64), |r| r.delay())
-    }
-    fn forget(&self, _: &u32) {}
-    fn num_requeues(&self, _: &u32) -> u32 {
-        0
     }
 }
 

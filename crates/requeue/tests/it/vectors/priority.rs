@@ -59,7 +59,7 @@ impl Replay {
                 self.queue.add_with(step.int(1), options);
             }
             "get" => {
-                assert_eq!(self.get(), (step.0[1].clone(), step.0[2].clone()), "{row}")
+                assert_eq!(self.get(), (step.0[1].clone(), step.0[2].clone()), "{row}");
             }
             "done" => self.held.remove(&step.int(1)).expect(row).done(),
             "advance" => self.clock.advance(step.nanos(1)),

@@ -24,8 +24,8 @@ pub enum Figure {
     Bytes,
 }
 
-/// The groups of scenarios in the order in which they are run and shown.
-pub const GROUPS: [(&str, Figure, &str); 12] = [
+/// The groups of scenarios in the order in which they are shown.
+pub const GROUPS: [(&str, Figure, &str); 13] = [
     ("cycle", Figure::Cpu, "add, get, done: CPU ns for each key"),
     ("fill", Figure::Cpu, "add all keys, then get and finish all: CPU ns for each key"),
     ("dup", Figure::Cpu, "add a key that is ready already: CPU ns"),
@@ -37,17 +37,12 @@ pub const GROUPS: [(&str, Figure, &str); 12] = [
     ("limit", Figure::Cpu, "rate limiters: CPU ns for each call"),
     ("pacer", Figure::Cpu, "pacers: CPU ns for each take"),
     ("keyed", Figure::Cpu, "a limiter for each key: CPU ns"),
+    ("primitive", Figure::Cpu, "reading the clock, an uncontended lock: CPU ns"),
     ("memory", Figure::Bytes, "live heap for each of a million keys, bytes"),
 ];
 
 pub fn group(scenario: &str) -> &str {
     scenario.split('.').next().unwrap_or(scenario)
-}
-
-pub fn place(scenario: &str) -> (usize, String) {
-    let group = group(scenario);
-    let place = GROUPS.iter().position(|(name, _, _)| *name == group);
-    (place.unwrap_or(GROUPS.len()), scenario.to_owned())
 }
 
 impl Measured {
@@ -64,7 +59,7 @@ impl Measured {
 
     /// The originals; controller-runtime's queue is another peer.
     fn is_original(&self) -> bool {
-        ["go-client-go", "go-x-rate", "go-uber"].contains(&self.system.as_str())
+        ["go-client-go", "go-x-rate", "go-uber", "go"].contains(&self.system.as_str())
     }
 }
 

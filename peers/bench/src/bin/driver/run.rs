@@ -46,7 +46,8 @@ pub fn all(options: &Options) -> Result<Vec<Measured>, Box<dyn Error>> {
     Ok(result::against_go(medians.collect()))
 }
 
-/// All rows of all programs, those of one scenario side by side.
+/// All rows of all programs, those of one scenario side by side, scenarios in the order
+/// of the Go program.
 fn rows(options: &Options) -> Result<Vec<Row>, Box<dyn Error>> {
     let here = std::env::current_exe()?;
     let mut rows = Vec::new();
@@ -60,7 +61,8 @@ fn rows(options: &Options) -> Result<Vec<Row>, Box<dyn Error>> {
             && !(options.quick && SLOW.contains(&scenario))
     };
     rows.retain(|row| wanted(&row.scenario));
-    rows.sort_by_key(|row| result::place(&row.scenario));
+    let listed: Vec<String> = rows.iter().map(|row| row.scenario.clone()).collect();
+    rows.sort_by_key(|row| listed.iter().position(|scenario| *scenario == row.scenario));
     Ok(rows)
 }
 

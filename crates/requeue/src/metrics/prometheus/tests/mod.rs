@@ -1,4 +1,5 @@
 mod histogram;
+mod pools;
 mod texts;
 
 use std::sync::{Arc, Mutex};
@@ -6,7 +7,7 @@ use std::time::Duration;
 
 use prometheus_client::registry::Registry;
 
-use super::{Gauges, Metrics, Probe, Prometheus, Recorder};
+use super::{Gauges, Metrics, PoolRecorder, Probe, Prometheus, Recorder};
 use crate::metrics::Probed;
 use texts::parse;
 
@@ -25,13 +26,15 @@ impl Fake {
         let queue = Arc::new(Self(Mutex::new(gauges)));
         let weak = Arc::downgrade(&queue);
         let recorder = prometheus.queue(name, Probe::new(weak));
-        Joined { queue, recorder }
+        let pool = prometheus.pool(name);
+        Joined { queue, recorder, pool }
     }
 }
 
 struct Joined {
     queue: Arc<Fake>,
     recorder: Box<dyn Recorder>,
+    pool: Box<dyn PoolRecorder>,
 }
 
 fn busy() -> Gauges {
@@ -56,6 +59,7 @@ fn eventful() -> (Prometheus, Joined) {
     joined.recorder.got(Duration::from_secs(11));
     joined.recorder.done(Duration::from_millis(1));
     joined.recorder.panicked();
+    joined.pool.workers(4);
     (prometheus, joined)
 }
 
@@ -113,8 +117,8 @@ fn gauges_are_read_when_scraped() {
 
 #[test]
 fn queue_that_is_gone_keeps_its_counters_and_loses_its_gauges() {
-    let (prometheus, Joined { queue, recorder }) = eventful();
-    drop((queue, recorder));
+    let (prometheus, Joined { queue, recorder, pool }) = eventful();
+    drop((queue, recorder, pool));
     for text in [prometheus.encode(), openmetrics(&prometheus)] {
         assert!(text.contains("workqueue_adds_total{name=\"deployment\"} 6\n"));
         let families = parse(&text);
@@ -147,7 +151,7 @@ fn gone_queues_of_one_name_do_not_pile_up() {
         let joined = Fake::join(busy(), &prometheus, "short-lived");
         joined.recorder.added();
     }
-    assert_eq!(prometheus.queues.lock()["short-lived"].probes.len(), 1);
+    assert_eq!(prometheus.reports.queues.lock()["short-lived"].probes.len(), 1);
     let text = prometheus.encode();
     assert!(text.contains("workqueue_adds_total{name=\"short-lived\"} 100\n"));
 }

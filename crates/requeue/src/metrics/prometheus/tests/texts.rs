@@ -6,7 +6,8 @@ use std::process::{Command, Stdio};
 
 use super::{Fake, eventful, openmetrics};
 use crate::metrics::Gauges;
-use crate::metrics::prometheus::catalogue::CATALOGUE;
+use crate::metrics::prometheus::Prometheus;
+use crate::metrics::prometheus::family::{Family as Exposed, Kind};
 use crate::metrics::prometheus::text::GoFloat;
 
 /// What a text says of one metric.
@@ -75,6 +76,10 @@ fn kubernetes() -> BTreeMap<String, Family> {
     .collect()
 }
 
+fn exposed(prometheus: &Prometheus) -> Vec<Exposed> {
+    prometheus.reports.families()
+}
+
 fn of_kubernetes(mut families: BTreeMap<String, Family>) -> BTreeMap<String, Family> {
     families.retain(|name, _| name.starts_with("workqueue_"));
     families
@@ -94,7 +99,8 @@ fn both_texts_have_the_same_metrics() {
     let (prometheus, _joined) = eventful();
     let families = parse(&prometheus.encode());
     assert_eq!(families, parse(&openmetrics(&prometheus)));
-    let names: Vec<&str> = CATALOGUE.iter().map(|metric| metric.name).collect();
+    let exposed = exposed(&prometheus);
+    let names: Vec<&str> = exposed.iter().map(|family| family.name).collect();
     assert!(names.is_sorted());
     assert!(families.keys().eq(names), "{families:?}");
 }
@@ -166,10 +172,11 @@ fn documented() -> Vec<[String; 3]> {
 
 #[test]
 fn page_on_metrics_lists_what_the_code_exposes() {
-    let exposed = CATALOGUE.iter().map(|metric| {
-        let histogram = metric.type_name() == "histogram";
-        let labels = if histogram { "name, le" } else { "name" };
-        [metric.name, metric.type_name(), labels].map(str::to_owned)
+    let (prometheus, _joined) = eventful();
+    let exposed = exposed(&prometheus).into_iter().map(|family| {
+        let mut labels: Vec<_> = family.series[0].0.iter().map(|label| label.0).collect();
+        labels.extend((family.kind == Kind::Histogram).then_some("le"));
+        [family.name, family.kind.name(), &labels.join(", ")].map(str::to_owned)
     });
     assert_eq!(documented(), exposed.collect::<Vec<_>>());
 }

@@ -1,0 +1,204 @@
+//! The hot paths of the queue, each as a piece of work that can be repeated.
+//!
+//! `benches/queue.rs` times them, `benches/instructions.rs` has their instructions
+//! counted. Every piece leaves its queue as it found it.
+
+use std::time::Duration;
+
+use requeue::metrics::{Metrics, Probe, Recorder};
+use requeue::retry::Exponential;
+use requeue::{Lease, Queue};
+
+/// Operations on a hot path of the queue.
+pub(crate) struct Work {
+    pub(crate) name: &'static str,
+    /// How many operations one run makes.
+    pub(crate) count: usize,
+    /// Sets up; what it returns makes one run.
+    pub(crate) start: fn() -> Run,
+}
+
+pub(crate) type Run = Box<dyn FnMut()>;
+
+const fn work(name: &'static str, start: fn() -> Run) -> Work {
+    Work { name, count: COUNT, start }
+}
+
+/// A multiple of [`BATCH`].
+const COUNT: usize = 1024;
+
+/// How many keys are added or taken in one lock, where they are many.
+const BATCH: usize = 64;
+
+/// Longer than any measurement.
+const HOUR: Duration = Duration::from_secs(3600);
+
+pub(crate) const ALL: &[Work] = &[
+    work("cycle u64, lease", || cycle(Queue::new())),
+    work("cycle u64, next", cycle_next),
+    work("cycle u64, batches of 64", cycle_batches),
+    work("cycle u64, measured", || cycle(Queue::builder().metrics(Deaf).build())),
+    work("cycle u64, 1k delayed besides", || cycle(delayed_queue())),
+    work("cycle string, lease", || cycle_strings(COUNT)),
+    work("cycle string, next", cycle_strings_next),
+    work("fill and drain u64", || fill_and_drain(COUNT)),
+    work("duplicate add u64", duplicate),
+    work("duplicate add string", duplicate_string),
+    work("duplicate add u64, batches of 64", duplicate_batches),
+    work("add_after of a new key", || add_after(COUNT)),
+    work("add_rate_limited, forget", add_rate_limited),
+];
+
+fn keys() -> impl Iterator<Item = u64> {
+    0..COUNT as u64
+}
+
+/// Names of 33 bytes, as those of pods are.
+fn names(count: usize) -> Vec<String> {
+    (0..count).map(|key| format!("namespace-{:04}/name-{key:013}", key % 1000)).collect()
+}
+
+fn delayed_queue() -> Queue<u64> {
+    let queue = Queue::new();
+    for key in 0..1000 {
+        queue.add_after(u64::MAX - key, HOUR);
+    }
+    queue
+}
+
+fn cycle(queue: Queue<u64>) -> Run {
+    Box::new(move || {
+        for key in keys() {
+            queue.add(key);
+            queue.get_blocking().expect("a key is ready").done();
+        }
+    })
+}
+
+fn cycle_next() -> Run {
+    let queue = Queue::new();
+    queue.add(u64::MAX);
+    let mut held = queue.get_blocking();
+    Box::new(move || {
+        for key in keys() {
+            queue.add(key);
+            held = held.take().and_then(Lease::next_blocking);
+        }
+    })
+}
+
+fn cycle_batches() -> Run {
+    let queue = Queue::new();
+    let keys: Vec<_> = keys().collect();
+    Box::new(move || {
+        for batch in keys.chunks(BATCH) {
+            queue.add_all(batch.iter().copied());
+            queue.get_many_blocking(BATCH).expect("keys are ready").done();
+        }
+    })
+}
+
+/// Over so many different names, [`COUNT`] of them in a run.
+pub(crate) fn cycle_strings(count: usize) -> Run {
+    let (queue, names) = (Queue::<String>::new(), names(count));
+    let mut at = 0;
+    Box::new(move || {
+        for _ in 0..COUNT {
+            queue.add_ref(names[at].as_str());
+            queue.get_blocking().expect("a key is ready").done();
+            at = (at + 1) % names.len();
+        }
+    })
+}
+
+fn cycle_strings_next() -> Run {
+    let (queue, names) = (Queue::<String>::new(), names(COUNT));
+    queue.add_ref("first");
+    let mut held = queue.get_blocking();
+    Box::new(move || {
+        for name in &names {
+            queue.add_ref(name.as_str());
+            held = held.take().and_then(Lease::next_blocking);
+        }
+    })
+}
+
+/// So many keys in, then all of them out.
+pub(crate) fn fill_and_drain(count: usize) -> Run {
+    let queue = Queue::new();
+    Box::new(move || {
+        for key in 0..count {
+            queue.add(key);
+        }
+        let mut lease = queue.try_get().ok();
+        for _ in 1..count {
+            lease = lease.and_then(Lease::next_blocking);
+        }
+        drop(lease);
+    })
+}
+
+fn duplicate() -> Run {
+    let queue = Queue::new();
+    queue.add_all(keys());
+    Box::new(move || {
+        for key in keys() {
+            queue.add(key);
+        }
+    })
+}
+
+fn duplicate_string() -> Run {
+    let (queue, names) = (Queue::<String>::new(), names(COUNT));
+    queue.add_all(names.iter().cloned());
+    Box::new(move || {
+        for name in &names {
+            queue.add_ref(name.as_str());
+        }
+    })
+}
+
+fn duplicate_batches() -> Run {
+    let queue = Queue::new();
+    let keys: Vec<_> = keys().collect();
+    queue.add_all(keys.iter().copied());
+    Box::new(move || {
+        for batch in keys.chunks(BATCH) {
+            queue.add_all(batch.iter().copied());
+        }
+    })
+}
+
+/// Delays so many keys, far apart and in no order. Each run makes and drops a queue,
+/// which is little beside the adds.
+pub(crate) fn add_after(count: usize) -> Run {
+    Box::new(move || {
+        let queue = Queue::new();
+        for key in 0..count as u64 {
+            queue.add_after(key, HOUR + Duration::from_micros(key * 7919 % 1_048_576));
+        }
+    })
+}
+
+/// As [`add_after`].
+fn add_rate_limited() -> Run {
+    Box::new(|| {
+        let slow = Exponential::new(HOUR, 24 * HOUR);
+        let queue = Queue::builder().capacity(COUNT).retry(slow).build();
+        for key in keys() {
+            queue.add_rate_limited(key);
+            queue.forget(&key);
+        }
+    })
+}
+
+/// Hears of everything and keeps nothing: what is left is the queue's own part.
+struct Deaf;
+
+impl Metrics for Deaf {
+    fn queue(&self, _: &str, _: Probe) -> Box<dyn Recorder> {
+        Box::new(Self)
+    }
+}
+
+impl Recorder for Deaf {}

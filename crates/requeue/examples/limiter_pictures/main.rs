@@ -1,0 +1,17 @@
+//! Draws how each limiter lets the same burst through, for `docs/LIMITERS.md`.
+//!
+//! Runs the real limiters on a clock of its own and writes SVG files into the directory it
+//! is given. `scripts/limiter-pictures` calls it.
+
+mod chart;
+mod scene;
+
+use std::path::PathBuf;
+use std::{env, fs, io};
+
+fn main() -> io::Result<()> {
+    let dir = PathBuf::from(env::args().nth(1).unwrap_or_else(|| "docs/img".to_owned()));
+    fs::create_dir_all(&dir)?;
+    fs::write(dir.join("limiters.svg"), scene::one_burst().to_svg())?;
+    fs::write(dir.join("hierarchy.svg"), scene::two_tenants().to_svg())
+}

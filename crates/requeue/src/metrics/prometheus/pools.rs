@@ -1,0 +1,226 @@
+//! The metrics of pools: controller-runtime's names for what its controllers do.
+
+use std::collections::BTreeMap;
+use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
+use std::sync::{Arc, Mutex, PoisonError, Weak};
+use std::time::Duration;
+
+use super::catalogue::{Level, Metric, Source};
+use super::family::{Family, Labels};
+use super::histogram::{Bounds, Histogram};
+use crate::metrics::{Ended, PoolRecorder};
+
+/// All pools that report to one [`Prometheus`](super::Prometheus).
+pub(super) struct Pools {
+    bounds: Arc<Bounds>,
+    by_name: Mutex<BTreeMap<String, Named>>,
+}
+
+/// The pools of one name.
+#[derive(Clone)]
+struct Named {
+    totals: Arc<Totals>,
+    /// One for each pool; those of pools that are gone are dangling.
+    crews: Vec<Weak<Crew>>,
+}
+
+/// What all pools of one name have counted.
+#[derive(Debug)]
+pub(super) struct Totals {
+    success: AtomicU64,
+    error: AtomicU64,
+    requeue_after: AtomicU64,
+    terminal: AtomicU64,
+    panics: AtomicU64,
+    timeouts: AtomicU64,
+    dead: AtomicU64,
+    time: Histogram,
+}
+
+/// The workers of one pool.
+#[derive(Debug, Default)]
+struct Crew {
+    workers: AtomicUsize,
+    active: AtomicUsize,
+}
+
+/// The workers of all pools of one name, at the moment of a scrape.
+#[derive(Clone, Copy, Debug, Default)]
+pub(super) struct Workers {
+    max: usize,
+    active: usize,
+}
+
+/// Counts the runs of one pool.
+struct Events {
+    totals: Arc<Totals>,
+    crew: Arc<Crew>,
+}
+
+/// In seconds; those of controller-runtime.
+const BOUNDS: [f64; 40] = [
+    0.005, 0.01, 0.025, 0.05, 0.1, 0.15, 0.2, 0.25, 0.3, 0.35, 0.4, 0.45, 0.5, 0.6, 0.7,
+    0.8, 0.9, 1.0, 1.25, 1.5, 1.75, 2.0, 2.5, 3.0, 3.5, 4.0, 4.5, 5.0, 6.0, 7.0, 8.0,
+    9.0, 10.0, 15.0, 20.0, 25.0, 30.0, 40.0, 50.0, 60.0,
+];
+
+impl Pools {
+    pub(super) fn new() -> Self {
+        Self { bounds: Arc::new(Bounds::new(BOUNDS)), by_name: Mutex::default() }
+    }
+
+    /// Adds a pool; what counts its runs comes back.
+    pub(super) fn join(&self, name: &str) -> Box<dyn PoolRecorder> {
+        let mut by_name = self.by_name.lock().unwrap_or_else(PoisonError::into_inner);
+        let named = by_name.entry(name.to_owned()).or_insert_with(|| Named {
+            totals: Arc::new(Totals::new(&self.bounds)),
+            crews: Vec::new(),
+        });
+        let crew = Arc::new(Crew::default());
+        named.crews.retain(|crew| crew.strong_count() > 0);
+        named.crews.push(Arc::downgrade(&crew));
+        Box::new(Events { totals: Arc::clone(&named.totals), crew })
+    }
+
+    /// Reads all metrics of all pools.
+    pub(super) fn families(&self) -> impl Iterator<Item = Family> {
+        let by_name = self.by_name.lock().unwrap_or_else(PoisonError::into_inner).clone();
+        POOL_CATALOGUE.iter().filter_map(move |metric| {
+            let series = by_name.iter().flat_map(|(name, named)| {
+                let labels: Labels = vec![(label_of(metric.name), name.clone())];
+                metric.read(&labels, &named.totals, named.workers().as_ref())
+            });
+            Family::new(metric, series.collect())
+        })
+    }
+}
+
+/// The label that carries the name of the pool.
+pub(super) fn label_of(metric: &str) -> &'static str {
+    if metric.starts_with("controller_runtime_") { "controller" } else { "name" }
+}
+
+impl Named {
+    /// `None` once every pool of that name is gone.
+    fn workers(&self) -> Option<Workers> {
+        let crews = self.crews.iter().filter_map(Weak::upgrade).map(|crew| Workers {
+            max: crew.workers.load(Ordering::Relaxed),
+            active: crew.active.load(Ordering::Relaxed),
+        });
+        crews.reduce(|one, other| Workers {
+            max: one.max.saturating_add(other.max),
+            active: one.active + other.active,
+        })
+    }
+}
+
+impl Totals {
+    fn new(bounds: &Arc<Bounds>) -> Self {
+        let zero = || AtomicU64::new(0);
+        Self {
+            success: zero(),
+            error: zero(),
+            requeue_after: zero(),
+            terminal: zero(),
+            panics: zero(),
+            timeouts: zero(),
+            dead: zero(),
+            time: Histogram::new(Arc::clone(bounds)),
+        }
+    }
+
+    /// The result of a run, and what is counted besides. A cancelled run has no result.
+    fn counted(&self, how: Ended) -> [Option<&AtomicU64>; 2] {
+        match how {
+            Ended::Done => [Some(&self.success), None],
+            Ended::After => [Some(&self.requeue_after), None],
+            Ended::Failed => [Some(&self.error), None],
+            Ended::GaveUp => [Some(&self.error), Some(&self.terminal)],
+            Ended::Panicked => [Some(&self.error), Some(&self.panics)],
+            Ended::TimedOut => [Some(&self.error), Some(&self.timeouts)],
+            Ended::Cancelled => [None, None],
+        }
+    }
+}
+
+impl PoolRecorder for Events {
+    fn workers(&self, workers: usize) {
+        self.crew.workers.store(workers, Ordering::Relaxed);
+    }
+
+    fn started(&self) {
+        self.crew.active.fetch_add(1, Ordering::Relaxed);
+    }
+
+    fn ended(&self, how: Ended, took: Duration) {
+        self.crew.active.fetch_sub(1, Ordering::Relaxed);
+        for count in self.totals.counted(how).into_iter().flatten() {
+            count.fetch_add(1, Ordering::Relaxed);
+        }
+        self.totals.time.observe(took);
+    }
+
+    fn overran(&self) {
+        self.totals.timeouts.fetch_add(1, Ordering::Relaxed);
+    }
+
+    fn dead(&self) {
+        self.totals.dead.fetch_add(1, Ordering::Relaxed);
+    }
+}
+
+/// Sorted by name. Names, labels and bounds that begin with `controller_runtime_` are
+/// those of controller-runtime; the help texts are ours.
+pub(super) const POOL_CATALOGUE: &[Metric<Totals, Workers>] = &[
+    Metric {
+        name: "controller_runtime_active_workers",
+        help: "Workers that run a handler.",
+        source: Source::Gauge(|workers| Level::Count(workers.active)),
+    },
+    Metric {
+        name: "controller_runtime_max_concurrent_reconciles",
+        help: "Workers that there are to be.",
+        source: Source::Gauge(|workers| Level::Count(workers.max)),
+    },
+    Metric {
+        name: "controller_runtime_reconcile_errors_total",
+        help: "Total number of runs that did not go well.",
+        source: Source::Counter(|totals| &totals.error),
+    },
+    Metric {
+        name: "controller_runtime_reconcile_panics_total",
+        help: "Total number of runs whose handler panicked.",
+        source: Source::Counter(|totals| &totals.panics),
+    },
+    Metric {
+        name: "controller_runtime_reconcile_time_seconds",
+        help: "How long in seconds a run takes.",
+        source: Source::Histogram(|totals| &totals.time),
+    },
+    Metric {
+        name: "controller_runtime_reconcile_timeouts_total",
+        help: "Total number of runs that took longer than their timeout.",
+        source: Source::Counter(|totals| &totals.timeouts),
+    },
+    Metric {
+        name: "controller_runtime_reconcile_total",
+        help: "Total number of runs by result.",
+        source: Source::ByResult(|totals| {
+            vec![
+                ("error", &totals.error),
+                ("requeue_after", &totals.requeue_after),
+                ("success", &totals.success),
+            ]
+        }),
+    },
+    Metric {
+        name: "controller_runtime_terminal_reconcile_errors_total",
+        help: "Total number of runs whose handler gave up.",
+        source: Source::Counter(|totals| &totals.terminal),
+    },
+    Metric {
+        name: "requeue_dead_total",
+        help: "Total number of keys that failed for good.",
+        source: Source::Counter(|totals| &totals.dead),
+    },
+];

@@ -1,0 +1,74 @@
+//! The invariants of `state.rs`, as assertions.
+
+use super::super::{Line, Phase, State};
+
+impl<K: Eq> State<K> {
+    /// Panics unless the invariants in the module docs hold.
+    pub(super) fn check(&self) {
+        self.check_rules();
+        self.delays.check();
+    }
+
+    /// The same without those of the delays, which take longer than all the rest.
+    pub(super) fn check_rules(&self) {
+        self.slots.check();
+        self.check_counts();
+        self.check_table();
+        for slot in self.slots.indices() {
+            self.check_key(slot);
+        }
+        self.check_columns();
+    }
+
+    fn count(&self, phases: &[Phase]) -> usize {
+        self.slots.indices().filter(|slot| phases.contains(&self.phase(*slot))).count()
+    }
+
+    fn check_counts(&self) {
+        assert_eq!(self.ready, self.count(&[Phase::Ready]), "ready keys are counted");
+        if let Line::Fifo(fifo) = &self.line {
+            assert_eq!(fifo.len(), self.ready, "invariant 1");
+        }
+        let processing = self.count(&[Phase::Processing, Phase::Dirty]);
+        assert_eq!(self.processing, processing, "invariant 2");
+        assert_eq!(self.dirty, self.count(&[Phase::Dirty]), "dirty keys are counted");
+        assert_eq!(self.resting.len(), self.count(&[Phase::Resting]), "invariant 4");
+        assert!(self.resting.len() <= self.max_resting, "failures are bounded");
+        assert!(self.due.is_empty(), "nothing is on its way between calls");
+    }
+
+    fn check_table(&self) {
+        assert_eq!(self.table.len(), self.slots.live(), "invariant 3: as many as keys");
+        for slot in self.slots.indices() {
+            let twin = |other: u32| self.slots.key(other) == self.slots.key(slot);
+            let found = self.table.find(self.slots.hash(slot), twin);
+            assert_eq!(found, Some(slot), "invariant 3");
+        }
+    }
+
+    fn check_key(&self, slot: u32) {
+        let (phase, delayed) = (self.phase(slot), self.delays.contains(slot));
+        match phase {
+            Phase::Idle => assert!(delayed, "an idle key is known for its delay"),
+            Phase::Resting => {
+                assert!(self.retries(slot) > 0 && !delayed, "invariant 4");
+            }
+            Phase::Ready | Phase::Dirty => {
+                assert!(!(self.absorb && delayed), "invariant 5");
+            }
+            Phase::Processing => {}
+        }
+    }
+
+    /// What is kept beside the slots is of keys that are known.
+    fn check_columns(&self) {
+        for (slot, retries) in (0..).zip(&self.retries) {
+            let known = self.slots.phase(slot).is_some();
+            assert!(known || *retries == 0, "failures of the vacant slot {slot}");
+        }
+        for (slot, level) in (0..).zip(&self.levels) {
+            let known = self.slots.phase(slot).is_some();
+            assert!(known || level.0 == i32::MIN, "a priority of the vacant slot {slot}");
+        }
+    }
+}

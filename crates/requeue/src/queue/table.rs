@@ -1,0 +1,188 @@
+//! Which slot holds the key with a given hash.
+//!
+//! Open addressing with linear probing over one vector of words: a hash of 32 bits and a
+//! slot in each. So an operation touches one place in memory where a general hash map
+//! touches two, and growing asks neither keys nor slots for their hashes.
+//!
+//! A word's home is its hash scaled to the size of the vector, not taken modulo it. So
+//! the vector may have any size, and grows by half; and words stand nearly in the order
+//! of their hashes, so that growing reads and writes memory from front to back.
+//!
+//! # Invariants
+//!
+//! 1. At least one word is empty, so that every search ends.
+//! 2. No word between the home of an entry and the entry itself is empty, counting past
+//!    the end on from the start.
+
+#[cfg(test)]
+mod tests;
+
+/// A hash in the upper half and a slot in the lower.
+#[derive(Clone, Copy, PartialEq, Eq)]
+struct Word(u64);
+
+impl Word {
+    /// No entry: the slot would be one that never exists.
+    const EMPTY: Self = Self(u64::MAX);
+
+    #[inline]
+    fn new(hash: u32, slot: u32) -> Self {
+        Self(u64::from(hash) << 32 | u64::from(slot))
+    }
+
+    #[inline]
+    fn hash(self) -> u32 {
+        (self.0 >> 32) as u32
+    }
+
+    #[inline]
+    #[expect(clippy::cast_possible_truncation, reason = "the lower half is the slot")]
+    fn slot(self) -> u32 {
+        self.0 as u32
+    }
+}
+
+/// The slots of the keys of one queue, by hash.
+#[derive(Default)]
+pub(super) struct Table {
+    words: Vec<Word>,
+    len: usize,
+}
+
+/// The smallest size that is not zero.
+const MIN: usize = 8;
+
+impl Table {
+    /// Makes room for `keys` keys, if memory can hold them.
+    pub(super) fn reserve(&mut self, keys: usize) {
+        let size = size_for(keys);
+        if size > self.words.len() && Vec::<Word>::new().try_reserve_exact(size).is_ok() {
+            self.resize(size);
+        }
+    }
+
+    /// The slot with this hash that `is` the one looked for.
+    #[inline]
+    pub(super) fn find(&self, hash: u32, is: impl Fn(u32) -> bool) -> Option<u32> {
+        if self.words.is_empty() {
+            return None;
+        }
+        let mut place = self.home(hash);
+        loop {
+            let word = self.words[place];
+            if word == Word::EMPTY {
+                return None;
+            }
+            if word.hash() == hash && is(word.slot()) {
+                return Some(word.slot());
+            }
+            place = self.after(place);
+        }
+    }
+
+    /// Enters a slot that is not in the table.
+    #[inline]
+    pub(super) fn insert(&mut self, hash: u32, slot: u32) {
+        if self.len >= room(self.words.len()) {
+            self.grow();
+        }
+        self.len += 1;
+        self.place(Word::new(hash, slot));
+    }
+
+    /// Puts a word at the first empty place from its home on.
+    #[inline]
+    fn place(&mut self, word: Word) {
+        let mut place = self.home(word.hash());
+        while self.words[place] != Word::EMPTY {
+            place = self.after(place);
+        }
+        self.words[place] = word;
+    }
+
+    /// Takes a slot out.
+    #[inline]
+    pub(super) fn remove(&mut self, hash: u32, slot: u32) {
+        let word = Word::new(hash, slot);
+        let mut place = self.home(hash);
+        while self.words[place] != word {
+            debug_assert!(self.words[place] != Word::EMPTY, "slot {slot} is not here");
+            place = self.after(place);
+        }
+        self.len -= 1;
+        self.close_gap(place);
+    }
+
+    /// Moves later words up into a gap, until none would miss it: invariant 2.
+    #[inline]
+    fn close_gap(&mut self, mut gap: usize) {
+        let mut place = self.after(gap);
+        while self.words[place] != Word::EMPTY {
+            let word = self.words[place];
+            if !is_between(gap, self.home(word.hash()), place) {
+                self.words[gap] = word;
+                gap = place;
+            }
+            place = self.after(place);
+        }
+        self.words[gap] = Word::EMPTY;
+    }
+
+    /// Gives back room beyond what `keys` keys need.
+    pub(super) fn shrink_to(&mut self, keys: usize) {
+        let size = size_for(keys.max(self.len));
+        if size < self.words.len() {
+            self.resize(size);
+        }
+    }
+
+    #[cold]
+    fn grow(&mut self) {
+        self.resize((self.words.len() + self.words.len() / 2).max(MIN));
+    }
+
+    fn resize(&mut self, size: usize) {
+        let words = std::mem::replace(&mut self.words, vec![Word::EMPTY; size]);
+        for word in words {
+            if word != Word::EMPTY {
+                self.place(word);
+            }
+        }
+    }
+
+    #[inline]
+    fn home(&self, hash: u32) -> usize {
+        ((u64::from(hash) * self.words.len() as u64) >> 32) as usize
+    }
+
+    #[inline]
+    fn after(&self, place: usize) -> usize {
+        if place + 1 == self.words.len() { 0 } else { place + 1 }
+    }
+}
+
+/// Whether `home` lies after `gap` and not after `place`, counting past the end on from
+/// the start: then the word at `place` is found without passing the gap.
+#[inline]
+fn is_between(gap: usize, home: usize, place: usize) -> bool {
+    if gap <= place { gap < home && home <= place } else { gap < home || home <= place }
+}
+
+/// A table of fewer words than this is small, and half of it stays empty: searches are
+/// then shortest. In a larger one room counts, and three tenths stay empty.
+const SMALL: usize = 1 << 16;
+
+/// How many entries a table of this size takes.
+#[inline]
+fn room(size: usize) -> usize {
+    if size < SMALL { size / 2 } else { size - size / 10 * 3 }
+}
+
+/// The size that a table for `keys` keys has.
+fn size_for(keys: usize) -> usize {
+    let small = keys.saturating_mul(2);
+    if small < SMALL {
+        return if keys == 0 { 0 } else { small.max(MIN) };
+    }
+    keys.saturating_add(keys / 2).max(SMALL)
+}

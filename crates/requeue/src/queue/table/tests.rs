@@ -1,0 +1,135 @@
+use std::collections::HashMap;
+
+use proptest::prelude::*;
+
+use super::*;
+
+impl Table {
+    /// Panics unless the invariants in the module docs hold.
+    fn check(&self) {
+        let taken = self.words.iter().filter(|word| **word != Word::EMPTY).count();
+        assert_eq!(taken, self.len, "the count");
+        assert!(self.words.is_empty() || taken < self.words.len(), "invariant 1");
+        for (place, word) in self.words.iter().enumerate() {
+            if *word != Word::EMPTY {
+                self.check_reach(self.home(word.hash()), place);
+            }
+        }
+    }
+
+    fn check_reach(&self, home: usize, place: usize) {
+        let mut on_the_way = home;
+        while on_the_way != place {
+            assert!(self.words[on_the_way] != Word::EMPTY, "invariant 2");
+            on_the_way = self.after(on_the_way);
+        }
+    }
+
+    pub(in crate::queue) fn len(&self) -> usize {
+        self.len
+    }
+
+    fn has(&self, hash: u32, slot: u32) -> bool {
+        self.find(hash, |found| found == slot).is_some()
+    }
+}
+
+/// Hashes that crowd both ends, so that entries are pushed past the end of the vector.
+fn hash() -> impl Strategy<Value = u32> {
+    prop_oneof![
+        (0..4u32).prop_map(|low| u32::MAX - low),
+        0..4u32,
+        any::<u32>(),
+        Just(u32::MAX / 2)
+    ]
+}
+
+#[derive(Clone, Debug)]
+enum Step {
+    Insert(u32),
+    Remove(prop::sample::Index),
+    Shrink(usize),
+    Reserve(usize),
+}
+
+fn step() -> impl Strategy<Value = Step> {
+    prop_oneof![
+        4 => hash().prop_map(Step::Insert),
+        3 => any::<prop::sample::Index>().prop_map(Step::Remove),
+        1 => (0..40usize).prop_map(Step::Shrink),
+        1 => (0..40usize).prop_map(Step::Reserve),
+    ]
+}
+
+proptest! {
+    #[test]
+    fn table_finds_what_is_in_it_and_nothing_else(
+        steps in prop::collection::vec(step(), 0..200)
+    ) {
+        let mut table = Table::default();
+        let mut model = HashMap::new();
+        for (slot, step) in (0..).zip(steps) {
+            match step {
+                Step::Insert(hash) => {
+                    table.insert(hash, slot);
+                    model.insert(slot, hash);
+                }
+                Step::Remove(which) if !model.is_empty() => {
+                    let mut slots: Vec<_> = model.keys().copied().collect();
+                    slots.sort_unstable();
+                    let slot = *which.get(&slots);
+                    let hash = model.remove(&slot).unwrap();
+                    table.remove(hash, slot);
+                    prop_assert!(!table.has(hash, slot));
+                }
+                Step::Remove(_) => {}
+                Step::Shrink(keys) => table.shrink_to(keys),
+                Step::Reserve(keys) => table.reserve(keys),
+            }
+            table.check();
+            prop_assert_eq!(table.len, model.len());
+            for (slot, hash) in &model {
+                prop_assert!(table.has(*hash, *slot));
+            }
+        }
+    }
+}
+
+#[test]
+fn empty_table_has_no_memory_and_finds_nothing() {
+    let table = Table::default();
+    assert_eq!(table.words.capacity(), 0);
+    assert_eq!(table.find(7, |_| true), None);
+}
+
+#[test]
+fn keys_of_one_hash_are_told_apart() {
+    let mut table = Table::default();
+    (0..100).for_each(|slot| table.insert(42, slot));
+    table.check();
+    assert!((0..100).all(|slot| table.has(42, slot)));
+    (0..100).step_by(2).for_each(|slot| table.remove(42, slot));
+    table.check();
+    assert!((0..100).all(|slot| table.has(42, slot) == (slot % 2 == 1)));
+}
+
+#[test]
+fn room_that_was_reserved_is_enough() {
+    for keys in [1, 5, 8, 100, 1000, 99_999] {
+        let mut table = Table::default();
+        table.reserve(keys);
+        let size = table.words.len();
+        for slot in 0..u32::try_from(keys).unwrap() {
+            table.insert(slot.wrapping_mul(0x9E37_79B9), slot);
+        }
+        assert_eq!(table.words.len(), size, "{keys} keys");
+    }
+}
+
+#[test]
+fn room_that_no_memory_can_hold_is_not_made() {
+    let mut table = Table::default();
+    table.reserve(usize::MAX);
+    table.insert(1, 1);
+    assert!(table.has(1, 1));
+}

@@ -1,0 +1,57 @@
+//! What errors say: exact, since people search for it.
+
+use std::error::Error;
+use std::time::Duration;
+
+use requeue::rate::{Limit, Limiter, Pacer};
+use requeue::testing::FakeClock;
+use requeue::{Queue, TryGetError};
+
+use crate::helpers::secs;
+
+#[track_caller]
+fn assert_says(error: &(dyn Error + Send + Sync + 'static), message: &str) {
+    assert_eq!(error.to_string(), message);
+    assert!(error.source().is_none(), "there is no deeper cause");
+}
+
+#[test]
+fn getters_say_why_there_is_no_key() {
+    assert_says(&TryGetError::Empty, "no key is ready");
+    assert_says(&TryGetError::Closed, "the queue is closed and no key is ready");
+}
+
+#[test]
+fn drain_says_what_is_left() {
+    let queue = Queue::new();
+    queue.add_all(0..5);
+    let _lease = queue.try_get();
+    let error = queue.drain_timeout(Duration::ZERO).unwrap_err();
+    let message = "not drained in time: 4 ready and 1 processing keys left";
+    assert_says(&error, message);
+}
+
+#[test]
+fn limiters_say_what_they_were_asked_for() {
+    let clock = FakeClock::new();
+    let limiter = Limiter::with_clock(Limit::per_second(1.0), 3, clock.clone());
+    let error = limiter.reserve_n(5).unwrap_err();
+    assert_says(&error, "asked for 5 tokens at once, but the burst is 3");
+    assert!(limiter.allow_n(3));
+    let error = limiter.wait_deadline_blocking(clock.now()).unwrap_err();
+    assert_says(&error, "the wait takes 1s, but the deadline is 0ns away");
+    limiter.set_limit(Limit::ZERO);
+    let error = limiter.reserve_n(2).unwrap_err();
+    assert_says(&error, "asked for 2 tokens that never come at the present limit");
+}
+
+#[test]
+fn numbers_that_make_no_sense_are_named() {
+    let error = Limit::try_per_second(-1.0).unwrap_err();
+    let message = "a limit is a number of events a second from 0 to infinity, not -1";
+    assert_says(&error, message);
+    let error = Pacer::builder(0).try_build().unwrap_err();
+    assert_says(&error, "a pace is at least 1 permission in a period, not 0");
+    let error = Pacer::builder(1).per(secs(0)).try_build().unwrap_err();
+    assert_says(&error, "a pace has a period longer than 0 ns");
+}

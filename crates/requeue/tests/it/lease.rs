@@ -1,0 +1,286 @@
+//! A lease is the only right to work on its key, and ends in one of four ways.
+
+use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::thread;
+
+use requeue::{Counts, Finish, Queue};
+
+use crate::helpers::{Task, ms, secs, take_all, timed};
+
+#[test]
+fn lease_dereferences_to_its_key() {
+    let queue = Queue::new();
+    queue.add("key".to_owned());
+    let lease = queue.try_get().unwrap();
+    assert_eq!(lease.key(), "key");
+    assert_eq!(lease.len(), 3);
+    assert_eq!((lease.priority(), lease.num_requeues()), (0, 0));
+}
+
+#[test]
+fn dropped_lease_is_done() {
+    let queue = Queue::new();
+    queue.add(1);
+    drop(queue.try_get().unwrap());
+    assert_eq!(queue.counts(), Counts::default());
+    assert_eq!(queue.num_requeues(&1), 0);
+}
+
+#[test]
+fn done_remembers_failures_and_succeed_forgets_them() {
+    let (queue, clock) = timed();
+    queue.add(1);
+    queue.try_get().unwrap().retry();
+    clock.advance(ms(5));
+    let lease = queue.try_get().unwrap();
+    assert_eq!(lease.num_requeues(), 1);
+    lease.done();
+    assert_eq!(queue.num_requeues(&1), 1);
+    assert!(!queue.contains(&1));
+    queue.add(1);
+    queue.try_get().unwrap().succeed();
+    assert_eq!(queue.num_requeues(&1), 0);
+}
+
+#[test]
+fn retry_comes_again_after_the_delay_it_returns() {
+    let (queue, clock) = timed();
+    queue.add("a");
+    let delay = queue.try_get().unwrap().retry();
+    assert_eq!(queue.counts(), Counts { delayed: 1, ..Counts::default() });
+    clock.advance(delay);
+    assert_eq!(take_all(&queue), ["a"]);
+}
+
+#[test]
+fn retry_after_forgets_failures() {
+    let (queue, clock) = timed();
+    queue.add("a");
+    queue.try_get().unwrap().retry();
+    clock.advance(ms(5));
+    queue.try_get().unwrap().retry_after(secs(30));
+    assert_eq!(queue.num_requeues(&"a"), 0);
+    clock.advance(secs(30));
+    assert_eq!(take_all(&queue), ["a"]);
+}
+
+#[test]
+fn key_that_retries_while_dirty_comes_at_once_and_again_after_its_delay() {
+    let (queue, clock) = timed();
+    queue.add("a");
+    let lease = queue.try_get().unwrap();
+    queue.add("a");
+    let delay = lease.retry();
+    assert_eq!(queue.counts(), Counts { ready: 1, delayed: 1, ..Counts::default() });
+    assert_eq!(take_all(&queue), ["a"]);
+    clock.advance(delay);
+    assert_eq!(take_all(&queue), ["a"]);
+}
+
+#[test]
+fn lease_dropped_by_a_panic_is_retried() {
+    let (queue, clock) = timed();
+    queue.add("a");
+    let work = || {
+        let _lease = queue.try_get().unwrap();
+        panic!("the work failed");
+    };
+    catch_unwind(AssertUnwindSafe(work)).unwrap_err();
+    assert_eq!(queue.counts(), Counts { delayed: 1, ..Counts::default() });
+    assert_eq!(queue.num_requeues(&"a"), 1);
+    clock.advance(ms(5));
+    assert_eq!(take_all(&queue), ["a"]);
+}
+
+#[test]
+fn batch_dropped_by_a_panic_is_retried() {
+    let (queue, _clock) = timed();
+    queue.add_all(["a", "b"]);
+    let work = || {
+        let _batch = queue.try_get_many(2).unwrap();
+        panic!("the work failed");
+    };
+    catch_unwind(AssertUnwindSafe(work)).unwrap_err();
+    assert_eq!(queue.counts(), Counts { delayed: 2, ..Counts::default() });
+    assert_eq!(queue.num_requeues(&"b"), 1);
+}
+
+#[test]
+fn lease_moves_into_another_thread() {
+    let queue = Queue::new();
+    queue.add("a".to_owned());
+    let lease = queue.try_get().unwrap();
+    let len = thread::spawn(move || {
+        let len = lease.len();
+        lease.succeed();
+        len
+    });
+    assert_eq!(len.join().unwrap(), 1);
+    assert_eq!(queue.counts(), Counts::default());
+}
+
+#[test]
+fn lease_moves_into_a_task() {
+    let queue = Queue::new();
+    queue.add("a".to_owned());
+    let lease = queue.try_get().unwrap();
+    let task: Box<dyn Future<Output = ()> + Send> = Box::new(async move {
+        assert_eq!(lease.key(), "a");
+        lease.done();
+    });
+    futures_executor::block_on(Box::into_pin(task));
+    assert_eq!(queue.counts(), Counts::default());
+}
+
+#[test]
+fn task_that_is_aborted_gives_its_key_back() {
+    let queue = Queue::new();
+    queue.add("a".to_owned());
+    let lease = queue.try_get().unwrap();
+    let task = async move {
+        std::future::pending::<()>().await;
+        lease.succeed();
+    };
+    let mut task = Task::parked(Box::pin(task));
+    assert!(task.poll().is_pending());
+    drop(task);
+    assert_eq!(queue.counts(), Counts::default());
+}
+
+#[test]
+fn next_ends_a_lease_and_takes_the_next_key() {
+    let queue = Queue::new();
+    queue.add_all(["a", "b"]);
+    let lease = queue.try_get().unwrap();
+    queue.add("a");
+    let lease = lease.next_blocking().unwrap();
+    assert_eq!(*lease, "b");
+    let lease = Task::new(lease.next()).output().unwrap();
+    assert_eq!(*lease, "a", "it was dirty");
+    queue.close();
+    assert!(lease.next_blocking().is_none());
+    assert_eq!(queue.counts(), Counts::default());
+}
+
+#[test]
+fn next_waits_for_a_key() {
+    let queue = Queue::new();
+    queue.add("a");
+    let mut next = Task::parked(queue.try_get().unwrap().next());
+    assert_eq!(queue.counts(), Counts::default(), "the lease ends with the first poll");
+    queue.add("b");
+    assert_eq!(*next.output().unwrap(), "b");
+}
+
+#[test]
+fn next_that_is_dropped_unpolled_ends_its_lease() {
+    let (queue, _clock) = timed();
+    queue.add("a");
+    let next = queue.try_get().unwrap().next_with(Finish::Retry);
+    assert_eq!(queue.counts().processing, 1);
+    drop(next);
+    assert_eq!(queue.counts(), Counts { delayed: 1, ..Counts::default() });
+}
+
+#[test]
+fn next_with_ends_a_lease_in_the_way_it_is_told() {
+    let (queue, _clock) = timed();
+    queue.add_all(0..5);
+    let lease = queue.try_get().unwrap();
+    let lease = lease.next_blocking_with(Finish::Retry).unwrap();
+    let lease = Task::new(lease.next_with(Finish::RetryAfter(secs(1)))).output().unwrap();
+    let lease = lease.next_blocking_with(Finish::Succeed).unwrap();
+    let lease = lease.next_blocking_with(Finish::Done).unwrap();
+    assert_eq!(*lease, 4);
+    assert_eq!((queue.num_requeues(&0), queue.num_requeues(&1)), (1, 0));
+    assert_eq!(queue.counts(), Counts { delayed: 2, processing: 1, ..Counts::default() });
+}
+
+#[test]
+fn key_that_retries_at_once_may_be_the_next_key() {
+    let queue = Queue::new();
+    queue.add("a");
+    let lease = queue.try_get().unwrap();
+    let lease = lease.next_blocking_with(Finish::RetryAfter(secs(0))).unwrap();
+    assert_eq!(*lease, "a");
+}
+
+#[test]
+fn finish_is_all_outcomes_in_one() {
+    let (queue, _clock) = timed();
+    queue.add_all(0..4);
+    let ends =
+        [Finish::Done, Finish::Succeed, Finish::Retry, Finish::RetryAfter(secs(9))];
+    for finish in ends {
+        queue.try_get().unwrap().finish(finish);
+    }
+    assert_eq!(queue.counts(), Counts { delayed: 2, ..Counts::default() });
+    assert_eq!(queue.num_requeues(&2), 1);
+}
+
+#[test]
+fn batch_takes_at_most_as_many_as_it_is_told() {
+    let queue = Queue::new();
+    queue.add_all(0..5);
+    let batch = queue.try_get_many(3).unwrap();
+    assert_eq!((batch.len(), batch.is_empty()), (3, false));
+    assert_eq!(batch.keys().copied().collect::<Vec<_>>(), [0, 1, 2]);
+    assert_eq!(queue.counts().processing, 3);
+    batch.done();
+    assert_eq!(queue.get_many_blocking(10).unwrap().len(), 2);
+    assert_eq!(queue.counts(), Counts::default(), "a dropped batch is done");
+}
+
+#[test]
+fn batch_of_nothing_is_there_at_once() {
+    let queue = Queue::<u32>::new();
+    assert!(queue.try_get_many(0).unwrap().is_empty());
+    assert!(queue.get_many_blocking(0).unwrap().is_empty());
+    assert!(Task::new(queue.get_many(0)).output().unwrap().is_empty());
+    let no_key = queue.try_get_many(1).unwrap_err();
+    assert_eq!(no_key, requeue::TryGetError::Empty);
+}
+
+#[test]
+fn batch_waits_for_a_key_and_takes_what_is_there() {
+    let queue = Queue::new();
+    let mut batch = Task::parked(queue.get_many(10));
+    queue.add_all(0..3);
+    assert_eq!(batch.wakes(), 1);
+    assert_eq!(batch.output().unwrap().len(), 3);
+}
+
+#[test]
+fn batch_ends_as_a_whole_or_key_by_key() {
+    let (queue, _clock) = timed();
+    queue.add_all(0..4);
+    queue.try_get_many(2).unwrap().finish(Finish::Retry);
+    assert_eq!((queue.num_requeues(&0), queue.num_requeues(&1)), (1, 1));
+    for lease in queue.try_get_many(2).unwrap() {
+        let finish = if *lease == 2 { Finish::Succeed } else { Finish::Retry };
+        lease.finish(finish);
+    }
+    assert_eq!((queue.num_requeues(&2), queue.num_requeues(&3)), (0, 1));
+    assert_eq!(queue.counts(), Counts { delayed: 3, ..Counts::default() });
+}
+
+#[test]
+fn rest_of_a_batch_that_is_not_looked_at_is_done() {
+    let queue = Queue::new();
+    queue.add_all(0..4);
+    let mut leases = queue.try_get_many(4).unwrap().into_iter();
+    let first = leases.next().unwrap();
+    drop(leases);
+    assert_eq!(queue.counts().processing, 1);
+    first.done();
+}
+
+#[test]
+fn dirty_keys_of_a_batch_come_again() {
+    let queue = Queue::new();
+    queue.add_all(0..3);
+    let batch = queue.try_get_many(3).unwrap();
+    queue.add(1);
+    batch.succeed();
+    assert_eq!(take_all(&queue), [1]);
+}

@@ -1,0 +1,277 @@
+//! Orders through the queue: by priority, by turns, and of the user's own.
+
+use requeue::order::{Fair, Order, Priority, Ticket};
+use requeue::{AddOptions, Added, Counts, Queue, TryGetError};
+
+use crate::helpers::{ms, secs, take_all, timed_with};
+
+fn level(priority: i32) -> AddOptions {
+    AddOptions::new().priority(priority)
+}
+
+#[test]
+fn highest_priority_comes_first_and_equal_ones_in_order() {
+    let queue = Queue::builder().order(Priority::new()).build();
+    for (key, priority) in [("a", 0), ("b", -100), ("c", 10), ("d", 0), ("e", 10)] {
+        assert_eq!(queue.add_with(key, level(priority)), Added::Ready);
+    }
+    assert_eq!(take_all(&queue), ["c", "e", "a", "d", "b"]);
+}
+
+#[test]
+fn lease_knows_the_priority_of_its_key() {
+    let queue = Queue::builder().order(Priority::new()).build();
+    queue.add_with("a", level(-7));
+    queue.add("b");
+    let b = queue.try_get().unwrap();
+    let a = queue.try_get().unwrap();
+    assert_eq!((*b, b.priority()), ("b", 0));
+    assert_eq!((*a, a.priority()), ("a", -7));
+}
+
+#[test]
+fn priority_is_not_lowered_by_adding_again() {
+    let queue = Queue::builder().order(Priority::new()).build();
+    queue.add_with("a", level(5));
+    queue.add_with("b", level(1));
+    assert_eq!(queue.add("a"), Added::Duplicate);
+    queue.add_with("a", level(-5));
+    let lease = queue.try_get().unwrap();
+    assert_eq!((*lease, lease.priority()), ("a", 5));
+}
+
+#[test]
+fn raised_key_goes_to_the_end_of_its_new_level() {
+    let queue = Queue::builder().order(Priority::new()).build();
+    queue.add("first");
+    queue.add_with("a", level(5));
+    queue.add_with("b", level(5));
+    queue.add_with("first", level(5));
+    assert_eq!(take_all(&queue), ["a", "b", "first"]);
+}
+
+#[test]
+fn key_added_again_with_the_same_priority_keeps_its_place() {
+    let queue = Queue::builder().order(Priority::new()).build();
+    queue.add_with("a", level(5));
+    queue.add_with("b", level(5));
+    queue.add_with("a", level(5));
+    assert_eq!(take_all(&queue), ["a", "b"]);
+}
+
+#[test]
+fn retry_keeps_the_priority() {
+    let (queue, clock) = timed_with(Queue::builder().order(Priority::new()));
+    queue.add_with("a", level(5));
+    queue.try_get().unwrap().retry();
+    clock.advance(ms(5));
+    let lease = queue.try_get().unwrap();
+    assert_eq!(lease.priority(), 5);
+    lease.retry_after(secs(1));
+    clock.advance(secs(1));
+    let lease = queue.try_get().unwrap();
+    assert_eq!(lease.priority(), 5);
+    lease.succeed();
+    queue.add("a");
+    assert_eq!(queue.try_get().unwrap().priority(), 0, "a new start");
+}
+
+#[test]
+fn dirty_key_comes_again_with_the_priority_it_was_added_with_since() {
+    let queue = Queue::builder().order(Priority::new()).build();
+    queue.add_with("a", level(5));
+    let lease = queue.try_get().unwrap();
+    queue.add_with("a", level(1));
+    queue.add_with("a", level(3));
+    queue.add_with("b", level(4));
+    lease.done();
+    let leases = queue.try_get_many(2).unwrap();
+    assert_eq!(leases.keys().copied().collect::<Vec<_>>(), ["b", "a"]);
+    let priorities: Vec<_> = leases.into_iter().map(|lease| lease.priority()).collect();
+    assert_eq!(priorities, [4, 3]);
+}
+
+#[test]
+fn delayed_key_has_its_priority_when_it_is_due() {
+    let (queue, clock) = timed_with(Queue::builder().order(Priority::new()));
+    queue.add_with("low", level(-1).after(secs(1)));
+    queue.add_with("high", level(9).after(secs(2)));
+    queue.add_after("default", secs(1));
+    queue.add("ready");
+    assert_eq!(take_all(&queue), ["ready"]);
+    queue.add("ready");
+    clock.advance(secs(2));
+    assert_eq!(take_all(&queue), ["high", "ready", "default", "low"]);
+}
+
+/// A key for which nothing was planned once got the lowest priority there is when it was
+/// postponed, in place of none.
+#[test]
+fn postponed_key_keeps_its_priority_and_has_zero_if_it_had_none() {
+    let (queue, clock) = timed_with(Queue::builder().order(Priority::new()));
+    queue.add_with("known", level(-3));
+    queue.postpone("known", secs(1));
+    queue.postpone("new", secs(1));
+    clock.advance(secs(1));
+    let (new, known) = (queue.try_get().unwrap(), queue.try_get().unwrap());
+    assert_eq!((*new, new.priority()), ("new", 0));
+    assert_eq!((*known, known.priority()), ("known", -3));
+}
+
+/// A delayed add that a ready key absorbed once raised the priority that the lease told of,
+/// but not the key's place; controller-runtime moves it up.
+#[test]
+fn absorbed_delay_raises_the_priority_of_a_ready_key() {
+    let builder = Queue::builder().order(Priority::new()).absorb_delays(true);
+    let (queue, _clock) = timed_with(builder);
+    queue.add_all(["a", "b"]);
+    queue.add_with("b", level(7).after(secs(5)));
+    let lease = queue.try_get().unwrap();
+    assert_eq!((*lease, lease.priority()), ("b", 7));
+}
+
+#[test]
+fn low_priority_does_not_wait_for_ever() {
+    let queue = Queue::builder().order(Priority::ageing(10)).build();
+    queue.add_with(0, level(-100));
+    let mut handed_out = Vec::new();
+    for key in 1..=30 {
+        queue.add_with(key, level(1));
+        queue.add_with(-key, level(1));
+        handed_out.push(*queue.try_get().unwrap());
+    }
+    assert_eq!(handed_out.iter().position(|key| *key == 0), Some(10));
+}
+
+#[test]
+fn strict_priority_lets_low_ones_wait() {
+    let queue = Queue::builder().order(Priority::strict()).build();
+    queue.add_with(0, level(-100));
+    for key in 1..=1000 {
+        queue.add(key);
+        assert_eq!(*queue.try_get().unwrap(), key);
+    }
+    assert_eq!(take_all(&queue), [0]);
+}
+
+#[test]
+fn removed_and_closed_keys_leave_an_order_in_order() {
+    let queue = Queue::builder().order(Priority::new()).build();
+    for key in 0..10 {
+        queue.add_with(key, level(key % 3));
+    }
+    for key in [2, 4, 9] {
+        assert!(queue.remove(&key));
+    }
+    assert_eq!(queue.close_now(), [5, 8, 1, 7, 0, 3, 6]);
+}
+
+#[test]
+fn groups_take_turns() {
+    let group = |key: &&str| key.split('/').next().map(str::to_owned);
+    let queue = Queue::builder().order(Fair::by(group)).build();
+    queue.add_all(["red/1", "red/2", "red/3", "blue/1", "blue/2"]);
+    let expected = ["red/1", "blue/1", "red/2", "blue/2", "red/3"];
+    assert_eq!(take_all(&queue), expected);
+}
+
+#[test]
+fn retried_key_joins_the_turns_of_its_group() {
+    let queue = Queue::builder().order(Fair::by(|key: &u32| key / 10)).build();
+    queue.add_all([1, 2, 3, 11]);
+    queue.try_get().unwrap().retry_after(secs(0));
+    assert_eq!(take_all(&queue), [11, 2, 3, 1]);
+}
+
+/// The newest key first.
+#[derive(Default)]
+struct Lifo(Vec<Ticket>);
+
+impl<K> Order<K> for Lifo {
+    fn push(&mut self, ticket: Ticket, _: &K, _: i32) {
+        self.0.push(ticket);
+    }
+
+    fn touch(&mut self, ticket: Ticket, key: &K, priority: i32) {
+        Order::<K>::remove(self, ticket, key);
+        self.push(ticket, key, priority);
+    }
+
+    fn pop(&mut self) -> Option<Ticket> {
+        self.0.pop()
+    }
+
+    fn remove(&mut self, ticket: Ticket, _: &K) {
+        self.0.retain(|other| *other != ticket);
+    }
+}
+
+#[test]
+fn order_of_the_users_decides() {
+    let queue = Queue::builder().order(Lifo::default()).build();
+    queue.add_all(["a", "b", "c"]);
+    queue.add("b");
+    queue.remove("c");
+    assert_eq!(take_all(&queue), ["b", "a"]);
+    queue.add("d");
+    assert_eq!(queue.close_now(), ["d"]);
+}
+
+/// An order that names every ticket twice, and tickets that it was never given.
+#[derive(Default)]
+struct Liar(Vec<Ticket>);
+
+impl<K> Order<K> for Liar {
+    fn push(&mut self, ticket: Ticket, _: &K, _: i32) {
+        self.0.extend([Ticket::new(12345), ticket, Ticket::new(7), ticket]);
+    }
+
+    fn pop(&mut self) -> Option<Ticket> {
+        self.0.pop()
+    }
+
+    fn remove(&mut self, _: Ticket, _: &K) {}
+}
+
+#[test]
+fn order_that_names_keys_which_are_not_ready_does_no_harm() {
+    let (queue, clock) = timed_with(Queue::builder().order(Liar::default()));
+    queue.add_all(["a", "b", "c"]);
+    assert!(queue.remove("b"));
+    let lease = queue.try_get().unwrap();
+    assert_eq!(*lease, "c");
+    queue.add("c");
+    let other = queue.try_get().unwrap();
+    assert_eq!(*other, "a", "c is processing, b was removed");
+    queue.add_after("d", secs(1));
+    clock.advance(secs(1));
+    drop((lease, other));
+    let mut rest = take_all(&queue);
+    rest.sort_unstable();
+    assert_eq!(rest, ["c", "d"]);
+    assert_eq!(queue.counts(), Counts::default());
+}
+
+/// An order that loses every key.
+struct Sieve;
+
+impl<K> Order<K> for Sieve {
+    fn push(&mut self, _: Ticket, _: &K, _: i32) {}
+
+    fn pop(&mut self) -> Option<Ticket> {
+        None
+    }
+
+    fn remove(&mut self, _: Ticket, _: &K) {}
+}
+
+#[test]
+fn order_that_loses_keys_does_not_hang_the_queue() {
+    let queue = Queue::builder().order(Sieve).build();
+    queue.add_all(["a", "b"]);
+    assert_eq!(queue.try_get().unwrap_err(), TryGetError::Empty);
+    assert!(queue.remove("a"));
+    queue.close();
+    assert!(queue.get_blocking().is_none());
+    assert!(queue.drain_timeout(secs(0)).is_err());
+}

@@ -1,0 +1,86 @@
+//! The spans and events of a pool.
+
+use std::fmt::{Debug, Write};
+use std::sync::OnceLock;
+use std::sync::atomic::{AtomicU64, Ordering};
+
+use tracing::field::{Field, Visit};
+use tracing::span::{Attributes, Id, Record};
+use tracing::{Metadata, Subscriber};
+
+use super::*;
+
+static LINES: Mutex<Vec<String>> = Mutex::new(Vec::new());
+
+/// Writes down the spans and events of pools.
+struct Notebook(AtomicU64);
+
+/// The fields of a span or event as `name=value`.
+#[derive(Default)]
+struct Fields(String);
+
+impl Visit for Fields {
+    fn record_debug(&mut self, field: &Field, value: &dyn Debug) {
+        write!(self.0, " {field}={value:?}").unwrap();
+    }
+}
+
+fn note(what: &str, record: impl FnOnce(&mut Fields)) {
+    let mut fields = Fields::default();
+    record(&mut fields);
+    LINES.lock().unwrap().push(format!("{what}{}", fields.0));
+}
+
+impl Subscriber for Notebook {
+    fn enabled(&self, metadata: &Metadata<'_>) -> bool {
+        metadata.target().starts_with("requeue::pool")
+    }
+
+    fn new_span(&self, span: &Attributes<'_>) -> Id {
+        let id = self.0.fetch_add(1, Ordering::Relaxed) + 1;
+        note(&format!("span {id}: {}", span.metadata().name()), |to| span.record(to));
+        Id::from_u64(id)
+    }
+
+    fn record(&self, span: &Id, values: &Record<'_>) {
+        note(&format!("span {}:", span.into_u64()), |to| values.record(to));
+    }
+
+    fn record_follows_from(&self, _span: &Id, _follows: &Id) {}
+
+    fn event(&self, event: &tracing::Event<'_>) {
+        note(event.metadata().level().as_str(), |to| event.record(to));
+    }
+
+    fn enter(&self, _span: &Id) {}
+
+    fn exit(&self, _span: &Id) {}
+}
+
+#[test]
+fn each_run_has_a_span_and_each_failure_an_event() {
+    static INSTALLED: OnceLock<()> = OnceLock::new();
+    INSTALLED.get_or_init(|| {
+        tracing::subscriber::set_global_default(Notebook(AtomicU64::new(0))).unwrap();
+    });
+    let queue = Queue::builder().name("traced").build();
+    queue.add_all(["traced-fine", "traced-flawed"]);
+    let pool = Pool::new(queue.clone()).max_retries(0).run(|key: &&str| {
+        if *key == "traced-fine" { Ok(()) } else { Err("it has a flaw") }
+    });
+    assert!(pool.unwrap().drain_blocking(LONG).left.is_empty());
+    let lines = LINES.lock().unwrap();
+    let find = |text: &str| {
+        let line = lines.iter().find(|line| line.contains(text));
+        line.unwrap_or_else(|| panic!("{text} in {lines:?}"))
+    };
+    let span = find("key=\"traced-flawed\"");
+    assert!(span.contains("run") && span.contains("pool=\"traced\""), "{span}");
+    let number = span.split(':').next().unwrap();
+    find(&format!("{number}: retries=0"));
+    find(&format!("{number}: outcome=Failed"));
+    let event = find("it has a flaw");
+    assert!(event.starts_with("ERROR") && event.contains("dead"), "{event}");
+    let other = find("key=\"traced-fine\"").split(':').next().unwrap();
+    find(&format!("{other}: outcome=Done"));
+}

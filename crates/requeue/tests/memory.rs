@@ -1,0 +1,269 @@
+//! How much memory a queue takes, and when. A binary of its own, for its allocator counts.
+
+use std::sync::Arc;
+use std::task::{Context, Poll, Waker};
+use std::time::Duration;
+
+use allocation_counter::measure;
+use requeue::order::{Fair, Priority};
+use requeue::testing::FakeClock;
+use requeue::{Builder, Queue};
+
+const MILLION: u32 = 1_000_000;
+const SECOND: Duration = Duration::from_secs(1);
+
+fn timed<K>(builder: Builder<K>) -> (Queue<K>, FakeClock) {
+    let clock = FakeClock::new();
+    (builder.clock(clock.clone()).build(), clock)
+}
+
+/// Asserts that `cycle` allocates nothing once the queue has seen some keys.
+#[track_caller]
+fn assert_allocates_nothing<K>(
+    mut keys: impl Iterator<Item = K>,
+    mut cycle: impl FnMut(K),
+) {
+    keys.by_ref().take(2000).for_each(&mut cycle);
+    let keys: Vec<K> = keys.take(2000).collect();
+    let allocated = measure(|| keys.into_iter().for_each(&mut cycle));
+    assert_eq!(allocated.count_total, 0, "{allocated:?}");
+}
+
+#[test]
+fn cycle_of_numbers_allocates_nothing() {
+    let queue = Queue::new();
+    assert_allocates_nothing(0u64.., |key| {
+        queue.add(key);
+        queue.get_blocking().unwrap().done();
+    });
+}
+
+#[test]
+fn cycle_of_strings_allocates_nothing() {
+    let queue = Queue::new();
+    assert_allocates_nothing((0..).map(|key: u32| key.to_string()), |key| {
+        queue.add(key);
+        let lease = queue.get_blocking().unwrap();
+        assert!(!lease.is_empty());
+        lease.succeed();
+    });
+}
+
+#[test]
+fn loop_over_the_next_key_allocates_nothing() {
+    let queue = Queue::new();
+    queue.add_all((0..10).map(|key: u32| key.to_string()));
+    let mut lease = queue.get_blocking();
+    assert_allocates_nothing((10..).map(|key: u32| key.to_string()), |key| {
+        queue.add(key);
+        lease = lease.take().unwrap().next_blocking();
+    });
+}
+
+#[test]
+fn cycle_of_a_task_allocates_nothing() {
+    let queue = Queue::new();
+    assert_allocates_nothing((0..).map(|key: u32| key.to_string()), |key| {
+        queue.add(key);
+        let mut get = std::pin::pin!(queue.get());
+        let polled = get.as_mut().poll(&mut Context::from_waker(Waker::noop()));
+        let Poll::Ready(Some(lease)) = polled else { panic!("a key was added") };
+        lease.done();
+    });
+}
+
+#[test]
+fn cycle_of_a_dirty_key_allocates_nothing() {
+    let queue = Queue::<String>::new();
+    queue.add_ref("dirty");
+    assert_allocates_nothing(0.., |_: u32| {
+        let lease = queue.try_get().unwrap();
+        queue.add_ref("dirty");
+        lease.done();
+    });
+}
+
+#[test]
+fn duplicate_given_by_reference_allocates_nothing() {
+    let queue = Queue::<String>::new();
+    queue.add_ref("namespace/name");
+    assert_allocates_nothing(0.., |_: u32| {
+        queue.add_ref("namespace/name");
+    });
+}
+
+/// Bytes for each of a million keys that `fill` puts into the queue.
+fn bytes_a_key<K>(queue: &Queue<K>, fill: impl FnOnce(&Queue<K>)) -> f64 {
+    let allocated = measure(|| fill(queue));
+    let bytes = u32::try_from(allocated.bytes_current).expect("less than 4 GB");
+    f64::from(bytes) / f64::from(MILLION)
+}
+
+#[test]
+fn ready_number_takes_at_most_40_bytes() {
+    let bytes = bytes_a_key(&Queue::new(), |queue| {
+        for key in 0..u64::from(MILLION) {
+            queue.add(key);
+        }
+    });
+    println!("{bytes} bytes a ready key");
+    assert!(bytes <= 40.0, "{bytes} bytes a key");
+}
+
+#[test]
+fn delayed_number_takes_at_most_60_bytes() {
+    let (queue, _clock) = timed(Queue::builder());
+    let bytes = bytes_a_key(&queue, |queue| {
+        for key in 0..u64::from(MILLION) {
+            // Spread over a minute, in no order.
+            queue.add_after(key, SECOND + Duration::from_micros(key * 7919 % 60_000_000));
+        }
+    });
+    println!("{bytes} bytes a delayed key");
+    assert!(bytes <= 60.0, "{bytes} bytes a key");
+}
+
+/// What is left of a spike of so many keys once all are done.
+fn bytes_after_a_spike(builder: Builder<u32>, keys: u32, delay: Duration) -> i64 {
+    let (queue, clock) = timed(builder);
+    let allocated = measure(|| {
+        for key in 0..keys {
+            queue.add_after(key, delay);
+        }
+        clock.advance(delay);
+        while let Ok(batch) = queue.try_get_many(1000) {
+            batch.succeed();
+        }
+        // A queue that goes on working has time to tidy up.
+        for key in 0..10_000 {
+            queue.add(key);
+            drop(queue.try_get());
+        }
+    });
+    allocated.bytes_current
+}
+
+#[test]
+fn memory_is_given_back_after_a_spike() {
+    let bytes = bytes_after_a_spike(Queue::builder(), MILLION, Duration::ZERO);
+    assert!(bytes < 200_000, "{bytes} bytes are kept");
+}
+
+#[test]
+fn memory_of_delayed_keys_is_given_back_after_a_spike() {
+    let bytes = bytes_after_a_spike(Queue::builder(), MILLION, SECOND);
+    assert!(bytes < 200_000, "{bytes} bytes are kept");
+}
+
+#[test]
+fn memory_of_orders_is_given_back_after_a_spike() {
+    let priority = Queue::builder().order(Priority::new());
+    let bytes = bytes_after_a_spike(priority, MILLION / 8, Duration::ZERO);
+    assert!(bytes < 400_000, "{bytes} bytes are kept");
+    let fair = Queue::builder().order(Fair::by(|key: &u32| key % 1000));
+    let bytes = bytes_after_a_spike(fair, MILLION / 8, Duration::ZERO);
+    assert!(bytes < 400_000, "{bytes} bytes are kept");
+}
+
+#[test]
+fn memory_is_given_back_while_some_keys_stay() {
+    let queue = Queue::new();
+    let allocated = measure(|| {
+        queue.add_all(0..MILLION);
+        let first = queue.try_get_many(10).unwrap();
+        while let Ok(batch) = queue.try_get_many(1000) {
+            batch.done();
+        }
+        first.finish(requeue::Finish::RetryAfter(Duration::ZERO));
+        // Memory is given back once as many keys have left as it has room for.
+        for key in 0..100 {
+            queue.add(MILLION + key);
+            assert!(queue.remove(&(MILLION + key)));
+        }
+    });
+    assert_eq!(queue.len(), 10);
+    let bytes = allocated.bytes_current;
+    assert!(bytes < 200_000, "{bytes} bytes are kept for ten keys");
+}
+
+#[test]
+fn failures_of_many_keys_are_bounded() {
+    let (queue, _clock) = timed(Queue::builder().max_tracked(1000));
+    let allocated = measure(|| {
+        for key in 0..MILLION / 8 {
+            queue.add_rate_limited(key);
+            queue.remove(&key);
+        }
+    });
+    let bytes = allocated.bytes_current;
+    assert!(bytes < 500_000, "{bytes} bytes for 1000 keys");
+    assert_eq!(queue.num_requeues(&(MILLION / 8 - 1)), 1);
+    assert_eq!(queue.num_requeues(&0), 0);
+}
+
+#[test]
+fn queue_that_is_dropped_leaves_nothing_behind() {
+    let mut waiting = Vec::with_capacity(1);
+    let allocated = measure(|| {
+        let (queue, clock) = timed(Queue::builder().name("gone"));
+        queue.add_all((0..100).map(|key: u32| key.to_string()));
+        queue.add_after("later".to_owned(), SECOND);
+        for lease in queue.try_get_many(50).unwrap() {
+            lease.retry();
+        }
+        let lease = queue.try_get().unwrap();
+        drop(queue.get());
+        drop((queue, clock));
+        waiting.push(lease.key().len());
+        lease.retry();
+    });
+    assert_eq!((allocated.count_current, allocated.bytes_current), (0, 0));
+}
+
+/// Each way in which a key leaves the queue drops it.
+#[test]
+fn key_is_dropped_when_it_leaves_the_queue() {
+    let key = Arc::new(7);
+    let (queue, clock) = timed(Queue::builder().max_tracked(0));
+    let held = || Arc::strong_count(&key) - 1;
+
+    queue.add(Arc::clone(&key));
+    queue.add(Arc::clone(&key));
+    queue.add_after(Arc::clone(&key), SECOND);
+    assert_eq!(held(), 1, "a key is stored once, and a duplicate is dropped");
+    let lease = queue.try_get().unwrap();
+    queue.add_ref(&key);
+    assert_eq!(held(), 1, "nor is it copied for its worker");
+    lease.retry();
+    assert_eq!(held(), 1);
+    assert!(queue.remove(&key));
+    assert_eq!(held(), 0, "removed, and its failures have no room");
+
+    queue.add_rate_limited(Arc::clone(&key));
+    clock.advance(SECOND);
+    drop(queue.try_get());
+    assert_eq!(held(), 0, "done");
+
+    queue.add(Arc::clone(&key));
+    queue.add_after(Arc::clone(&key), SECOND);
+    let undelivered = queue.close_now();
+    assert_eq!((undelivered.len(), held()), (1, 1));
+    drop(undelivered);
+    queue.add(Arc::clone(&key));
+    assert_eq!(held(), 0, "a refused key is dropped");
+}
+
+#[test]
+fn keys_are_dropped_with_their_queue() {
+    let key = |number| (number, Arc::new(()));
+    let keys = [key(0), key(1), key(2)];
+    let queue = Queue::new();
+    queue.add(keys[0].clone());
+    let lease = queue.try_get().unwrap();
+    queue.add(keys[0].clone());
+    queue.add(keys[1].clone());
+    queue.add_after(keys[2].clone(), SECOND);
+    drop(queue);
+    drop(lease);
+    assert!(keys.iter().all(|(_, held)| Arc::strong_count(held) == 1));
+}

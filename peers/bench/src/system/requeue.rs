@@ -1,0 +1,32 @@
+//! Ours.
+//!
+//! | system | a worker's loop |
+//! |---|---|
+//! | `requeue` | `get_blocking`, then `done` on the lease |
+//! | `requeue-next` | `next_blocking` on the lease before |
+//! | `requeue-batch64` | `add_all` and `get_many_blocking`, 64 keys at a time |
+//! | `requeue-async` | `next` on a tokio runtime |
+//! | `requeue-metrics` | as `requeue`, reporting to Prometheus |
+//!
+//! Strings are added by reference.
+
+mod delays;
+mod limits;
+mod loops;
+mod queues;
+
+use crate::cli::Bench;
+
+const LEASE: &str = "requeue";
+const NEXT: &str = "requeue-next";
+const BATCH64: &str = "requeue-batch64";
+const ASYNC: &str = "requeue-async";
+const METRICS: &str = "requeue-metrics";
+
+pub fn benches() -> Vec<Bench> {
+    let mut benches = queues::benches();
+    benches.extend(loops::benches());
+    benches.extend(delays::benches());
+    benches.extend(limits::benches());
+    benches
+}
