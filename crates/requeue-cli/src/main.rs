@@ -6,6 +6,7 @@ mod gate;
 mod input;
 mod metrics;
 mod plan;
+mod reader;
 mod report;
 mod run;
 mod signals;

@@ -271,11 +271,10 @@ fn output(flags: OutputFlags) -> Result<Output> {
 
 fn progress(form: ProgressForm) -> Progress {
     match form {
-        ProgressForm::Bar => Progress::Bar,
-        ProgressForm::Line => Progress::Line,
         ProgressForm::None => Progress::None,
+        ProgressForm::Bar => Progress::Bar,
         ProgressForm::Auto if can_redraw() => Progress::Bar,
-        ProgressForm::Auto => Progress::Line,
+        ProgressForm::Auto | ProgressForm::Line => Progress::Line,
     }
 }
 

@@ -1,7 +1,6 @@
 //! Input, queue, workers and commands, put together.
 
 use std::io;
-use std::ops::ControlFlow;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::mpsc::{self, RecvTimeoutError};
 use std::sync::{Arc, Mutex, PoisonError};
@@ -9,13 +8,15 @@ use std::thread;
 use std::time::Duration;
 
 use anyhow::{Context, Result};
+use requeue::Queue;
 use requeue::metrics::Prometheus;
-use requeue::{AddOptions, Added, Queue};
 
+use crate::command::{Group, is_alive};
 use crate::gate::{Gate, Room};
-use crate::input::{Input, Key, Source, split_priority};
+use crate::input::{Input, Key};
 use crate::metrics;
 use crate::plan::{Plan, Progress};
+use crate::reader::Reader;
 use crate::report::{Report, Resumed, View};
 use crate::signals::{self, Control, Reason, Request, Stage};
 use crate::slots::Slots;
@@ -57,7 +58,9 @@ pub(crate) fn run(plan: Plan) -> Result<u8> {
     let ticker = run.tick(plan.progress)?;
     let workers =
         Worker::start_all(&run, plan.template, plan.limits, plan.policy, plan.output)?;
-    run.read(plan.input, plan.resumed.unwrap_or_default(), workers.debounce)?;
+    run.warn_of_running(plan.resumed.as_ref());
+    let (priority, resumed) = (plan.input.priority, plan.resumed.unwrap_or_default());
+    run.read(plan.input, Reader { priority, debounce: workers.debounce, resumed })?;
     run.control.wait_while_reading();
     if run.control.starts() {
         run.queue.wait_idle_blocking();
@@ -85,49 +88,23 @@ impl Run {
 
     /// Takes keys from the input, on a thread that may be left behind: nothing can end a
     /// read from a terminal.
-    fn read(
-        self: &Arc<Self>,
-        input: Input,
-        resumed: Resumed,
-        debounce: Option<Duration>,
-    ) -> Result<()> {
-        self.warn_of_running(&resumed);
-        let reader = Reader { priority: input.priority, debounce, resumed };
-        let (sources, separator) = (input.sources, input.separator);
+    fn read(self: &Arc<Self>, input: Input, reader: Reader) -> Result<()> {
         self.spawn("reader", move |run| {
-            if run.read_all(sources, separator, &reader).is_continue() {
+            if reader.read(run, input).is_continue() {
                 run.control.input_ended();
             }
         })
     }
 
-    fn read_all(
-        &self,
-        sources: Vec<Source>,
-        separator: u8,
-        reader: &Reader,
-    ) -> ControlFlow<()> {
-        for source in sources {
-            match source.read(separator, |line| reader.add(self, line)) {
-                Ok(flow) => flow?,
-                Err(error) => {
-                    self.fault(&format!("cannot read the keys: {error}"));
-                    return ControlFlow::Break(());
-                }
-            }
-        }
-        ControlFlow::Continue(())
-    }
-
-    fn warn_of_running(&self, resumed: &Resumed) {
-        for (key, pid) in resumed.running() {
-            if crate::command::is_alive(pid) {
-                let key = String::from_utf8_lossy(key);
-                self.report.note(&format!(
-                    "key {key:?} was running when the earlier run ended, as process {pid}, \
-                     which is still there"
-                ));
-            }
+    /// Tells of commands that an earlier run has left running: they may run twice now.
+    fn warn_of_running(&self, resumed: Option<&Resumed>) {
+        let running = resumed.into_iter().flat_map(Resumed::running);
+        for (key, pid) in running.filter(|(_, pid)| is_alive(*pid)) {
+            let key = String::from_utf8_lossy(key);
+            self.report.note(&format!(
+                "key {key:?} was running when the earlier run ended, as process {pid}, \
+                 which is still there"
+            ));
         }
     }
 
@@ -151,12 +128,12 @@ impl Run {
             Stage::Reading | Stage::Emptying => {}
             Stage::Finishing => self.announce_finishing(),
             Stage::Terminating => {
-                self.slots.each(|group| group.terminate());
+                self.slots.each(Group::terminate);
                 let escalate = move |run: &Self| run.kill_later(kill_after);
                 // Without this thread, a third signal still kills.
                 self.spawn("killer", escalate).unwrap_or_default();
             }
-            Stage::Killing => self.slots.each(|group| group.kill()),
+            Stage::Killing => self.slots.each(Group::kill),
         }
     }
 
@@ -171,7 +148,7 @@ impl Run {
 
     fn kill_later(&self, kill_after: Duration) {
         if !self.control.wait_for(Stage::Killing, kill_after) && self.control.kill() {
-            self.slots.each(|group| group.kill());
+            self.slots.each(Group::kill);
         }
     }
 
@@ -197,8 +174,9 @@ impl Run {
         };
         let (stop, stopped) = mpsc::channel::<()>();
         self.spawn("ticker", move |run| {
+            let mut before = String::new();
             while stopped.recv_timeout(interval) == Err(RecvTimeoutError::Timeout) {
-                run.report.draw(&run.view());
+                before = run.report.draw(&run.view(), &before);
             }
         })?;
         Ok(Some(Ticker(stop)))
@@ -294,58 +272,3 @@ impl Run {
 struct Ticker(
     #[expect(dead_code, reason = "dropping it is what ends the ticker")] mpsc::Sender<()>,
 );
-
-/// How lines become keys in the queue.
-struct Reader {
-    priority: Option<usize>,
-    debounce: Option<Duration>,
-    resumed: Resumed,
-}
-
-impl Reader {
-    fn add(&self, run: &Run, line: &[u8]) -> ControlFlow<()> {
-        let Some(field) = self.priority else {
-            return self.add_key(run, line, None);
-        };
-        match split_priority(line, field) {
-            Ok((priority, key)) => self.add_key(run, &key, Some(priority)),
-            Err(_) => {
-                let why = format!("--priority wants a whole number as word {field}");
-                run.report.refused(line, &why);
-                ControlFlow::Continue(())
-            }
-        }
-    }
-
-    fn add_key(&self, run: &Run, key: &[u8], priority: Option<i32>) -> ControlFlow<()> {
-        if self.resumed.is_finished(key) {
-            run.report.skipped();
-            return ControlFlow::Continue(());
-        }
-        if let Some(room) = &run.room {
-            room.wait(&run.queue);
-        }
-        match run.report.adding(key, || self.enqueue(&run.queue, key, priority)) {
-            Ok(Added::Closed) => ControlFlow::Break(()),
-            Ok(_) => ControlFlow::Continue(()),
-            Err(error) => {
-                run.logged(Err(error));
-                ControlFlow::Break(())
-            }
-        }
-    }
-
-    fn enqueue(&self, queue: &Queue<Key>, key: &[u8], priority: Option<i32>) -> Added {
-        match (self.debounce, priority) {
-            (Some(delay), _) => {
-                let known = queue.contains(key);
-                let added = queue.postpone(key.to_vec(), delay);
-                if known && added == Added::Delayed { Added::Duplicate } else { added }
-            }
-            (None, Some(priority)) => {
-                queue.add_with(key.to_vec(), AddOptions::new().priority(priority))
-            }
-            (None, None) => queue.add_ref(key),
-        }
-    }
-}

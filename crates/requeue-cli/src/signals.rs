@@ -92,11 +92,11 @@ impl Control {
 
     /// Moves on to `stage`, unless it is there or beyond: whether it moved.
     fn enter(&self, stage: Stage, reason: Option<Reason>) -> bool {
-        let mut state = self.lock();
-        state.reason = state.reason.or(reason);
-        let moves = state.stage < stage;
+        let mut run = self.lock();
+        run.reason = run.reason.or(reason);
+        let moves = run.stage < stage;
         if moves {
-            state.stage = stage;
+            run.stage = stage;
             self.changed.notify_all();
         }
         moves
@@ -154,8 +154,7 @@ impl Control {
     pub(crate) fn wait_for(&self, stage: Stage, time: Duration) -> bool {
         let before = |state: &mut State| state.stage < stage;
         let waited = self.changed.wait_timeout_while(self.lock(), time, before);
-        let (state, _) = waited.unwrap_or_else(PoisonError::into_inner);
-        state.stage >= stage
+        waited.unwrap_or_else(PoisonError::into_inner).0.stage >= stage
     }
 }
 
@@ -168,9 +167,23 @@ pub(crate) enum Request {
     Summary,
 }
 
-/// The signals that are heeded from here on.
+/// The signals that are heeded from here on. A hang-up that `nohup` has us ignore stays
+/// ignored.
 pub(crate) fn listen() -> std::io::Result<Signals> {
-    Signals::new([SIGINT, SIGTERM, SIGHUP, SIGQUIT, SIGUSR1])
+    let mut signals = vec![SIGINT, SIGTERM, SIGQUIT];
+    if !is_ignored(SIGHUP) {
+        signals.push(SIGHUP);
+    }
+    signals.push(SIGUSR1);
+    Signals::new(signals)
+}
+
+/// Whether this process was started with a signal ignored. Only Linux tells.
+fn is_ignored(signal: i32) -> bool {
+    let status = std::fs::read_to_string("/proc/self/status").unwrap_or_default();
+    let mask = status.lines().find_map(|line| line.strip_prefix("SigIgn:"));
+    let mask = mask.and_then(|mask| u64::from_str_radix(mask.trim(), 16).ok());
+    mask.is_some_and(|mask| mask >> (signal - 1) & 1 == 1)
 }
 
 /// Hands on what each signal asks for, for ever.

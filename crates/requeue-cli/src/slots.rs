@@ -64,7 +64,7 @@ impl Slots {
             })
         };
         let mut running: Vec<_> = (0..self.0.len()).filter_map(look).collect();
-        running.sort_by(|one, other| other.since.cmp(&one.since));
+        running.sort_by_key(|key| std::cmp::Reverse(key.since));
         running
     }
 }

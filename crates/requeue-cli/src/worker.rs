@@ -280,16 +280,12 @@ impl Worker {
         program: &std::ffi::OsStr,
         error: &io::Error,
     ) -> Result<Outcome, Verdict> {
-        match CannotRun::from_start(error, program) {
-            Some(reason) => {
-                self.run.give_up(Reason::CannotRun(reason.code()), &reason.to_string());
-                Err(Verdict::Leave)
-            }
-            None => {
-                let (ending, last_line) = (Ending::not_started(error), error.to_string());
-                Ok(Outcome { ending, last_line })
-            }
+        if let Some(reason) = CannotRun::from_start(error, program) {
+            self.run.give_up(Reason::CannotRun(reason.code()), &reason.to_string());
+            return Err(Verdict::Leave);
         }
+        let (ending, last_line) = (Ending::not_started(error), error.to_string());
+        Ok(Outcome { ending, last_line })
     }
 }
 

@@ -34,12 +34,9 @@ const NOT_STARTED: u8 = 126;
 impl Ending {
     /// What a failed start means, if it is about this key or this moment.
     pub(crate) fn not_started(error: &io::Error) -> Self {
-        match error.kind() {
-            io::ErrorKind::InvalidInput | io::ErrorKind::ArgumentListTooLong => {
-                Self::UnfitKey
-            }
-            _ => Self::NotStarted,
-        }
+        let has_nul = error.kind() == io::ErrorKind::InvalidInput;
+        let too_long = error.kind() == io::ErrorKind::ArgumentListTooLong;
+        if has_nul || too_long { Self::UnfitKey } else { Self::NotStarted }
     }
 
     pub(crate) fn is_success(self) -> bool {

@@ -90,8 +90,8 @@ const ASK_EVERY: Duration = Duration::from_millis(10);
 /// descendant that writes on could otherwise keep the run alive.
 const LEFT_IN_PIPE: usize = 1024 * 1024;
 
-/// How much is read at a time: what a pipe holds unless told otherwise.
-const CHUNK: usize = 64 * 1024;
+/// How much is read at a time: a quarter of what a pipe holds unless told otherwise.
+const CHUNK: usize = 16 * 1024;
 
 impl Process {
     pub(crate) fn start(command: &mut Command) -> io::Result<Self> {

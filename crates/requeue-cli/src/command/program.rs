@@ -6,6 +6,8 @@ use std::io;
 use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
 
+use rustix::io::Errno;
+
 /// The command can be run for no key at all.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum CannotRun {
@@ -24,14 +26,11 @@ impl CannotRun {
 
     /// What a failed start says about the command, if it is not about this key or moment.
     pub(crate) fn from_start(error: &io::Error, program: &OsStr) -> Option<Self> {
-        let no_format =
-            error.raw_os_error() == Some(rustix::io::Errno::NOEXEC.raw_os_error());
-        match error.kind() {
-            io::ErrorKind::NotFound => Some(Self::NotFound(program.to_owned())),
-            io::ErrorKind::PermissionDenied => {
+        match Errno::from_io_error(error)? {
+            Errno::NOENT => Some(Self::NotFound(program.to_owned())),
+            Errno::ACCESS | Errno::NOEXEC => {
                 Some(Self::NotExecutable(program.to_owned()))
             }
-            _ if no_format => Some(Self::NotExecutable(program.to_owned())),
             _ => None,
         }
     }

@@ -192,14 +192,16 @@ impl Report {
         self.screen.say(&format!("requeue: {text}\n"));
     }
 
-    /// Shows how far the run is.
-    pub(crate) fn draw(&self, view: &View) {
+    /// Shows how far the run is, which comes back; a line that would say the same as
+    /// `before` is left out.
+    pub(crate) fn draw(&self, view: &View, before: &str) -> String {
         let status = self.snapshot(view).status();
         match self.progress {
             Progress::Bar => self.screen.draw(&status, &view.running),
-            Progress::Line => self.note(&status),
-            Progress::None => {}
+            Progress::Line if status != before => self.note(&status),
+            Progress::Line | Progress::None => {}
         }
+        status
     }
 
     /// Prints all that is known, because somebody asked.

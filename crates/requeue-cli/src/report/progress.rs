@@ -1,5 +1,6 @@
 //! How far a run is, in a line.
 
+use std::fmt::Write as _;
 use std::time::Duration;
 
 use requeue::Counts;
@@ -52,6 +53,7 @@ pub(super) struct Snapshot<'v> {
 impl Snapshot<'_> {
     /// The line that is shown while the run goes on.
     pub(super) fn status(&self) -> String {
+        // Writing to a string does not fail.
         let counts = &self.view.counts;
         let mut line = format!(
             "ready {}  running {}/{}  delayed {}",
@@ -61,14 +63,17 @@ impl Snapshot<'_> {
             counts.delayed,
         );
         if let Some(next) = self.next.filter(|_| counts.delayed > 0) {
-            line += &format!(" (next {})", duration(next));
+            write!(line, " (next {})", duration(next)).unwrap_or_default();
         }
-        line += &format!(
+        write!(
+            line,
             "  done {}  failed {}  merged {}  {:.0}/s",
             self.succeeded, self.failed, self.merged, self.per_second,
-        );
+        )
+        .unwrap_or_default();
         if let Some((half, most)) = self.times {
-            line += &format!("  p50 {}  p99 {}", duration(half), duration(most));
+            write!(line, "  p50 {}  p99 {}", duration(half), duration(most))
+                .unwrap_or_default();
         }
         line
     }

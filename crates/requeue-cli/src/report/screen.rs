@@ -44,7 +44,7 @@ impl Screen {
     pub(crate) fn say(&self, text: &str) {
         let turn = self.turn();
         self.above_bar(|| {
-            io::stderr().lock().write_all(text.as_bytes()).unwrap_or_default()
+            io::stderr().lock().write_all(text.as_bytes()).unwrap_or_default();
         });
         drop(turn);
     }
@@ -65,7 +65,9 @@ impl Screen {
             text.push_str(&key.line());
         }
         if let Some(more) = running.len().checked_sub(RUNNING_SHOWN).filter(|n| *n > 0) {
-            text.push_str(&format!("\n  and {more} more"));
+            text.push_str("\n  and ");
+            text.push_str(&more.to_string());
+            text.push_str(" more");
         }
         bar.set_message(text);
         bar.tick();

@@ -74,7 +74,7 @@ impl Stats {
         } else {
             return;
         }
-        self.slowest.sort_by(|one, other| other.0.cmp(&one.0));
+        self.slowest.sort_by_key(|(took, _)| Reverse(*took));
     }
 
     pub(super) fn gave_up(&mut self, key: &[u8], failure: Failure) {

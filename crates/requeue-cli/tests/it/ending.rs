@@ -2,7 +2,7 @@
 
 use std::os::unix::fs::PermissionsExt;
 
-use crate::harness::{Dir, Live, is_alive};
+use crate::harness::{Dir, Live, is_alive, numbers};
 
 /// Starts a run in which the key `slow` tells its process and waits to be let go.
 fn start_slow(dir: &Dir, flags: &[&str], script: &str) -> (Live, String) {
@@ -139,7 +139,7 @@ fn a_key_that_waits_for_its_retry_is_left_by_a_signal() {
 
 #[test]
 fn a_command_that_is_not_there_is_told_once_and_not_retried() {
-    let keys: String = (0..1000).map(|key| format!("{key}\n")).collect();
+    let keys = numbers(1000);
     let ran =
         Dir::new().run(["no-such-command", "{}"]).stdin(keys.clone()).ran().expect(127);
     assert_eq!(ran.err, "requeue: command not found: no-such-command\n");

@@ -16,7 +16,7 @@ use std::time::Duration;
 use serde_json::Value;
 
 /// Far beyond what anything here takes on a machine under load.
-const PATIENCE: Duration = Duration::from_secs(30);
+const PATIENCE: Duration = Duration::from_secs(60);
 
 /// Does something that may block, and fails if it blocks for too long.
 pub(crate) fn patiently<T: Send + 'static>(
@@ -26,6 +26,16 @@ pub(crate) fn patiently<T: Send + 'static>(
     let (send, receive) = mpsc::channel();
     thread::spawn(move || send.send(act()));
     receive.recv_timeout(PATIENCE).unwrap_or_else(|_| panic!("{what} takes for ever"))
+}
+
+/// Keys as the command reads them.
+pub(crate) fn lines(keys: impl IntoIterator<Item = String>) -> String {
+    keys.into_iter().flat_map(|key| [key, "\n".to_owned()]).collect()
+}
+
+/// The keys `0`, `1` and so on.
+pub(crate) fn numbers(count: u32) -> String {
+    lines((0..count).map(|key| key.to_string()))
 }
 
 /// A folder that goes away with its test.
@@ -172,8 +182,8 @@ impl Cmd {
         self.command.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::piped());
         let mut child = self.command.spawn().unwrap();
         let stdin = child.stdin.take();
-        let out = lines(child.stdout.take().unwrap());
-        let err = lines(child.stderr.take().unwrap());
+        let out = lines_of(child.stdout.take().unwrap());
+        let err = lines_of(child.stderr.take().unwrap());
         Live { child, stdin, out, err }
     }
 }
@@ -186,7 +196,7 @@ pub(crate) struct Live {
     err: Receiver<String>,
 }
 
-fn lines(stream: impl Read + Send + 'static) -> Receiver<String> {
+fn lines_of(stream: impl Read + Send + 'static) -> Receiver<String> {
     let (send, receive) = mpsc::channel();
     thread::spawn(move || {
         let mut stream = BufReader::new(stream);

@@ -3,7 +3,7 @@
 use std::ffi::OsString;
 use std::os::unix::ffi::OsStringExt;
 
-use crate::harness::Dir;
+use crate::harness::{Dir, numbers};
 
 #[test]
 fn each_distinct_line_runs_once() {
@@ -98,7 +98,7 @@ fn a_stream_is_worked_on_as_it_comes() {
 #[test]
 fn reading_waits_while_too_many_keys_wait() {
     let dir = Dir::new();
-    let keys: String = (0..300).map(|key| format!("{key}\n")).collect();
+    let keys = numbers(300);
     let flags = ["--max-queued", "5", "-j2", "--log", "log", "true"];
     dir.run(flags).stdin(keys).ran().expect(0);
     let (mut waiting, mut most, mut started) = (0, 0, 0);

@@ -1,12 +1,12 @@
 //! Many lines, hot keys, and what is promised of each key.
 
-use crate::harness::Dir;
+use crate::harness::{Dir, lines};
 
 #[test]
 fn a_key_never_runs_twice_at_a_time() {
     let dir = Dir::new();
     let script = "mkdir lock.{} || echo overlap; echo {}; rmdir lock.{}";
-    let lines: String = (0..1000).map(|line| format!("k{}\n", line * 7 % 20)).collect();
+    let lines = lines((0..1000).map(|line| format!("k{}", line * 7 % 20)));
     let ran = dir.run(["-j8", "--shell", script]).stdin(lines).ran().expect(0);
     assert!(!ran.out.contains("overlap"), "{}", ran.out);
     let mut keys = ran.sorted();
@@ -37,14 +37,13 @@ fn a_key_that_comes_again_while_it_runs_runs_exactly_once_more() {
 #[test]
 fn many_lines_need_memory_for_their_keys_only() {
     let stress = std::env::var_os("REQUEUE_STRESS").is_some();
-    let (lines, keys) = if stress { (1_000_000, 100_000) } else { (100_000, 2_000) };
+    let (count, keys) = if stress { (1_000_000, 100_000) } else { (100_000, 2_000) };
     let dir = Dir::new();
     dir.fifo("go");
     let command = ["-j8", "sh", "-c", "[ $1 != hold ] || cat go > /dev/null", "sh"];
     let mut live = dir.run(command).start();
     live.say("hold");
-    let text: String =
-        (0..lines).map(|line| format!("key-{:09}\n", line % keys)).collect();
+    let text = lines((0..count).map(|line| format!("key-{:09}", line % keys)));
     live.pour(&text);
     live.end_input();
     live.wait_for_status("ready 0  running 1/8");
@@ -62,6 +61,6 @@ fn many_lines_need_memory_for_their_keys_only() {
         .unwrap()
         .parse()
         .unwrap();
-    assert!((keys + 1..=lines + 1).contains(&runs), "each key ran: {runs} runs");
+    assert!((keys + 1..=count + 1).contains(&runs), "each key ran: {runs} runs");
     assert!(memory < 32_000_000 + keys * 250, "{memory} bytes for {keys} keys");
 }

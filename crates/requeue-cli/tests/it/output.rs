@@ -1,12 +1,12 @@
 //! What is seen of the runs.
 
-use crate::harness::Dir;
+use crate::harness::{Dir, lines};
 
 #[test]
 fn the_output_of_a_run_stays_together() {
     let dir = Dir::new();
     let script = "for i in 1 2 3 4 5; do echo {} $i; echo {} $i >&2; done";
-    let keys: String = (0..40).map(|key| format!("k{key}\n")).collect();
+    let keys = lines((0..40).map(|key| format!("k{key}")));
     let ran = dir
         .run(["-j8", "--progress=none", "--shell", script])
         .stdin(keys)

@@ -2,7 +2,7 @@
 
 use serde_json::Value;
 
-use crate::harness::{Dir, Ran};
+use crate::harness::{Dir, Ran, numbers};
 
 /// A command that fails, whatever the key.
 const FAILS: [&str; 3] = ["sh", "-c", "exit 7"];
@@ -23,7 +23,7 @@ fn fail(dir: &Dir, flags: &[&str]) -> Ran {
 fn as_many_commands_run_at_a_time_as_there_are_workers() {
     let dir = Dir::new();
     for (name, workers) in [("one", 1), ("three", 3)] {
-        let keys: String = (0..20).map(|key| format!("{key}\n")).collect();
+        let keys = numbers(20);
         let workers_flag = workers.to_string();
         dir.run(["--workers", &workers_flag, "--log", name, "true"])
             .stdin(keys)
@@ -176,7 +176,10 @@ fn jitter_takes_a_part_of_the_backoff() {
             parts.iter().all(|part| (least..=1.0).contains(part)),
             "{flag}: {parts:?}"
         );
-        assert!(parts.iter().any(|part| *part != parts[0]), "{flag}: {parts:?}");
+        assert!(
+            parts.iter().any(|part| (*part - parts[0]).abs() > 1e-9),
+            "{flag}: {parts:?}"
+        );
     }
 }
 
@@ -225,7 +228,9 @@ fn order(dir: &Dir, flags: &[&str], first: &str, keys: &[&str]) -> Vec<String> {
     let mut live = dir.run(["-j1"]).args(flags).args(["--shell", script]).start();
     live.say(first);
     live.wait_for_status("running 1/1");
-    keys.iter().for_each(|key| live.say(key));
+    for key in keys {
+        live.say(key);
+    }
     live.end_input();
     live.wait_for_status(&format!("ready {}", keys.len()));
     dir.release("go");

@@ -3,7 +3,7 @@
 use std::io::{Read, Write};
 use std::net::TcpStream;
 
-use crate::harness::{Dir, is_alive, signal};
+use crate::harness::{Dir, is_alive, numbers, signal};
 
 #[test]
 fn the_log_tells_all_that_happens_to_a_key() {
@@ -50,7 +50,7 @@ fn a_log_that_cannot_be_opened_is_named_with_its_flag() {
 #[test]
 fn a_full_disk_ends_the_run() {
     let dir = Dir::new();
-    let keys: String = (0..1000).map(|key| format!("{key}\n")).collect();
+    let keys = numbers(1000);
     let ran = dir.run(["--log", "/dev/full", "true"]).stdin(keys).ran().expect(2);
     assert!(ran.err.contains("cannot write the log of --log"), "{}", ran.err);
     assert_eq!(ran.err.matches("--log").count(), 1, "{}", ran.err);
