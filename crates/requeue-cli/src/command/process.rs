@@ -14,10 +14,7 @@ use std::time::{Duration, Instant};
 
 use requeue::{Clock, SystemClock};
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
-use rustix::process::{
-    Pid, PidfdFlags, Signal, WaitId, WaitIdOptions, kill_process_group, pidfd_open,
-    waitid,
-};
+use rustix::process::{Pid, Signal, WaitId, WaitIdOptions, kill_process_group, waitid};
 
 use crate::plan::TimeLimits;
 
@@ -205,8 +202,14 @@ struct Ready {
 
 #[cfg(target_os = "linux")]
 fn descriptor(pid: Pid) -> ExitNotice {
-    pidfd_open(pid, PidfdFlags::empty())
-        .map_or(ExitNotice::Asking, ExitNotice::Descriptor)
+    use rustix::process::{PidfdFlags, pidfd_open};
+    let descriptor = pidfd_open(pid, PidfdFlags::empty());
+    descriptor.map_or(ExitNotice::Asking, ExitNotice::Descriptor)
+}
+
+#[cfg(not(target_os = "linux"))]
+fn descriptor(_: Pid) -> ExitNotice {
+    ExitNotice::Asking
 }
 
 /// Waits until the process has exited, without reaping it (invariant 1).

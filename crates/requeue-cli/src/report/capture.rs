@@ -3,10 +3,11 @@
 use std::ffi::OsString;
 use std::fmt::Write as _;
 use std::fs::File;
-use std::io::{self, Read, Seek, SeekFrom};
+use std::io;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 
+use super::gathered::{Gathered, last_line_of};
 use super::screen::Screen;
 use super::text::last_line;
 use crate::command::{Ending, Sink, Stream};
@@ -15,31 +16,18 @@ use crate::plan::{Output, Shown};
 /// Takes the output of one run, and tells its last line of errors.
 #[derive(Debug)]
 pub(crate) enum Capture<'r> {
-    Grouped {
-        screen: &'r Screen,
-        tag: Option<&'r [u8]>,
-        only: Shown,
-        out: Vec<u8>,
-        err: Vec<u8>,
-    },
+    Grouped(Grouped<'r>),
     Lines(Lines<'r>),
-    Files {
-        out: PathBuf,
-        err: PathBuf,
-    },
+    Files { out: PathBuf, err: PathBuf },
 }
 
 impl<'r> Capture<'r> {
     pub(super) fn new(output: &'r Output, key: &'r [u8], screen: &'r Screen) -> Self {
         let tagged = |tag: bool| tag.then_some(key);
         match output {
-            Output::Grouped { tag, only } => Self::Grouped {
-                screen,
-                tag: tagged(*tag),
-                only: *only,
-                out: Vec::new(),
-                err: Vec::new(),
-            },
+            Output::Grouped { tag, only } => {
+                Self::Grouped(Grouped::new(screen, tagged(*tag), *only))
+            }
             Output::Lines { tag } => Self::Lines(Lines::new(screen, tagged(*tag))),
             Output::Files(folder) => {
                 let name = file_name(key);
@@ -54,7 +42,7 @@ impl<'r> Capture<'r> {
     /// Connects the streams of a command that is about to start.
     pub(crate) fn connect(&self, command: &mut Command) -> io::Result<()> {
         match self {
-            Self::Grouped { .. } | Self::Lines(_) => {
+            Self::Grouped(_) | Self::Lines(_) => {
                 command.stdout(Stdio::piped()).stderr(Stdio::piped());
             }
             Self::Files { out, err } => {
@@ -68,15 +56,12 @@ impl<'r> Capture<'r> {
     /// whether all could be printed.
     pub(crate) fn finish(self, ending: Ending) -> (String, io::Result<()>) {
         match self {
-            Self::Grouped { screen, tag, only, out, err } => {
-                let last = last_line(&err);
-                let hidden = only == Shown::Failed && ending.is_success();
-                let printed =
-                    if hidden { Ok(()) } else { print(screen, tag, &out, &err) };
-                (last, printed)
-            }
+            Self::Grouped(grouped) => grouped.finish(ending),
             Self::Lines(lines) => lines.finish(),
-            Self::Files { err, .. } => (last_line_of(&err).unwrap_or_default(), Ok(())),
+            Self::Files { err, .. } => {
+                let last = File::open(err).and_then(|mut file| last_line_of(&mut file));
+                (last.unwrap_or_default(), Ok(()))
+            }
         }
     }
 }
@@ -84,33 +69,43 @@ impl<'r> Capture<'r> {
 impl Sink for Capture<'_> {
     fn take(&mut self, stream: Stream, bytes: &[u8]) {
         match (self, stream) {
-            (Self::Grouped { out, .. }, Stream::Out) => out.extend_from_slice(bytes),
-            (Self::Grouped { err, .. }, Stream::Err) => err.extend_from_slice(bytes),
+            (Self::Grouped(grouped), Stream::Out) => grouped.out.push(bytes),
+            (Self::Grouped(grouped), Stream::Err) => grouped.err.push(bytes),
             (Self::Lines(lines), _) => lines.take(stream, bytes),
             (Self::Files { .. }, _) => {}
         }
     }
 }
 
-fn print(screen: &Screen, tag: Option<&[u8]>, out: &[u8], err: &[u8]) -> io::Result<()> {
-    match tag {
-        None => screen.print(out, err),
-        Some(tag) => screen.print(&tagged(tag, out), &tagged(tag, err)),
-    }
+/// Prints all when the run has ended.
+#[derive(Debug)]
+pub(crate) struct Grouped<'r> {
+    screen: &'r Screen,
+    tag: Option<&'r [u8]>,
+    only: Shown,
+    out: Gathered,
+    err: Gathered,
 }
 
-/// Each line with the tag and a tab before it; the last line is ended.
-fn tagged(tag: &[u8], text: &[u8]) -> Vec<u8> {
-    let mut tagged = Vec::with_capacity(text.len() * 2);
-    for line in text.split_inclusive(|byte| *byte == b'\n') {
-        tagged.extend_from_slice(tag);
-        tagged.push(b'\t');
-        tagged.extend_from_slice(line);
+impl<'r> Grouped<'r> {
+    fn new(screen: &'r Screen, tag: Option<&'r [u8]>, only: Shown) -> Self {
+        Self { screen, tag, only, out: Gathered::default(), err: Gathered::default() }
     }
-    if !text.is_empty() && !text.ends_with(b"\n") {
-        tagged.push(b'\n');
+
+    fn finish(mut self, ending: Ending) -> (String, io::Result<()>) {
+        let last = self.err.last_line();
+        let hidden = self.only == Shown::Failed && ending.is_success();
+        let silent = self.out.is_empty() && self.err.is_empty();
+        (last, if hidden || silent { Ok(()) } else { self.print() })
     }
-    tagged
+
+    fn print(&mut self) -> io::Result<()> {
+        self.screen.print(|out, err| {
+            // The standard error may be gone while the standard output is read.
+            self.err.write(self.tag, err).unwrap_or_default();
+            self.out.write(self.tag, out)
+        })
+    }
 }
 
 /// Prints each line when it is whole.
@@ -146,11 +141,18 @@ impl<'r> Lines<'r> {
         if stream == Stream::Err && !text.trim_ascii().is_empty() {
             self.last = last_line(text);
         }
-        let (out, err) = match stream {
-            Stream::Out => (text, &[][..]),
-            Stream::Err => (&[][..], text),
-        };
-        let printed = print(self.screen, self.tag, out, err);
+        if text.is_empty() {
+            return;
+        }
+        let mut whole = Gathered::default();
+        whole.push(text);
+        let printed = self.screen.print(|out, err| match stream {
+            Stream::Out => whole.write(self.tag, out),
+            Stream::Err => {
+                whole.write(self.tag, err).unwrap_or_default();
+                Ok(())
+            }
+        });
         if self.printed.is_ok() {
             self.printed = printed;
         }
@@ -163,18 +165,6 @@ impl<'r> Lines<'r> {
         self.print(Stream::Err, &err);
         (self.last, self.printed)
     }
-}
-
-/// The end of a file that its last line is looked for in.
-const TAIL: u64 = 4096;
-
-fn last_line_of(path: &Path) -> io::Result<String> {
-    let mut file = File::open(path)?;
-    let length = file.metadata()?.len();
-    file.seek(SeekFrom::Start(length.saturating_sub(TAIL)))?;
-    let mut tail = Vec::new();
-    file.read_to_end(&mut tail)?;
-    Ok(last_line(&tail))
 }
 
 /// The longest name that leaves room for an ending: folders take 255 bytes.
@@ -214,12 +204,6 @@ fn with_ending(folder: &Path, name: &str, ending: &str) -> PathBuf {
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    #[test]
-    fn each_line_is_tagged() {
-        assert_eq!(tagged(b"k", b"a\n\nb"), b"k\ta\nk\t\nk\tb\n");
-        assert_eq!(tagged(b"k", b""), b"");
-    }
 
     #[test]
     fn different_keys_have_files_of_different_names() {

@@ -2,6 +2,7 @@
 //! that prints.
 
 mod capture;
+mod gathered;
 mod log;
 mod progress;
 mod resume;

@@ -29,13 +29,17 @@ impl Screen {
         self.turn.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Prints the output of a command, to the streams that it wrote it to.
-    pub(crate) fn print(&self, out: &[u8], err: &[u8]) -> io::Result<()> {
-        if out.is_empty() && err.is_empty() {
-            return Ok(());
-        }
+    /// Has `write` write to the standard output and the standard error, alone.
+    pub(crate) fn print(
+        &self,
+        write: impl FnOnce(&mut dyn Write, &mut dyn Write) -> io::Result<()>,
+    ) -> io::Result<()> {
         let turn = self.turn();
-        let printed = self.above_bar(|| write_both(out, err));
+        let printed = self.above_bar(|| {
+            let (mut out, mut err) = (io::stdout().lock(), io::stderr().lock());
+            write(&mut out, &mut err)?;
+            out.flush()
+        });
         drop(turn);
         printed
     }
@@ -88,12 +92,4 @@ fn bar() -> ProgressBar {
     bar.set_style(style.unwrap_or_else(|_| ProgressStyle::default_spinner()));
     bar.enable_steady_tick(Duration::ZERO); // no thread: we draw when there is news
     bar
-}
-
-fn write_both(out: &[u8], err: &[u8]) -> io::Result<()> {
-    // The standard error may be gone while the standard output is read.
-    io::stderr().lock().write_all(err).unwrap_or_default();
-    let mut stdout = io::stdout().lock();
-    stdout.write_all(out)?;
-    stdout.flush()
 }

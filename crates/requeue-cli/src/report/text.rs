@@ -31,7 +31,7 @@ pub(crate) fn duration(time: Duration) -> String {
     let seconds = time.as_secs_f64();
     match seconds {
         _ if seconds < 0.001 => format!("{:.0}us", seconds * 1e6),
-        _ if seconds < 1.0 => format!("{:.0}ms", seconds * 1e3),
+        _ if seconds < 0.9995 => format!("{:.0}ms", seconds * 1e3),
         _ if seconds < 60.0 => format!("{seconds:.1}s"),
         _ if seconds < 3600.0 => {
             format!("{}m{:02}s", time.as_secs() / 60, time.as_secs() % 60)
