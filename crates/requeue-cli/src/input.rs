@@ -1,0 +1,167 @@
+//! Bytes become keys: lines, records that end in NUL, words of the command line.
+
+use std::ffi::OsString;
+use std::fmt;
+use std::io::{self, BufRead};
+use std::ops::ControlFlow;
+use std::os::unix::ffi::OsStringExt;
+
+/// What is deduplicated: any bytes but none at all.
+pub(crate) type Key = Vec<u8>;
+
+/// Where keys come from, and what a line of them looks like.
+#[derive(Debug)]
+pub(crate) struct Input {
+    pub(crate) sources: Vec<Source>,
+    pub(crate) separator: u8,
+    /// Which word of a line is its priority, from 1.
+    pub(crate) priority: Option<usize>,
+    pub(crate) max_queued: Option<usize>,
+}
+
+/// One place that keys come from.
+pub(crate) enum Source {
+    Stream(Box<dyn BufRead + Send>),
+    Words(Vec<OsString>),
+}
+
+impl fmt::Debug for Source {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Stream(_) => f.write_str("Stream"),
+            Self::Words(words) => f.debug_tuple("Words").field(words).finish(),
+        }
+    }
+}
+
+impl Source {
+    /// Hands each record to `take` until it breaks off or the source ends.
+    pub(crate) fn read(
+        self,
+        separator: u8,
+        mut take: impl FnMut(&[u8]) -> ControlFlow<()>,
+    ) -> io::Result<ControlFlow<()>> {
+        match self {
+            Self::Stream(stream) => read_records(stream, separator, take),
+            Self::Words(words) => Ok(words
+                .into_iter()
+                .map(OsString::into_vec)
+                .filter(|word| !is_blank(word))
+                .try_for_each(|word| take(&word))),
+        }
+    }
+}
+
+fn read_records(
+    mut stream: Box<dyn BufRead + Send>,
+    separator: u8,
+    mut take: impl FnMut(&[u8]) -> ControlFlow<()>,
+) -> io::Result<ControlFlow<()>> {
+    let mut record = Vec::new();
+    loop {
+        record.clear();
+        if stream.read_until(separator, &mut record)? == 0 {
+            return Ok(ControlFlow::Continue(()));
+        }
+        if record.last() == Some(&separator) {
+            record.pop();
+        }
+        if !is_blank(&record) && take(&record).is_break() {
+            return Ok(ControlFlow::Break(()));
+        }
+    }
+}
+
+fn is_blank(record: &[u8]) -> bool {
+    record.iter().all(u8::is_ascii_whitespace)
+}
+
+/// A line whose word for the priority is missing or is no number.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct NoPriority;
+
+/// Takes the `field`-th word, counted from 1, out of a line: its number, and the rest.
+pub(crate) fn split_priority(
+    line: &[u8],
+    field: usize,
+) -> Result<(i32, Key), NoPriority> {
+    let (start, end) = nth_word(line, field).ok_or(NoPriority)?;
+    let word = std::str::from_utf8(&line[start..end]).map_err(|_| NoPriority)?;
+    let priority = word.parse().map_err(|_| NoPriority)?;
+    let (before, after) = (&line[..start], line[end..].trim_ascii_start());
+    let key = if after.is_empty() {
+        before.trim_ascii().to_vec()
+    } else {
+        [before, after].concat().trim_ascii().to_vec()
+    };
+    if key.is_empty() { Err(NoPriority) } else { Ok((priority, key)) }
+}
+
+/// Where the `field`-th run of bytes that are not white begins and ends.
+fn nth_word(line: &[u8], field: usize) -> Option<(usize, usize)> {
+    let mut at = 0;
+    for number in 1.. {
+        at += line[at..].iter().position(|byte| !byte.is_ascii_whitespace())?;
+        let length = line[at..].iter().position(u8::is_ascii_whitespace);
+        let end = length.map_or(line.len(), |length| at + length);
+        if number == field {
+            return Some((at, end));
+        }
+        at = end;
+    }
+    None
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn records(text: &'static [u8], separator: u8) -> Vec<Key> {
+        let mut seen = Vec::new();
+        let source = Source::Stream(Box::new(text));
+        let ended = source.read(separator, |record| {
+            seen.push(record.to_vec());
+            ControlFlow::Continue(())
+        });
+        assert!(ended.unwrap().is_continue());
+        seen
+    }
+
+    #[test]
+    fn lines_are_keys_and_blank_ones_are_not() {
+        assert_eq!(records(b"a\n\n  \nb c\nlast", b'\n'), [&b"a"[..], b"b c", b"last"]);
+        assert_eq!(records(b"", b'\n'), Vec::<Key>::new());
+    }
+
+    #[test]
+    fn keys_are_any_bytes() {
+        assert_eq!(records(b"\xff\xfe\n'\"\\\n", b'\n'), [&b"\xff\xfe"[..], b"'\"\\"]);
+        assert_eq!(records(b"a\nb\0\0c", 0), [&b"a\nb"[..], b"c"]);
+    }
+
+    #[test]
+    fn reading_breaks_off_when_nobody_takes_more() {
+        let mut left = 2;
+        let source = Source::Words(["a", "b", "c"].map(OsString::from).into());
+        let ended = source.read(b'\n', |_| {
+            left -= 1;
+            if left == 0 { ControlFlow::Break(()) } else { ControlFlow::Continue(()) }
+        });
+        assert!(ended.unwrap().is_break());
+        assert_eq!(left, 0);
+    }
+
+    #[test]
+    fn a_word_of_the_line_is_its_priority() {
+        let split = |line: &str, field| {
+            split_priority(line.as_bytes(), field)
+                .map(|(priority, key)| (priority, String::from_utf8(key).unwrap()))
+        };
+        assert_eq!(split("7 a b", 1), Ok((7, "a b".to_owned())));
+        assert_eq!(split("a -3 b", 2), Ok((-3, "a b".to_owned())));
+        assert_eq!(split(" a\t9 ", 2), Ok((9, "a".to_owned())));
+        for line in ["a b", "7", "", "1.5 a", "99999999999 a"] {
+            assert_eq!(split(line, 1), Err(NoPriority), "{line}");
+        }
+    }
+}

@@ -1,0 +1,70 @@
+//! The command `requeue`: a queue of keys at the shell.
+
+mod command;
+mod flags;
+mod gate;
+mod input;
+mod metrics;
+mod plan;
+mod reader;
+mod report;
+mod run;
+mod signals;
+mod slots;
+mod values;
+mod worker;
+
+use std::io;
+use std::process::ExitCode;
+
+use anyhow::Result;
+use clap::{CommandFactory, Parser};
+
+use self::command::CannotRun;
+use self::flags::{Flags, RunFlags, Verb};
+use self::plan::Plan;
+
+/// Wrong usage, or something could not be set up.
+const USAGE: u8 = 2;
+
+fn main() -> ExitCode {
+    let done = match Flags::parse().verb {
+        Verb::Run(flags) => run(*flags),
+        Verb::Completions { shell } => completions(shell),
+        Verb::Man { verb } => man(verb.as_deref()),
+    };
+    match done {
+        Ok(code) => ExitCode::from(code),
+        Err(error) if is_broken_pipe(&error) => ExitCode::SUCCESS,
+        Err(error) => {
+            report::complaint(&error);
+            ExitCode::from(error.downcast_ref().map_or(USAGE, CannotRun::code))
+        }
+    }
+}
+
+fn run(flags: RunFlags) -> Result<u8> {
+    run::run(Plan::new(flags)?)
+}
+
+fn completions(shell: clap_complete::Shell) -> Result<u8> {
+    let mut text = Vec::new();
+    clap_complete::generate(shell, &mut Flags::command(), "requeue", &mut text);
+    report::page(&text)?;
+    Ok(0)
+}
+
+fn man(verb: Option<&str>) -> Result<u8> {
+    let mut command = Flags::command();
+    command.build();
+    let chosen = verb.and_then(|verb| command.find_subcommand(verb)).unwrap_or(&command);
+    let mut text = Vec::new();
+    clap_mangen::Man::new(chosen.clone()).render(&mut text)?;
+    report::page(&text)?;
+    Ok(0)
+}
+
+fn is_broken_pipe(error: &anyhow::Error) -> bool {
+    let error = error.downcast_ref::<io::Error>();
+    error.is_some_and(|error| error.kind() == io::ErrorKind::BrokenPipe)
+}

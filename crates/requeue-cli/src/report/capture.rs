@@ -1,0 +1,217 @@
+//! Where the output of one run goes.
+
+use std::ffi::OsString;
+use std::fmt::Write as _;
+use std::fs::File;
+use std::io;
+use std::path::{Path, PathBuf};
+use std::process::{Command, Stdio};
+
+use super::gathered::{Gathered, last_line_of};
+use super::screen::Screen;
+use super::text::last_line;
+use crate::command::{Ending, Sink, Stream};
+use crate::plan::{Output, Shown};
+
+/// Takes the output of one run, and tells its last line of errors.
+#[derive(Debug)]
+pub(crate) enum Capture<'r> {
+    Grouped(Grouped<'r>),
+    Lines(Lines<'r>),
+    Files { out: PathBuf, err: PathBuf },
+}
+
+impl<'r> Capture<'r> {
+    pub(super) fn new(output: &'r Output, key: &'r [u8], screen: &'r Screen) -> Self {
+        let tagged = |tag: bool| tag.then_some(key);
+        match output {
+            Output::Grouped { tag, only } => {
+                Self::Grouped(Grouped::new(screen, tagged(*tag), *only))
+            }
+            Output::Lines { tag } => Self::Lines(Lines::new(screen, tagged(*tag))),
+            Output::Files(folder) => {
+                let name = file_name(key);
+                Self::Files {
+                    out: with_ending(folder, &name, ".out"),
+                    err: with_ending(folder, &name, ".err"),
+                }
+            }
+        }
+    }
+
+    /// Connects the streams of a command that is about to start.
+    pub(crate) fn connect(&self, command: &mut Command) -> io::Result<()> {
+        match self {
+            Self::Grouped(_) | Self::Lines(_) => {
+                command.stdout(Stdio::piped()).stderr(Stdio::piped());
+            }
+            Self::Files { out, err } => {
+                command.stdout(File::create(out)?).stderr(File::create(err)?);
+            }
+        }
+        Ok(())
+    }
+
+    /// Prints what is to be printed at the end: the last line of errors comes back, and
+    /// whether all could be printed.
+    pub(crate) fn finish(self, ending: Ending) -> (String, io::Result<()>) {
+        match self {
+            Self::Grouped(grouped) => grouped.finish(ending),
+            Self::Lines(lines) => lines.finish(),
+            Self::Files { err, .. } => {
+                let last = File::open(err).and_then(|mut file| last_line_of(&mut file));
+                (last.unwrap_or_default(), Ok(()))
+            }
+        }
+    }
+}
+
+impl Sink for Capture<'_> {
+    fn take(&mut self, stream: Stream, bytes: &[u8]) {
+        match (self, stream) {
+            (Self::Grouped(grouped), Stream::Out) => grouped.out.push(bytes),
+            (Self::Grouped(grouped), Stream::Err) => grouped.err.push(bytes),
+            (Self::Lines(lines), _) => lines.take(stream, bytes),
+            (Self::Files { .. }, _) => {}
+        }
+    }
+}
+
+/// Prints all when the run has ended.
+#[derive(Debug)]
+pub(crate) struct Grouped<'r> {
+    screen: &'r Screen,
+    tag: Option<&'r [u8]>,
+    only: Shown,
+    out: Gathered,
+    err: Gathered,
+}
+
+impl<'r> Grouped<'r> {
+    fn new(screen: &'r Screen, tag: Option<&'r [u8]>, only: Shown) -> Self {
+        Self { screen, tag, only, out: Gathered::default(), err: Gathered::default() }
+    }
+
+    fn finish(mut self, ending: Ending) -> (String, io::Result<()>) {
+        let last = self.err.last_line();
+        let hidden = self.only == Shown::Failed && ending.is_success();
+        let silent = self.out.is_empty() && self.err.is_empty();
+        (last, if hidden || silent { Ok(()) } else { self.print() })
+    }
+
+    fn print(&mut self) -> io::Result<()> {
+        self.screen.print(|out, err| {
+            // The standard error may be gone while the standard output is read.
+            self.err.write(self.tag, err).unwrap_or_default();
+            self.out.write(self.tag, out)
+        })
+    }
+}
+
+/// Prints each line when it is whole.
+#[derive(Debug)]
+pub(crate) struct Lines<'r> {
+    screen: &'r Screen,
+    tag: Option<&'r [u8]>,
+    out: Vec<u8>,
+    err: Vec<u8>,
+    last: String,
+    printed: io::Result<()>,
+}
+
+impl<'r> Lines<'r> {
+    fn new(screen: &'r Screen, tag: Option<&'r [u8]>) -> Self {
+        let (out, err) = (Vec::new(), Vec::new());
+        Self { screen, tag, out, err, last: String::new(), printed: Ok(()) }
+    }
+
+    fn take(&mut self, stream: Stream, bytes: &[u8]) {
+        let open = match stream {
+            Stream::Out => &mut self.out,
+            Stream::Err => &mut self.err,
+        };
+        open.extend_from_slice(bytes);
+        let Some(end) = open.iter().rposition(|byte| *byte == b'\n') else { return };
+        let rest = open.split_off(end + 1);
+        let whole = std::mem::replace(open, rest);
+        self.print(stream, &whole);
+    }
+
+    fn print(&mut self, stream: Stream, text: &[u8]) {
+        if stream == Stream::Err && !text.trim_ascii().is_empty() {
+            self.last = last_line(text);
+        }
+        if text.is_empty() {
+            return;
+        }
+        let mut whole = Gathered::default();
+        whole.push(text);
+        let printed = self.screen.print(|out, err| match stream {
+            Stream::Out => whole.write(self.tag, out),
+            Stream::Err => {
+                whole.write(self.tag, err).unwrap_or_default();
+                Ok(())
+            }
+        });
+        if self.printed.is_ok() {
+            self.printed = printed;
+        }
+    }
+
+    /// Prints what has not ended with a newline.
+    fn finish(mut self) -> (String, io::Result<()>) {
+        let (out, err) = (std::mem::take(&mut self.out), std::mem::take(&mut self.err));
+        self.print(Stream::Out, &out);
+        self.print(Stream::Err, &err);
+        (self.last, self.printed)
+    }
+}
+
+/// The longest name that leaves room for an ending: folders take 255 bytes.
+const NAME: usize = 200;
+
+/// The key as the name of a file: what may not or should not be in one is written as `%`
+/// and two digits. A long one is cut and told apart by a number.
+fn file_name(key: &[u8]) -> String {
+    let mut name = String::new();
+    for (at, byte) in key.iter().enumerate() {
+        let plain = byte.is_ascii_alphanumeric() || b"-_+=,:@".contains(byte);
+        if plain || (*byte == b'.' && at > 0) {
+            name.push(char::from(*byte));
+        } else {
+            // Writing to a string does not fail.
+            write!(name, "%{byte:02X}").unwrap_or_default();
+        }
+    }
+    if name.len() > NAME {
+        name.truncate(NAME - 17);
+        write!(name, "~{:016x}", fnv(key)).unwrap_or_default();
+    }
+    name
+}
+
+/// FNV-1a, 64 bits: the same name for the same key in every run.
+fn fnv(bytes: &[u8]) -> u64 {
+    bytes.iter().fold(0xcbf2_9ce4_8422_2325, |hash, byte| {
+        (hash ^ u64::from(*byte)).wrapping_mul(0x0100_0000_01b3)
+    })
+}
+
+fn with_ending(folder: &Path, name: &str, ending: &str) -> PathBuf {
+    folder.join(OsString::from(format!("{name}{ending}")))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn different_keys_have_files_of_different_names() {
+        assert_eq!(file_name(b"src/main.rs"), "src%2Fmain.rs");
+        assert_eq!(file_name(b".."), "%2E.");
+        assert_eq!(file_name(b"a%2Fb"), "a%252Fb");
+        let [long, longer] = [vec![b'x'; 300], vec![b'x'; 301]];
+        assert_ne!(file_name(&long), file_name(&longer));
+        assert_eq!(file_name(&long).len(), NAME);
+    }
+}

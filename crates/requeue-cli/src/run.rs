@@ -1,0 +1,274 @@
+//! Input, queue, workers and commands, put together.
+
+use std::io;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::mpsc::{self, RecvTimeoutError};
+use std::sync::{Arc, Mutex, PoisonError};
+use std::thread;
+use std::time::Duration;
+
+use anyhow::{Context, Result};
+use requeue::Queue;
+use requeue::metrics::Prometheus;
+
+use crate::command::{Group, is_alive};
+use crate::gate::{Gate, Room};
+use crate::input::{Input, Key};
+use crate::metrics;
+use crate::plan::{Plan, Progress};
+use crate::reader::Reader;
+use crate::report::{Report, Resumed, View};
+use crate::signals::{self, Control, Reason, Request, Stage};
+use crate::slots::Slots;
+use crate::worker::{self, Worker};
+
+/// What the threads of a run share.
+#[derive(Debug)]
+pub(crate) struct Run {
+    pub(crate) queue: Queue<Key>,
+    pub(crate) control: Control,
+    pub(crate) report: Report,
+    pub(crate) slots: Slots,
+    pub(crate) gate: Option<Gate>,
+    pub(crate) room: Option<Room>,
+    /// Keys that were not run to their end.
+    left: Mutex<Vec<Key>>,
+    /// It was said why nothing more is started.
+    told: AtomicBool,
+}
+
+/// Runs the plan to its end: the exit code.
+pub(crate) fn run(plan: Plan) -> Result<u8> {
+    let signals = signals::listen().context("cannot listen to signals")?;
+    let prometheus = plan.metrics.is_some().then(Prometheus::new);
+    let run = Arc::new(Run {
+        queue: worker::queue(&plan.policy, prometheus.clone()),
+        control: Control::new(),
+        report: Report::new(plan.progress, plan.log),
+        slots: Slots::new(plan.workers),
+        gate: worker::gate(&plan.policy),
+        room: plan.input.max_queued.map(Room::new),
+        left: Mutex::default(),
+        told: AtomicBool::new(false),
+    });
+    run.heed_signals(signals, plan.limits.kill_after)?;
+    if let (Some(listener), Some(prometheus)) = (plan.metrics, prometheus) {
+        run.serve_metrics(listener, prometheus)?;
+    }
+    let ticker = run.tick(plan.progress)?;
+    let workers =
+        Worker::start_all(&run, plan.template, plan.limits, plan.policy, plan.output)?;
+    run.warn_of_running(plan.resumed.as_ref());
+    let (priority, resumed) = (plan.input.priority, plan.resumed.unwrap_or_default());
+    run.read(plan.input, Reader { priority, debounce: workers.debounce, resumed })?;
+    run.control.wait_while_reading();
+    if run.control.starts() {
+        run.queue.wait_idle_blocking();
+    }
+    run.control.nothing_left();
+    run.close();
+    workers.join();
+    drop(ticker);
+    Ok(run.end())
+}
+
+impl Run {
+    fn spawn(
+        self: &Arc<Self>,
+        name: &str,
+        body: impl FnOnce(&Self) + Send + 'static,
+    ) -> Result<()> {
+        let run = Arc::clone(self);
+        let thread = thread::Builder::new().name(name.to_owned());
+        thread
+            .spawn(move || body(&run))
+            .with_context(|| format!("cannot start the {name}"))?;
+        Ok(())
+    }
+
+    /// Takes keys from the input, on a thread that may be left behind: nothing can end a
+    /// read from a terminal.
+    fn read(self: &Arc<Self>, input: Input, reader: Reader) -> Result<()> {
+        self.spawn("reader", move |run| {
+            if reader.read(run, input).is_continue() {
+                run.control.input_ended();
+            }
+        })
+    }
+
+    /// Tells of commands that an earlier run has left running: they may run twice now.
+    fn warn_of_running(&self, resumed: Option<&Resumed>) {
+        let running = resumed.into_iter().flat_map(Resumed::running);
+        for (key, pid) in running.filter(|(_, pid)| is_alive(*pid)) {
+            let key = String::from_utf8_lossy(key);
+            self.report.note(&format!(
+                "key {key:?} was running when the earlier run ended, as process {pid}, \
+                 which is still there"
+            ));
+        }
+    }
+
+    fn heed_signals(
+        self: &Arc<Self>,
+        signals: signal_hook::iterator::Signals,
+        kill_after: Duration,
+    ) -> Result<()> {
+        let again = Arc::clone(self);
+        self.spawn("signal listener", move |run| {
+            signals::heed(signals, &run.control, |request| match request {
+                Request::Summary => run.report.summary(&run.view()),
+                Request::End(stage) => again.end_by(stage, kill_after),
+            });
+        })
+    }
+
+    fn end_by(self: &Arc<Self>, stage: Stage, kill_after: Duration) {
+        self.close();
+        match stage {
+            Stage::Reading | Stage::Emptying => {}
+            Stage::Finishing => self.announce_finishing(),
+            Stage::Terminating => {
+                self.slots.each(Group::terminate);
+                let escalate = move |run: &Self| run.kill_later(kill_after);
+                // Without this thread, a third signal still kills.
+                self.spawn("killer", escalate).unwrap_or_default();
+            }
+            Stage::Killing => self.slots.each(Group::kill),
+        }
+    }
+
+    fn announce_finishing(&self) {
+        let running = self.slots.running().len();
+        if running > 0 {
+            self.report.note(&format!(
+                "finishing what runs ({running}); once more sends TERM to it"
+            ));
+        }
+    }
+
+    fn kill_later(&self, kill_after: Duration) {
+        if !self.control.wait_for(Stage::Killing, kill_after) && self.control.kill() {
+            self.slots.each(Group::kill);
+        }
+    }
+
+    fn serve_metrics(
+        self: &Arc<Self>,
+        listener: std::net::TcpListener,
+        prometheus: Prometheus,
+    ) -> Result<()> {
+        let address = listener.local_addr().context("cannot tell where metrics are")?;
+        self.report.note(&format!("metrics at http://{address}/metrics"));
+        self.spawn("metrics server", move |run| {
+            let page = || prometheus.encode() + &run.report.metrics();
+            metrics::serve(&listener, Prometheus::CONTENT_TYPE, page);
+        })
+    }
+
+    /// Shows the progress now and then, until what it returns is dropped.
+    fn tick(self: &Arc<Self>, progress: Progress) -> Result<Option<Ticker>> {
+        let interval = match progress {
+            Progress::Bar => Duration::from_millis(100),
+            Progress::Line => Duration::from_secs(10),
+            Progress::None => return Ok(None),
+        };
+        let (stop, stopped) = mpsc::channel::<()>();
+        self.spawn("ticker", move |run| {
+            let mut before = String::new();
+            while stopped.recv_timeout(interval) == Err(RecvTimeoutError::Timeout) {
+                before = run.report.draw(&run.view(), &before);
+            }
+        })?;
+        Ok(Some(Ticker(stop)))
+    }
+
+    fn view(&self) -> View {
+        let running = self.slots.running();
+        View { counts: self.queue.counts(), workers: self.slots.len(), running }
+    }
+
+    /// Takes back all that has not been started.
+    fn close(&self) {
+        let undelivered = self.queue.close_now();
+        self.left().extend(undelivered);
+        if let Some(room) = &self.room {
+            room.freed();
+        }
+    }
+
+    fn left(&self) -> std::sync::MutexGuard<'_, Vec<Key>> {
+        self.left.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Notes a key that was not run to its end.
+    pub(crate) fn leave(&self, key: &[u8]) {
+        self.left().push(key.to_vec());
+    }
+
+    /// Starts nothing more.
+    pub(crate) fn stop(&self, reason: Reason) {
+        self.control.finish(reason);
+        self.close();
+    }
+
+    /// Tells of something that makes going on pointless, and stops.
+    pub(crate) fn fault(&self, what: &str) {
+        self.give_up(Reason::Fault, what);
+    }
+
+    /// Stops, and says why unless somebody has.
+    pub(crate) fn give_up(&self, reason: Reason, why: &str) {
+        // Before it stops: the main thread may be gone a moment later.
+        if !self.told.swap(true, Ordering::Relaxed) {
+            self.report.note(why);
+        }
+        self.stop(reason);
+    }
+
+    /// Stops if the log could not be written.
+    pub(crate) fn logged(&self, written: io::Result<()>) {
+        if let Err(error) = written {
+            self.fault(&format!("cannot write the log of --log: {error}"));
+        }
+    }
+
+    /// Stops if the output could not be printed; a broken pipe is nothing to tell of.
+    pub(crate) fn printed(&self, printed: io::Result<()>) {
+        match printed {
+            Ok(()) => {}
+            Err(error) if error.kind() == io::ErrorKind::BrokenPipe => {
+                self.stop(Reason::BrokenPipe);
+            }
+            Err(error) => self.fault(&format!("cannot write the output: {error}")),
+        }
+    }
+
+    /// Tells how it went: the exit code.
+    fn end(&self) -> u8 {
+        self.close();
+        let mut left = std::mem::take(&mut *self.left());
+        left.sort_unstable();
+        left.dedup();
+        if self.control.reason() != Some(Reason::BrokenPipe) {
+            self.report.summarize(&self.view(), left.len());
+        }
+        self.logged(self.report.ended(left.len()));
+        let unread = !self.control.all_read();
+        let failed = u8::from(self.report.has_failures());
+        match self.control.reason() {
+            Some(Reason::CannotRun(code)) => code,
+            Some(Reason::Fault) => 2,
+            Some(Reason::Signal(signal)) if unread || !left.is_empty() => {
+                u8::try_from(128 + signal).unwrap_or(u8::MAX)
+            }
+            Some(Reason::Signal(_) | Reason::Failure | Reason::BrokenPipe) | None => {
+                failed
+            }
+        }
+    }
+}
+
+/// Ticks until it is dropped.
+struct Ticker(
+    #[expect(dead_code, reason = "dropping it is what ends the ticker")] mpsc::Sender<()>,
+);

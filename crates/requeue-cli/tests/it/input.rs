@@ -1,0 +1,116 @@
+//! Where keys come from.
+
+use std::ffi::OsString;
+use std::os::unix::ffi::OsStringExt;
+
+use crate::harness::{Dir, numbers};
+
+#[test]
+fn each_distinct_line_runs_once() {
+    let dir = Dir::new();
+    dir.write("keys", "a\nb\na\nb\na\n");
+    // The first key is held back until all lines were read.
+    dir.fifo("go");
+    let command =
+        ["-j1", "--", "sh", "-c", "[ $1 != hold ] || cat go >/dev/null; echo $1", "sh"];
+    let mut live = dir.run(command).start();
+    for key in ["hold", "a", "b", "a", "b", "a"] {
+        live.say(key);
+    }
+    live.end_input();
+    live.wait_for_status("ready 2");
+    dir.release("go");
+    let ran = live.ended().expect(0);
+    assert_eq!(ran.sorted(), ["a", "b", "hold"]);
+    assert!(ran.err.contains("merging saved 3 runs of 6"), "{}", ran.err);
+}
+
+#[test]
+fn blank_lines_are_no_keys_and_the_last_line_needs_no_end() {
+    let dir = Dir::new();
+    let ran = dir.run(["echo", "<{}>"]).stdin("a\n\n   \n\t\nb b").ran().expect(0);
+    assert_eq!(ran.sorted(), ["<a>", "<b b>"]);
+}
+
+#[test]
+fn keys_may_end_in_nul() {
+    let dir = Dir::new();
+    for flag in ["-0", "--null"] {
+        let ran = dir.run([flag, "printf", "[%s]"]).stdin("a\nb\0c\0\0").ran().expect(0);
+        assert!(ran.out.contains("[a\nb]") && ran.out.contains("[c]"), "{}", ran.out);
+    }
+}
+
+#[test]
+fn no_input_is_no_work() {
+    let ran = Dir::new().run(["echo"]).ran().expect(0);
+    assert_eq!(ran.out, "");
+}
+
+#[test]
+fn keys_are_bytes_and_quotes_mean_nothing() {
+    let dir = Dir::new();
+    let odd = b"\xff\xfe it's \"$HOME\" \\ `x`\n".to_vec();
+    let ran = dir.run(["sh", "-c", "printf %s \"$1\" > file", "sh"]).stdin(odd).ran();
+    ran.expect(0);
+    let wanted = b"\xff\xfe it's \"$HOME\" \\ `x`";
+    assert_eq!(std::fs::read(dir.path("file")).unwrap(), wanted);
+}
+
+#[test]
+fn keys_may_come_from_files() {
+    let dir = Dir::new();
+    dir.write("one", "a\nb\n");
+    dir.write("two", "c\n");
+    let ran = dir.run(["-a", "one", "--arg-file", "two", "echo"]).stdin("no\n").ran();
+    assert_eq!(ran.expect(0).sorted(), ["a", "b", "c"]);
+    let ran = dir.run(["-a", "-", "echo"]).stdin("yes\n").ran();
+    assert_eq!(ran.expect(0).out, "yes\n");
+}
+
+#[test]
+fn keys_may_be_words_behind_three_colons() {
+    let dir = Dir::new();
+    let ran = dir.run(["--", "echo", "{}!", ":::", "a", "b c", ""]).stdin("no\n").ran();
+    assert_eq!(ran.expect(0).sorted(), ["a!", "b c!"]);
+    let bytes = OsString::from_vec(b"\xff".to_vec());
+    let ran = dir.run(["sh", "-c", "printf %s \"$1\" | wc -c", "sh", ":::"]).arg(bytes);
+    assert_eq!(ran.ran().expect(0).out.trim(), "1");
+}
+
+#[test]
+fn a_file_that_is_not_there_is_named_with_its_flag() {
+    let ran = Dir::new().run(["-a", "nowhere", "echo"]).ran().expect(2);
+    assert!(ran.err.contains("--arg-file nowhere"), "{}", ran.err);
+}
+
+#[test]
+fn a_stream_is_worked_on_as_it_comes() {
+    let dir = Dir::new();
+    let mut live = dir.run(["--", "echo", "got"]).start();
+    for key in ["a", "b", "a"] {
+        live.say(key);
+        assert_eq!(live.out_line(), format!("got {key}"));
+    }
+    live.ended().expect(0);
+}
+
+#[test]
+fn reading_waits_while_too_many_keys_wait() {
+    let dir = Dir::new();
+    let keys = numbers(300);
+    let flags = ["--max-queued", "5", "-j2", "--log", "log", "true"];
+    dir.run(flags).stdin(keys).ran().expect(0);
+    let (mut waiting, mut most, mut started) = (0, 0, 0);
+    for line in dir.log("log") {
+        match line["event"].as_str() {
+            Some("added") => waiting += 1,
+            Some("started") => (waiting, started) = (waiting - 1, started + 1),
+            _ => {}
+        }
+        most = most.max(waiting);
+    }
+    assert_eq!(started, 300);
+    // A key that a worker has taken and not yet started is no longer in the queue.
+    assert!(most <= 5 + 2, "{most} keys waited");
+}

@@ -1,0 +1,288 @@
+//! What runs when.
+
+use serde_json::Value;
+
+use crate::harness::{Dir, Ran, numbers};
+
+/// A command that fails, whatever the key.
+const FAILS: [&str; 3] = ["sh", "-c", "exit 7"];
+
+fn delays(dir: &Dir) -> Vec<f64> {
+    dir.events("log", "retried")
+        .iter()
+        .map(|line| line["delay_ms"].as_f64().unwrap())
+        .collect()
+}
+
+/// Runs a command that always fails on the key `k`, with a log.
+fn fail(dir: &Dir, flags: &[&str]) -> Ran {
+    dir.run(["--log", "log"]).args(flags).args(FAILS).stdin("k\n").ran()
+}
+
+#[test]
+fn as_many_commands_run_at_a_time_as_there_are_workers() {
+    let dir = Dir::new();
+    for (name, workers) in [("one", 1), ("three", 3)] {
+        let keys = numbers(20);
+        let workers_flag = workers.to_string();
+        dir.run(["--workers", &workers_flag, "--log", name, "true"])
+            .stdin(keys)
+            .ran()
+            .expect(0);
+        let (mut running, mut most) = (0, 0);
+        for line in dir.log(name) {
+            match line["event"].as_str() {
+                Some("started") => running += 1,
+                Some("finished") => running -= 1,
+                _ => {}
+            }
+            most = most.max(running);
+        }
+        assert!(most <= workers, "{most} of {workers}");
+    }
+}
+
+#[test]
+fn starts_are_paced() {
+    let dir = Dir::new();
+    let flags = ["--rate", "20/s", "-j4", "--log", "log", "true"];
+    dir.run(flags).stdin("a\nb\nc\nd\n").ran().expect(0);
+    let log = dir.log("log");
+    let time = |line: &Value| line["time"].as_f64().unwrap();
+    let last = log
+        .iter()
+        .filter(|line| line["event"] == "started")
+        .map(time)
+        .fold(0.0, f64::max);
+    assert!(last - time(&log[0]) >= 0.149, "four starts at 20/s take 150 ms: {log:?}");
+}
+
+#[test]
+fn a_burst_of_starts_needs_a_rate() {
+    let dir = Dir::new();
+    let ran = dir.run(["--burst", "5", "true"]).ran().expect(2);
+    assert!(ran.err.contains("--rate"), "{}", ran.err);
+    let flags = ["--rate", "1/h", "--burst", "3", "-j1", "echo"];
+    assert_eq!(dir.run(flags).stdin("a\nb\nc\n").ran().expect(0).out, "a\nb\nc\n");
+}
+
+#[test]
+fn a_key_that_waits_for_its_turn_is_still_merged() {
+    let dir = Dir::new();
+    let mut live = dir.run(["--rate", "1/h", "-j4", "echo"]).start();
+    live.say("first");
+    assert_eq!(live.out_line(), "first");
+    for key in ["k", "k", "l", "k"] {
+        live.say(key);
+    }
+    live.wait_for_status("ready 2  running 0/4  delayed 0  done 1  failed 0  merged 2");
+    live.signal("TERM");
+    let ran = live.ended().expect(143);
+    assert!(ran.err.contains("2 keys left"), "{}", ran.err);
+}
+
+#[test]
+fn a_failed_key_backs_off_twice_as_long_each_time() {
+    let dir = Dir::new();
+    let ran = fail(&dir, &["--backoff", "2ms..10ms", "--max-retries", "5"]).expect(1);
+    assert_eq!(delays(&dir), [2.0, 4.0, 8.0, 10.0, 10.0]);
+    assert!(ran.err.contains("failed: k: exit code 7 after 6 runs"), "{}", ran.err);
+    let attempts = dir.events("log", "started");
+    let attempts: Vec<_> =
+        attempts.iter().map(|line| line["attempt"].as_u64().unwrap()).collect();
+    assert_eq!(attempts, [1, 2, 3, 4, 5, 6]);
+    for (retried, started) in
+        dir.events("log", "retried").iter().zip(&dir.events("log", "started")[1..])
+    {
+        let (planned, began) = (retried["next"].as_f64(), started["time"].as_f64());
+        assert!(began >= planned, "not before its time: {retried} {started}");
+    }
+}
+
+#[test]
+fn the_default_backoff_is_200_ms_doubling_for_five_retries() {
+    let dir = Dir::new();
+    let mut live = dir.run(["--log", "log"]).args(FAILS).start();
+    live.say("k");
+    // The first two are enough to know the curve, and are over soon.
+    live.wait_for_status("delayed 1");
+    live.wait_for_status("delayed 0");
+    live.wait_for_status("delayed 1");
+    live.signal("INT");
+    live.ended().expect(130);
+    assert_eq!(delays(&dir)[..2], [200.0, 400.0]);
+    let help = dir.requeue().args(["run", "--help"]).ran().expect(0).out;
+    for default in
+        ["[default: 200ms..5m]", "[default: 5]", "[default: 10/s]", "[default: 100]"]
+    {
+        assert!(help.contains(default), "{default}");
+    }
+}
+
+#[test]
+fn a_success_forgets_the_failures() {
+    let dir = Dir::new();
+    let script =
+        "n=$(cat n 2>/dev/null || echo 0); echo $((n+1)) > n; [ $((n % 3)) = 2 ] #";
+    let flags = ["--backoff", "1ms..1s", "--log", "log", "--shell", script];
+    let mut live = dir.run(flags).start();
+    live.say("k");
+    live.wait_for_status("done 1");
+    live.say("k");
+    live.ended().expect(0);
+    assert_eq!(delays(&dir), [1.0, 2.0, 1.0, 2.0]);
+}
+
+#[test]
+fn all_retries_together_have_a_rate() {
+    let dir = Dir::new();
+    let flags = ["--retry-rate", "1/h", "--retry-burst", "2", "--backoff", "0s", "-j1"];
+    let mut live = dir.run(flags).args(["--log", "log"]).args(FAILS).start();
+    live.say("k");
+    live.wait_for_status("delayed 1");
+    live.signal("TERM");
+    live.ended().expect(143);
+    let delays = delays(&dir);
+    assert_eq!(delays[..2], [0.0, 0.0]);
+    assert!(delays[2] > 3_000_000.0, "the third waits for about an hour: {delays:?}");
+}
+
+#[test]
+fn retries_can_be_left_out_or_without_limit() {
+    let dir = Dir::new();
+    let ran = fail(&dir, &["--max-retries", "0"]).expect(1);
+    assert!(ran.err.contains("after 1 run\n"), "{}", ran.err);
+    let script = "n=$(cat n 2>/dev/null || echo 0); echo $((n+1)) > n; [ $n = 20 ] #";
+    let flags =
+        ["--max-retries", "unlimited", "--backoff", "1ms", "--retry-rate", "unlimited"];
+    dir.run(flags).args(["--shell", script]).stdin("k\n").ran().expect(0);
+    assert_eq!(dir.read("n").trim(), "21");
+}
+
+#[test]
+fn jitter_takes_a_part_of_the_backoff() {
+    let dir = Dir::new();
+    for (name, flag, least) in [
+        ("full", "--jitter", 0.0),
+        ("all", "--jitter=full", 0.0),
+        ("half", "--jitter=equal", 0.5),
+    ] {
+        let flags = ["--log", name, flag, "--backoff", "8ms", "--max-retries", "12"];
+        dir.run(flags).args(FAILS).stdin("k\n").ran().expect(1);
+        let retried = dir.events(name, "retried");
+        let parts: Vec<_> =
+            retried.iter().map(|line| line["delay_ms"].as_f64().unwrap() / 8.0).collect();
+        assert!(
+            parts.iter().all(|part| (least..=1.0).contains(part)),
+            "{flag}: {parts:?}"
+        );
+        assert!(
+            parts.iter().any(|part| (*part - parts[0]).abs() > 1e-9),
+            "{flag}: {parts:?}"
+        );
+    }
+}
+
+#[test]
+fn codes_say_what_is_worth_a_retry() {
+    let dir = Dir::new();
+    let runs = |flags: &[&str], name: &str| {
+        let flags =
+            [&["--log", name, "--backoff", "1ms", "--max-retries", "1"], flags].concat();
+        dir.run(flags).args(FAILS).stdin("k\n").ran().expect(1);
+        dir.events(name, "started").len()
+    };
+    assert_eq!(runs(&["--retry-on", "7"], "a"), 2);
+    assert_eq!(runs(&["--retry-on", "1-6,8"], "b"), 1);
+    assert_eq!(runs(&["--no-retry-on", "7"], "c"), 1);
+    assert_eq!(runs(&["--no-retry-on", "6,8-255"], "d"), 2);
+    assert_eq!(runs(&["--retry-on", "1-10", "--no-retry-on", "7"], "e"), 1);
+}
+
+#[test]
+fn a_debounced_key_runs_once_it_has_ceased_to_come() {
+    let dir = Dir::new();
+    let flags = ["--debounce", "300ms", "--log", "log", "echo"];
+    let mut live = dir.run(flags).start();
+    for _ in 0..5 {
+        live.say("k");
+    }
+    live.end_input();
+    assert_eq!(live.out_line(), "k");
+    let ran = live.ended().expect(0);
+    assert!(
+        ran.err.contains("1 run in") && ran.err.contains("saved 4 runs of 5"),
+        "{}",
+        ran.err
+    );
+    let last = dir.events("log", "merged").last().unwrap()["time"].as_f64().unwrap();
+    let began = dir.events("log", "started")[0]["time"].as_f64().unwrap();
+    assert!(began - last >= 0.299, "{began} {last}");
+}
+
+/// Lets one worker start with the key `first`, has the rest read meanwhile, and gives the
+/// order in which they ran.
+fn order(dir: &Dir, flags: &[&str], first: &str, keys: &[&str]) -> Vec<String> {
+    dir.fifo("go");
+    let script = "[ $REQUEUE_KEY != first ] || cat go >/dev/null; echo {}";
+    let mut live = dir.run(["-j1"]).args(flags).args(["--shell", script]).start();
+    live.say(first);
+    live.wait_for_status("running 1/1");
+    for key in keys {
+        live.say(key);
+    }
+    live.end_input();
+    live.wait_for_status(&format!("ready {}", keys.len()));
+    dir.release("go");
+    let ran = live.ended().expect(0);
+    ran.out.lines().skip(1).map(str::to_owned).collect()
+}
+
+#[test]
+fn keys_run_in_the_order_in_which_they_came() {
+    assert_eq!(order(&Dir::new(), &[], "first", &["c", "a", "b"]), ["c", "a", "b"]);
+}
+
+#[test]
+fn a_word_of_the_line_is_its_priority() {
+    let dir = Dir::new();
+    let lines = ["low -5", "high 9", "mid 0", "high2 9"];
+    let wanted = ["high", "high2", "mid", "low"];
+    assert_eq!(order(&dir, &["--priority", "2"], "first 0", &lines), wanted);
+    let ran = dir.run(["--priority", "1", "echo"]).stdin("3 a b\nx c\n").ran().expect(1);
+    assert_eq!(ran.out, "a b\n");
+    assert!(
+        ran.err.contains("--priority wants a whole number as word 1: x c"),
+        "{}",
+        ran.err
+    );
+}
+
+#[test]
+fn groups_take_turns() {
+    let keys = ["red/1", "red/2", "red/3", "blue/1", "blue/2"];
+    let wanted = ["red/1", "blue/1", "red/2", "blue/2", "red/3"];
+    assert_eq!(order(&Dir::new(), &["--fair-by", "/"], "first", &keys), wanted);
+    assert_eq!(order(&Dir::new(), &["--fair-by", "^([a-z]+)"], "first", &keys), wanted);
+}
+
+#[test]
+fn one_failure_can_be_enough() {
+    let dir = Dir::new();
+    let flags =
+        ["--fail-fast", "-j1", "--max-retries", "0", "--shell", "echo {}; [ {} = a ]"];
+    let ran = dir.run(flags).stdin("a\nb\nc\nd\n").ran().expect(1);
+    assert_eq!(ran.out, "a\nb\n");
+    assert!(ran.err.contains("failed: b: exit code 1"), "{}", ran.err);
+}
+
+#[test]
+fn a_key_that_fails_and_then_succeeds_has_not_failed() {
+    let dir = Dir::new();
+    let mut live = dir.run(["--max-retries", "0", "--shell", "[ -e ok ]; #"]).start();
+    live.say("k");
+    live.wait_for_status("failed 1");
+    dir.write("ok", "");
+    live.say("k");
+    live.ended().expect(0);
+}

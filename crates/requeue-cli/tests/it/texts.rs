@@ -1,0 +1,102 @@
+//! Help, manual, completions, and errors of usage.
+
+use crate::harness::Dir;
+
+#[test]
+fn errors_name_the_flag_the_value_and_what_is_accepted() {
+    for (flag, value, accepted) in [
+        ("--timeout", "5x", "200ms, 5s, 1m30s"),
+        ("--kill-after", "-", "200ms, 5s, 1m30s"),
+        ("--rate", "0", "a number above 0"),
+        ("--retry-rate", "inf", "600/m"),
+        ("--backoff", "5m..1s", "200ms..5m"),
+        ("--max-retries", "many", "0 for none, or unlimited"),
+        ("--retry-on", "256", "0 to 255"),
+        ("--no-retry-on", "x", "0 to 255"),
+        ("--debounce", "soon", "200ms"),
+        ("--metrics", "host", "127.0.0.1:9090"),
+        ("--workers", "0", "would be zero"),
+        ("--max-queued", "0", "would be zero"),
+        ("--burst", "0", "would be zero"),
+        ("--retry-burst", "0", "would be zero"),
+        ("--priority", "0", "would be zero"),
+        ("--jitter", "some", "full, equal"),
+        ("--progress", "much", "auto, bar, line, none"),
+        ("--fair-by", "(a", "a regular expression"),
+    ] {
+        let joined = format!("{flag}={value}");
+        let ran = Dir::new().run([&joined, "true"]).ran().expect(2);
+        for part in [flag, &format!("'{value}'"), accepted] {
+            assert!(ran.err.contains(part), "{joined}: no {part:?} in {}", ran.err);
+        }
+    }
+}
+
+#[test]
+fn flags_that_contradict_each_other_are_refused() {
+    for flags in [
+        ["--priority=1", "--fair-by=/"],
+        ["--priority=1", "--debounce=1s"],
+        ["--line-buffer", "--quiet-success"],
+        ["--line-buffer", "--output=x"],
+        ["--tag", "--output=x"],
+    ] {
+        let ran = Dir::new().run(flags).arg("true").ran().expect(2);
+        assert!(ran.err.contains("cannot be used with"), "{flags:?}: {}", ran.err);
+    }
+}
+
+#[test]
+fn a_run_needs_a_command() {
+    for args in [&["run"][..], &["run", "--"], &["run", "--", ":::", "a"], &[]] {
+        let ran = Dir::new().requeue().args(args).ran().expect(2);
+        assert_ne!(ran.err, "", "{args:?}");
+    }
+}
+
+#[test]
+fn help_has_examples_and_exit_codes() {
+    let ran = Dir::new().run(["--help"]).ran().expect(0);
+    for part in
+        ["Examples:", "inotifywait", "Exit codes:", "127", "Signals:", "--debounce"]
+    {
+        assert!(ran.out.contains(part), "{part}");
+    }
+}
+
+#[test]
+fn the_manual_page_is_one_that_man_can_read() {
+    for (args, part) in
+        [(&["man"][..], "requeue"), (&["man", "run"], "\\-\\-max\\-retries")]
+    {
+        let ran = Dir::new().requeue().args(args).ran().expect(0);
+        assert!(ran.out.contains(".TH requeue") && ran.out.contains(part), "{args:?}");
+    }
+}
+
+#[test]
+fn there_are_completions_for_every_shell() {
+    for shell in ["bash", "zsh", "fish", "elvish", "powershell"] {
+        let ran = Dir::new().requeue().args(["completions", shell]).ran().expect(0);
+        assert!(ran.out.contains("max-retries"), "{shell}");
+    }
+}
+
+#[test]
+fn a_reader_of_the_manual_may_leave_early() {
+    let dir = Dir::new();
+    let requeue = env!("CARGO_BIN_EXE_requeue");
+    let script = format!(
+        "{requeue} completions zsh | head -n1 >/dev/null; echo ${{PIPESTATUS[0]}}"
+    );
+    let ran = std::process::Command::new("bash").args(["-c", &script]).output().unwrap();
+    drop(dir);
+    assert_eq!(String::from_utf8_lossy(&ran.stdout), "0\n");
+    assert_eq!(String::from_utf8_lossy(&ran.stderr), "");
+}
+
+#[test]
+fn the_version_is_told() {
+    let ran = Dir::new().requeue().arg("--version").ran().expect(0);
+    assert_eq!(ran.out, format!("requeue {}\n", env!("CARGO_PKG_VERSION")));
+}
