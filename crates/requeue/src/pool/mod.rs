@@ -26,6 +26,8 @@
 mod handle;
 mod outcome;
 mod roster;
+#[cfg(all(test, requeue_shuttle))]
+mod shuttle_tests;
 mod sleeper;
 #[cfg(feature = "tokio")]
 mod task;

@@ -4,7 +4,8 @@ use std::future::Future;
 use std::pin::pin;
 use std::sync::Arc;
 use std::task::{Context, Poll, Wake, Waker};
-use std::thread::{self, Thread};
+
+use crate::sync::thread::{self, Thread};
 
 /// Waits for futures on the thread that made it.
 pub(super) struct Sleeper {

@@ -216,5 +216,6 @@ fn threads_with_readiness_that_comes_and_goes_get_no_more_than_the_limiter_lets(
     });
     // 12,000 steps of 25 ns are 300 µs.
     let calls = service.get_ref().calls.load(Ordering::Relaxed);
-    assert!((200..=320).contains(&calls), "{calls}");
+    // How many of them fall to waste hangs on who runs when: only the upper bound is sure.
+    assert!((1..=320).contains(&calls), "{calls}");
 }
