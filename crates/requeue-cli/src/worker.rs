@@ -225,13 +225,13 @@ impl Worker {
             .env("REQUEUE_KEY", as_os(key))
             .env("REQUEUE_ATTEMPT", attempt.to_string())
             .env("REQUEUE_SLOT", (slot + 1).to_string());
-        if let Err(error) = capture.connect(&mut command) {
+        let wiring = capture.connect(&mut command).map_err(|error| {
             self.run.fault(&format!("cannot write the files of --output: {error}"));
-            return Err(Verdict::Leave);
-        }
-        match Process::start(&mut command) {
-            Ok(process) => {
-                drop(command); // it keeps files open that only the process needs
+            Verdict::Leave
+        })?;
+        match Process::start(&mut command, wiring) {
+            Ok(mut process) => {
+                process.keep(command);
                 let ending = self.watch(slot, key, attempt, process, &mut capture);
                 let (last_line, printed) = capture.finish(ending);
                 self.run.printed(printed);

@@ -4,7 +4,7 @@ mod process;
 mod program;
 mod template;
 
-pub(crate) use process::{Group, Pace, Process, Sink, Stream, is_alive};
+pub(crate) use process::{Group, Pace, Process, Sink, Stream, Wiring, is_alive};
 pub(crate) use program::CannotRun;
 pub(crate) use template::Template;
 

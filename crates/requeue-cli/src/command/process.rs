@@ -7,13 +7,15 @@
 //! 2. A run is over when the process that was started has exited. Descendants that still
 //!    hold its output open are not waited for.
 
+use std::fs::File;
 use std::io::{self, Read};
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
-use std::process::{Child, ChildStderr, ChildStdout, Command, ExitStatus};
+use std::process::{Child, Command, ExitStatus};
 use std::time::{Duration, Instant};
 
 use requeue::{Clock, SystemClock};
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
+use rustix::pipe::{PipeFlags, pipe_with};
 use rustix::process::{Pid, Signal, WaitId, WaitIdOptions, kill_process_group, waitid};
 
 use crate::plan::TimeLimits;
@@ -51,6 +53,15 @@ impl Group {
     }
 }
 
+/// Where the streams of a command lead.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Wiring {
+    /// To us.
+    Pipes,
+    /// Elsewhere: they are connected already.
+    Elsewhere,
+}
+
 /// Whether a run kept its time limit.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Pace {
@@ -62,18 +73,24 @@ pub(crate) enum Pace {
 pub(crate) struct Process {
     child: Child,
     pid: Pid,
-    out: Option<ChildStdout>,
-    err: Option<ChildStderr>,
+    out: Option<File>,
+    err: Option<File>,
     exit: ExitNotice,
+    /// Holds our copies of the ends that the process writes to. While they are open, its
+    /// exit does not end the streams: we wake once, for the exit, and not for each.
+    open_ends: Option<Command>,
+    /// Nothing was there to read at the last look.
+    quiet: bool,
 }
 
 /// How the exit of the process becomes known.
 enum ExitNotice {
-    /// By the end of its streams, which for a short run is the cheapest.
-    Streams,
-    /// By a descriptor of the process, which tells even if others hold the streams.
+    /// By a descriptor of the process.
     Descriptor(OwnedFd),
-    /// By asking now and then, where there are no such descriptors.
+    /// By the end of its streams, and then by waiting: for a short run without a
+    /// descriptor.
+    Streams,
+    /// By asking now and then, for a longer one.
     Asking,
 }
 
@@ -91,12 +108,34 @@ const LEFT_IN_PIPE: usize = 1024 * 1024;
 const CHUNK: usize = 16 * 1024;
 
 impl Process {
-    pub(crate) fn start(command: &mut Command) -> io::Result<Self> {
-        let mut child = command.spawn()?;
+    /// Starts a command; on success, [`keep`](Self::keep) what it was started from.
+    pub(crate) fn start(command: &mut Command, wiring: Wiring) -> io::Result<Self> {
+        let (out, err) = match wiring {
+            Wiring::Elsewhere => (None, None),
+            Wiring::Pipes => {
+                let (out, to_out) = pipe_with(PipeFlags::CLOEXEC)?;
+                let (err, to_err) = pipe_with(PipeFlags::CLOEXEC)?;
+                command.stdout(to_out).stderr(to_err);
+                (Some(File::from(out)), Some(File::from(err)))
+            }
+        };
+        let child = command.spawn()?;
         let pid = i32::try_from(child.id()).ok().and_then(Pid::from_raw);
         let pid = pid.expect("the number of a process is a positive i32");
-        let (out, err) = (child.stdout.take(), child.stderr.take());
-        Ok(Self { child, pid, out, err, exit: ExitNotice::Streams })
+        let exit = match wiring {
+            Wiring::Pipes => descriptor(pid).unwrap_or(ExitNotice::Streams),
+            Wiring::Elsewhere => ExitNotice::Streams,
+        };
+        Ok(Self { child, pid, out, err, exit, open_ends: None, quiet: true })
+    }
+
+    /// Takes the command that this was started from, with our ends of its streams.
+    pub(crate) fn keep(&mut self, command: Command) {
+        match self.exit {
+            ExitNotice::Descriptor(_) => self.open_ends = Some(command),
+            // The streams have to end with the process.
+            ExitNotice::Streams | ExitNotice::Asking => drop(command),
+        }
     }
 
     pub(crate) fn group(&self) -> Group {
@@ -111,7 +150,9 @@ impl Process {
         while !self.has_exited(sink, began, &patience) {
             patience.check(self.group());
         }
-        self.read_rest(sink);
+        if !self.quiet {
+            self.read_rest(sink);
+        }
         patience.pace()
     }
 
@@ -129,12 +170,13 @@ impl Process {
         }
         let now = SystemClock.now();
         if matches!(self.exit, ExitNotice::Streams) && (silent || now >= began + SHORT) {
-            self.exit = descriptor(self.pid);
+            self.exit = descriptor(self.pid).unwrap_or(ExitNotice::Asking);
         }
         let wake = [patience.deadline, self.exit.wake(began, now)];
         let timeout = wake.into_iter().flatten().min();
         let timeout = timeout.map(|moment| moment.saturating_duration_since(now));
         let ready = self.poll(timeout);
+        self.quiet = ready.out.is_empty() && ready.err.is_empty();
         self.read(ready, sink);
         match self.exit {
             ExitNotice::Streams => false,
@@ -201,15 +243,14 @@ struct Ready {
 }
 
 #[cfg(target_os = "linux")]
-fn descriptor(pid: Pid) -> ExitNotice {
+fn descriptor(pid: Pid) -> Option<ExitNotice> {
     use rustix::process::{PidfdFlags, pidfd_open};
-    let descriptor = pidfd_open(pid, PidfdFlags::empty());
-    descriptor.map_or(ExitNotice::Asking, ExitNotice::Descriptor)
+    pidfd_open(pid, PidfdFlags::empty()).ok().map(ExitNotice::Descriptor)
 }
 
 #[cfg(not(target_os = "linux"))]
-fn descriptor(_: Pid) -> ExitNotice {
-    ExitNotice::Asking
+fn descriptor(_: Pid) -> Option<ExitNotice> {
+    None
 }
 
 /// Waits until the process has exited, without reaping it (invariant 1).

@@ -5,12 +5,12 @@ use std::fmt::Write as _;
 use std::fs::File;
 use std::io;
 use std::path::{Path, PathBuf};
-use std::process::{Command, Stdio};
+use std::process::Command;
 
 use super::gathered::{Gathered, last_line_of};
 use super::screen::Screen;
 use super::text::last_line;
-use crate::command::{Ending, Sink, Stream};
+use crate::command::{Ending, Sink, Stream, Wiring};
 use crate::plan::{Output, Shown};
 
 /// Takes the output of one run, and tells its last line of errors.
@@ -40,16 +40,14 @@ impl<'r> Capture<'r> {
     }
 
     /// Connects the streams of a command that is about to start.
-    pub(crate) fn connect(&self, command: &mut Command) -> io::Result<()> {
+    pub(crate) fn connect(&self, command: &mut Command) -> io::Result<Wiring> {
         match self {
-            Self::Grouped(_) | Self::Lines(_) => {
-                command.stdout(Stdio::piped()).stderr(Stdio::piped());
-            }
+            Self::Grouped(_) | Self::Lines(_) => Ok(Wiring::Pipes),
             Self::Files { out, err } => {
                 command.stdout(File::create(out)?).stderr(File::create(err)?);
+                Ok(Wiring::Elsewhere)
             }
         }
-        Ok(())
     }
 
     /// Prints what is to be printed at the end: the last line of errors comes back, and
