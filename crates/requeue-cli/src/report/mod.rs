@@ -159,13 +159,18 @@ impl Report {
     ) -> io::Result<()> {
         let (delay, written) = match &self.log {
             None => (retry(), Ok(())),
-            Some(log) => log.write_after(retry, |delay| {
-                log.line("retried")
-                    .key(key)
-                    .number("attempt", attempt + 1)
-                    .millis("delay_ms", *delay)
-                    .time("next", log.now() + *delay)
-            }),
+            Some(log) => {
+                // Read before the queue reads its own clock: the key cannot start earlier
+                // than this says.
+                let asked = log.now();
+                log.write_after(retry, |delay| {
+                    log.line("retried")
+                        .key(key)
+                        .number("attempt", attempt + 1)
+                        .millis("delay_ms", *delay)
+                        .time("next", asked + *delay)
+                })
+            }
         };
         self.stats().retried(SystemClock.now(), delay);
         written
