@@ -159,13 +159,18 @@ impl Report {
     ) -> io::Result<()> {
         let (delay, written) = match &self.log {
             None => (retry(), Ok(())),
-            Some(log) => log.write_after(retry, |delay| {
-                log.line("retried")
-                    .key(key)
-                    .number("attempt", attempt + 1)
-                    .millis("delay_ms", *delay)
-                    .time("next", log.now() + *delay)
-            }),
+            Some(log) => {
+                // The time is read first, so that the key does not start before `next`.
+                let timed = || (log.now(), retry());
+                let ((_, delay), written) = log.write_after(timed, |(asked, delay)| {
+                    log.line("retried")
+                        .key(key)
+                        .number("attempt", attempt + 1)
+                        .millis("delay_ms", *delay)
+                        .time("next", asked.saturating_add(*delay))
+                });
+                (delay, written)
+            }
         };
         self.stats().retried(SystemClock.now(), delay);
         written
