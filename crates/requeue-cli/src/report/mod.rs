@@ -160,16 +160,16 @@ impl Report {
         let (delay, written) = match &self.log {
             None => (retry(), Ok(())),
             Some(log) => {
-                // The time is read first, so that the key does not start before `next`.
-                let timed = || (log.now(), retry());
-                let ((_, delay), written) = log.write_after(timed, |(asked, delay)| {
+                // Read before the queue reads its own clock: the key cannot start earlier
+                // than this says.
+                let asked = log.now();
+                log.write_after(retry, |delay| {
                     log.line("retried")
                         .key(key)
                         .number("attempt", attempt + 1)
                         .millis("delay_ms", *delay)
                         .time("next", asked.saturating_add(*delay))
-                });
-                (delay, written)
+                })
             }
         };
         self.stats().retried(SystemClock.now(), delay);
