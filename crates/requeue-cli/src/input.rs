@@ -34,42 +34,79 @@ impl fmt::Debug for Source {
     }
 }
 
+/// What a source gives.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Record<'r> {
+    /// A line that is not blank, without its end.
+    Line(&'r [u8]),
+    /// No more lines are at hand: the next one may take long to come.
+    Pause,
+}
+
 impl Source {
     /// Hands each record to `take` until it breaks off or the source ends.
     pub(crate) fn read(
         self,
         separator: u8,
-        mut take: impl FnMut(&[u8]) -> ControlFlow<()>,
+        mut take: impl FnMut(Record<'_>) -> ControlFlow<()>,
     ) -> io::Result<ControlFlow<()>> {
         match self {
-            Self::Stream(stream) => read_records(stream, separator, take),
+            Self::Stream(stream) => read_stream(stream, separator, take),
             Self::Words(words) => Ok(words
                 .into_iter()
                 .map(OsString::into_vec)
                 .filter(|word| !is_blank(word))
-                .try_for_each(|word| take(&word))),
+                .try_for_each(|word| take(Record::Line(&word)))),
         }
     }
 }
 
-fn read_records(
+fn read_stream(
     mut stream: Box<dyn BufRead + Send>,
     separator: u8,
-    mut take: impl FnMut(&[u8]) -> ControlFlow<()>,
+    mut take: impl FnMut(Record<'_>) -> ControlFlow<()>,
 ) -> io::Result<ControlFlow<()>> {
-    let mut record = Vec::new();
+    let mut open = Vec::new();
     loop {
-        record.clear();
-        if stream.read_until(separator, &mut record)? == 0 {
-            return Ok(ControlFlow::Continue(()));
+        let chunk = match stream.fill_buf() {
+            Err(error) if error.kind() == io::ErrorKind::Interrupted => continue,
+            chunk => chunk?,
+        };
+        if chunk.is_empty() {
+            return Ok(take_line(&open, &mut take));
         }
-        if record.last() == Some(&separator) {
-            record.pop();
-        }
-        if !is_blank(&record) && take(&record).is_break() {
+        let length = chunk.len();
+        let taken = take_chunk(chunk, separator, &mut open, &mut take);
+        if taken.is_break() || take(Record::Pause).is_break() {
             return Ok(ControlFlow::Break(()));
         }
+        stream.consume(length);
     }
+}
+
+/// Takes the lines that end in `chunk`; `open` holds one that has begun before it, and
+/// then the one that does not end in it.
+fn take_chunk(
+    mut chunk: &[u8],
+    separator: u8,
+    open: &mut Vec<u8>,
+    take: &mut impl FnMut(Record<'_>) -> ControlFlow<()>,
+) -> ControlFlow<()> {
+    while let Some(end) = chunk.iter().position(|byte| *byte == separator) {
+        open.extend_from_slice(&chunk[..end]);
+        take_line(open, take)?;
+        open.clear();
+        chunk = &chunk[end + 1..];
+    }
+    open.extend_from_slice(chunk);
+    ControlFlow::Continue(())
+}
+
+fn take_line(
+    line: &[u8],
+    take: &mut impl FnMut(Record<'_>) -> ControlFlow<()>,
+) -> ControlFlow<()> {
+    if is_blank(line) { ControlFlow::Continue(()) } else { take(Record::Line(line)) }
 }
 
 fn is_blank(record: &[u8]) -> bool {
@@ -120,7 +157,9 @@ mod tests {
         let mut seen = Vec::new();
         let source = Source::Stream(Box::new(text));
         let ended = source.read(separator, |record| {
-            seen.push(record.to_vec());
+            if let Record::Line(line) = record {
+                seen.push(line.to_vec());
+            }
             ControlFlow::Continue(())
         });
         assert!(ended.unwrap().is_continue());
@@ -137,6 +176,22 @@ mod tests {
     fn keys_are_any_bytes() {
         assert_eq!(records(b"\xff\xfe\n'\"\\\n", b'\n'), [&b"\xff\xfe"[..], b"'\"\\"]);
         assert_eq!(records(b"a\nb\0\0c", 0), [&b"a\nb"[..], b"c"]);
+    }
+
+    #[test]
+    fn a_line_may_come_in_pieces_and_each_piece_ends_in_a_pause() {
+        let pieces: Box<dyn BufRead + Send> =
+            Box::new(io::BufReader::with_capacity(4, &b"ab\nlonger\nc"[..]));
+        let mut seen = Vec::new();
+        let ended = Source::Stream(pieces).read(b'\n', |record| {
+            seen.push(match record {
+                Record::Line(line) => String::from_utf8(line.to_vec()).unwrap(),
+                Record::Pause => "-".to_owned(),
+            });
+            ControlFlow::Continue(())
+        });
+        assert!(ended.unwrap().is_continue());
+        assert_eq!(seen, ["ab", "-", "-", "longer", "-", "c"]);
     }
 
     #[test]

@@ -1,11 +1,12 @@
 //! Takes lines from the input and adds their keys to the queue.
 
+use std::collections::HashSet;
 use std::ops::ControlFlow;
 use std::time::Duration;
 
 use requeue::{AddOptions, Added, Queue};
 
-use crate::input::{Input, Key, split_priority};
+use crate::input::{Input, Key, Record, split_priority};
 use crate::report::Resumed;
 use crate::run::Run;
 
@@ -21,7 +22,15 @@ impl Reader {
     /// Reads all sources, one after the other; breaks off if nothing more is wanted.
     pub(crate) fn read(&self, run: &Run, input: Input) -> ControlFlow<()> {
         for source in input.sources {
-            match source.read(input.separator, |line| self.add(run, line)) {
+            let mut at_hand = HashSet::new();
+            let take = |record: Record<'_>| match record {
+                Record::Line(line) => self.add(run, line, &mut at_hand),
+                Record::Pause => {
+                    at_hand.clear();
+                    ControlFlow::Continue(())
+                }
+            };
+            match source.read(input.separator, take) {
                 Ok(flow) => flow?,
                 Err(error) => {
                     run.fault(&format!("cannot read the keys: {error}"));
@@ -32,8 +41,20 @@ impl Reader {
         ControlFlow::Continue(())
     }
 
-    fn add(&self, run: &Run, line: &[u8]) -> ControlFlow<()> {
+    /// Adds the key of a line. Of equal lines that are at hand together, the first is
+    /// added and the others are merged with it, though it may run already: they were
+    /// written before that.
+    fn add(
+        &self,
+        run: &Run,
+        line: &[u8],
+        at_hand: &mut HashSet<Vec<u8>>,
+    ) -> ControlFlow<()> {
         let Some(field) = self.priority else {
+            if at_hand.contains(line) {
+                return self.tell(run, line, || Added::Duplicate);
+            }
+            at_hand.insert(line.to_vec());
             return self.add_key(run, line, None);
         };
         if let Ok((priority, key)) = split_priority(line, field) {
@@ -45,14 +66,23 @@ impl Reader {
     }
 
     fn add_key(&self, run: &Run, key: &[u8], priority: Option<i32>) -> ControlFlow<()> {
+        if let Some(room) = &run.room {
+            room.wait(&run.queue);
+        }
+        self.tell(run, key, || self.enqueue(&run.queue, key, priority))
+    }
+
+    fn tell(
+        &self,
+        run: &Run,
+        key: &[u8],
+        add: impl FnOnce() -> Added,
+    ) -> ControlFlow<()> {
         if self.resumed.is_finished(key) {
             run.report.skipped();
             return ControlFlow::Continue(());
         }
-        if let Some(room) = &run.room {
-            room.wait(&run.queue);
-        }
-        match run.report.adding(key, || self.enqueue(&run.queue, key, priority)) {
+        match run.report.adding(key, add) {
             Ok(Added::Closed) => ControlFlow::Break(()),
             Ok(_) => ControlFlow::Continue(()),
             Err(error) => {

@@ -168,7 +168,7 @@ impl Report {
                         .key(key)
                         .number("attempt", attempt + 1)
                         .millis("delay_ms", *delay)
-                        .time("next", asked + *delay)
+                        .time("next", asked.saturating_add(*delay))
                 })
             }
         };

@@ -26,6 +26,15 @@ fn each_distinct_line_runs_once() {
 }
 
 #[test]
+fn lines_that_come_together_are_merged_even_if_the_first_runs_already() {
+    let dir = Dir::new();
+    let ran = dir.run(["echo", "{}"]).stdin("a\nb\na\n").ran().expect(0);
+    assert_eq!(ran.sorted(), ["a", "b"]);
+    let ran = dir.run(["echo", "{}", ":::", "a", "b", "a"]).ran().expect(0);
+    assert_eq!(ran.sorted(), ["a", "b"]);
+}
+
+#[test]
 fn blank_lines_are_no_keys_and_the_last_line_needs_no_end() {
     let dir = Dir::new();
     let ran = dir.run(["echo", "<{}>"]).stdin("a\n\n   \n\t\nb b").ran().expect(0);
