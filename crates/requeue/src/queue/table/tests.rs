@@ -115,7 +115,7 @@ fn keys_of_one_hash_are_told_apart() {
 
 #[test]
 fn room_that_was_reserved_is_enough() {
-    for keys in [1, 5, 8, 100, 1000, 99_999] {
+    for keys in [1, 5, 8, 100, 1023, 1024, 2048, 32_767, 32_768, 99_999] {
         let mut table = Table::default();
         table.reserve(keys);
         let size = table.words.len();
