@@ -33,20 +33,24 @@
 //! client-go keeps the same facts in three sets (`queue`, `dirty`, `processing`) and a
 //! heap of delays; `state/tests.rs` checks the two representations against each other.
 
-use std::borrow::Borrow;
 use std::collections::VecDeque;
 
+use self::due::Due;
 use super::delay::{Delays, Scheduled};
 use super::line::Line;
 use super::offer::Offer;
 use super::options::{Added, Counts};
 use super::order::{Fifo, Ticket};
-use super::slots::{Loan, MIN_KEPT, Phase, Slots};
+use super::slots::{Loan, Phase, Slots};
 use super::table::Table;
-use super::timing::{Nanos, Timing, at, shrink_to};
+use super::timing::{Nanos, Timing, at};
 
+mod due;
+mod lookup;
+mod shrink;
 #[cfg(test)]
 mod tests;
+mod undelivered;
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Stage {
@@ -105,34 +109,6 @@ pub(super) struct State<K> {
     due: VecDeque<u32>,
     /// Keys forgotten since memory was last given back.
     forgotten: usize,
-}
-
-/// Keys whose delay is over.
-struct Due<'a, K> {
-    state: &'a mut State<K>,
-    now: Nanos,
-}
-
-impl<K> Due<'_, K> {
-    fn add_all(self) {
-        let State { delays, due, .. } = &mut *self.state;
-        delays.due(self.now, |slot| due.push_back(slot));
-        while let Some(slot) = self.state.due.front().copied() {
-            self.state.add_slot(slot, i32::MIN, self.now);
-            self.state.due.pop_front();
-        }
-    }
-}
-
-/// Should the user's order panic, the keys that were not added are delayed again, to be
-/// added by the next call.
-impl<K> Drop for Due<'_, K> {
-    fn drop(&mut self) {
-        let State { delays, due, .. } = &mut *self.state;
-        for slot in due.drain(..) {
-            delays.replace(slot, self.now);
-        }
-    }
 }
 
 /// What a queue is built with.
@@ -589,89 +565,6 @@ impl<K> State<K> {
         self.forgotten += 1;
         self.shrink_after_spike();
     }
-
-    /// Gives memory back once few keys are left of many. The work is paid for by the
-    /// keys that were forgotten since the last time.
-    #[inline]
-    fn shrink_after_spike(&mut self) {
-        let bound = self.slots.bound();
-        let few = self.slots.live() == 0
-            || (self.slots.live() * 8 < bound && self.forgotten >= bound);
-        if bound > MIN_KEPT && few {
-            self.shrink();
-        }
-    }
-
-    #[cold]
-    fn shrink(&mut self) {
-        self.forgotten = 0;
-        self.slots.shrink();
-        let bound = self.slots.bound();
-        self.table.shrink_to(self.slots.live().max(MIN_KEPT));
-        self.line.shrink();
-        self.delays.shrink(bound);
-        shrink_to(&mut self.retries, bound);
-        shrink_to(&mut self.levels, bound);
-        self.due.shrink_to(0);
-        if let Some(timing) = &mut self.timing {
-            timing.shrink(bound);
-        }
-    }
-}
-
-impl<K> State<K> {
-    fn find<Q: Eq + ?Sized>(&self, hash: u32, key: &Q) -> Option<u32>
-    where
-        K: Borrow<Q>,
-    {
-        self.table.find(hash, |slot| self.slots.key(slot).borrow() == key)
-    }
-
-    /// Whether a key is ready, delayed or processing.
-    pub(super) fn contains<Q: Eq + ?Sized>(&self, hash: u32, key: &Q) -> bool
-    where
-        K: Borrow<Q>,
-    {
-        self.find(hash, key).is_some_and(|slot| {
-            let phase = self.phase(slot);
-            !matches!(phase, Phase::Idle | Phase::Resting) || self.delays.contains(slot)
-        })
-    }
-
-    /// Takes back what is planned for a key: whether anything was, and the key if the
-    /// queue has forgotten it.
-    pub(super) fn remove<Q: Eq + ?Sized>(
-        &mut self,
-        hash: u32,
-        key: &Q,
-    ) -> (bool, Option<K>)
-    where
-        K: Borrow<Q>,
-    {
-        let Some(slot) = self.find(hash, key) else { return (false, None) };
-        let planned = self.unplan(slot);
-        let idle = planned && self.phase(slot) == Phase::Idle;
-        (planned, if idle { self.rest(slot) } else { None })
-    }
-
-    /// Forgets the failures of a key. Returns the key if nothing else was known of it.
-    pub(super) fn forget<Q: Eq + ?Sized>(&mut self, hash: u32, key: &Q) -> Option<K>
-    where
-        K: Borrow<Q>,
-    {
-        let slot = self.find(hash, key).filter(|slot| self.retries(*slot) > 0)?;
-        self.unrest(slot);
-        self.pardon(slot);
-        if self.phase(slot) == Phase::Idle { self.rest(slot) } else { None }
-    }
-
-    /// How often a key failed.
-    pub(super) fn num_retries<Q: Eq + ?Sized>(&self, hash: u32, key: &Q) -> u32
-    where
-        K: Borrow<Q>,
-    {
-        self.find(hash, key).map_or(0, |slot| self.retries(slot))
-    }
 }
 
 impl<K: Clone> State<K> {
@@ -692,49 +585,5 @@ impl<K: Clone> State<K> {
     fn pop(&mut self) -> Option<u32> {
         let slots = &self.slots;
         self.line.pop(|slot| slots.phase(slot) == Some(Phase::Ready))
-    }
-
-    /// Takes all keys that were not delivered: ready ones in their order, dirty ones,
-    /// delayed ones in the order of their deadlines; each once.
-    pub(super) fn take_undelivered(&mut self) -> Vec<K> {
-        let mut keys = Vec::with_capacity(self.ready + self.dirty + self.delays.len());
-        while let Some(slot) = self.pop() {
-            self.ready -= 1;
-            self.slots.set_phase(slot, Phase::Idle);
-            self.delays.remove(slot);
-            keys.push(self.surrender(slot));
-        }
-        self.take_dirty(&mut keys);
-        keys.append(&mut self.take_delayed());
-        keys
-    }
-
-    fn take_dirty(&mut self, keys: &mut Vec<K>) {
-        let bound = u32::try_from(self.slots.bound()).expect("vacancy() bounds it");
-        for slot in 0..bound {
-            if self.slots.phase(slot) == Some(Phase::Dirty) {
-                self.unplan(slot);
-                keys.push(self.slots.key(slot).clone());
-            }
-        }
-    }
-
-    /// Takes all delayed keys, in the order of their deadlines.
-    pub(super) fn take_delayed(&mut self) -> Vec<K> {
-        let mut slots = Vec::with_capacity(self.delays.len());
-        self.delays.drain(|slot| slots.push(slot));
-        slots.into_iter().map(|slot| self.surrender(slot)).collect()
-    }
-
-    /// The key of a slot that is not delayed any more: moved out if nothing else is known
-    /// of it. Its failures are forgotten, since the queue is closed.
-    fn surrender(&mut self, slot: u32) -> K {
-        if self.phase(slot) == Phase::Idle {
-            return self.vacate(slot);
-        }
-        if !matches!(self.phase(slot), Phase::Ready | Phase::Dirty) {
-            self.lower(slot);
-        }
-        self.slots.key(slot).clone()
     }
 }

@@ -1,0 +1,65 @@
+//! What is asked of a key by its value.
+
+use std::borrow::Borrow;
+
+use super::State;
+use crate::queue::slots::Phase;
+
+impl<K> State<K> {
+    fn find<Q: Eq + ?Sized>(&self, hash: u32, key: &Q) -> Option<u32>
+    where
+        K: Borrow<Q>,
+    {
+        self.table.find(hash, |slot| self.slots.key(slot).borrow() == key)
+    }
+
+    /// Whether a key is ready, delayed or processing.
+    pub(in crate::queue) fn contains<Q: Eq + ?Sized>(&self, hash: u32, key: &Q) -> bool
+    where
+        K: Borrow<Q>,
+    {
+        self.find(hash, key).is_some_and(|slot| {
+            let phase = self.phase(slot);
+            !matches!(phase, Phase::Idle | Phase::Resting) || self.delays.contains(slot)
+        })
+    }
+
+    /// Takes back what is planned for a key: whether anything was, and the key if the
+    /// queue has forgotten it.
+    pub(in crate::queue) fn remove<Q: Eq + ?Sized>(
+        &mut self,
+        hash: u32,
+        key: &Q,
+    ) -> (bool, Option<K>)
+    where
+        K: Borrow<Q>,
+    {
+        let Some(slot) = self.find(hash, key) else { return (false, None) };
+        let planned = self.unplan(slot);
+        let idle = planned && self.phase(slot) == Phase::Idle;
+        (planned, if idle { self.rest(slot) } else { None })
+    }
+
+    /// Forgets the failures of a key. Returns the key if nothing else was known of it.
+    pub(in crate::queue) fn forget<Q: Eq + ?Sized>(
+        &mut self,
+        hash: u32,
+        key: &Q,
+    ) -> Option<K>
+    where
+        K: Borrow<Q>,
+    {
+        let slot = self.find(hash, key).filter(|slot| self.retries(*slot) > 0)?;
+        self.unrest(slot);
+        self.pardon(slot);
+        if self.phase(slot) == Phase::Idle { self.rest(slot) } else { None }
+    }
+
+    /// How often a key failed.
+    pub(in crate::queue) fn num_retries<Q: Eq + ?Sized>(&self, hash: u32, key: &Q) -> u32
+    where
+        K: Borrow<Q>,
+    {
+        self.find(hash, key).map_or(0, |slot| self.retries(slot))
+    }
+}

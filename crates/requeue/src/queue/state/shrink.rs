@@ -1,0 +1,35 @@
+//! Memory that a spike of keys has left behind.
+
+use super::State;
+use crate::queue::slots::MIN_KEPT;
+use crate::queue::timing::shrink_to;
+
+impl<K> State<K> {
+    /// Gives memory back once few keys are left of many. The work is paid for by the
+    /// keys that were forgotten since the last time.
+    #[inline]
+    pub(super) fn shrink_after_spike(&mut self) {
+        let bound = self.slots.bound();
+        let few = self.slots.live() == 0
+            || (self.slots.live() * 8 < bound && self.forgotten >= bound);
+        if bound > MIN_KEPT && few {
+            self.shrink();
+        }
+    }
+
+    #[cold]
+    fn shrink(&mut self) {
+        self.forgotten = 0;
+        self.slots.shrink();
+        let bound = self.slots.bound();
+        self.table.shrink_to(self.slots.live().max(MIN_KEPT));
+        self.line.shrink();
+        self.delays.shrink(bound);
+        shrink_to(&mut self.retries, bound);
+        shrink_to(&mut self.levels, bound);
+        self.due.shrink_to(0);
+        if let Some(timing) = &mut self.timing {
+            timing.shrink(bound);
+        }
+    }
+}
