@@ -24,8 +24,10 @@ fn sources(path: &str) -> Vec<PathBuf> {
     files.filter(|file| file.is_file() && !is_test(file)).collect()
 }
 
-const PURE: [&str; 6] = [
+const PURE: [&str; 8] = [
     "queue/state.rs",
+    "queue/state",
+    "queue/table.rs",
     "queue/delay.rs",
     "queue/delay",
     "queue/order",
