@@ -219,3 +219,17 @@ fn threads_with_readiness_that_comes_and_goes_get_no_more_than_the_limiter_lets(
     // How many of them fall to waste hangs on who runs when: only the upper bound is sure.
     assert!((1..=320).contains(&calls), "{calls}");
 }
+
+#[test]
+fn readiness_that_comes_and_goes_wastes_few_tokens() {
+    let (service, _limiter, clock) = limited(1e6, 20);
+    for round in 0..12_000 {
+        let mut service = service.clone();
+        if poll(&mut service) == READY && round % 3 != 0 {
+            drop(service.call(()));
+        }
+        clock.advance(Duration::from_nanos(25));
+    }
+    let calls = service.get_ref().calls.load(Ordering::Relaxed);
+    assert!((200..=320).contains(&calls), "{calls}");
+}
