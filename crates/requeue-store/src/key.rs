@@ -1,0 +1,178 @@
+//! Keys as stores know them: bytes, and what becomes bytes.
+
+use std::borrow::Borrow;
+use std::fmt;
+use std::ops::Deref;
+use std::sync::Arc;
+
+use crate::{Error, ErrorKind};
+
+/// A key as a store keeps it: at most [`Key::MAX_LEN`] bytes. Clones share them.
+#[derive(Clone, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct Key(Arc<[u8]>);
+
+impl Key {
+    /// The most bytes that a key may have. PostgreSQL keeps an index entry of at most a
+    /// third of a page; this leaves room.
+    pub const MAX_LEN: usize = 1024;
+
+    /// Takes bytes as a key.
+    ///
+    /// # Errors
+    ///
+    /// [`ErrorKind::Invalid`] if there are more than [`Key::MAX_LEN`] of them.
+    pub fn new(bytes: impl Into<Arc<[u8]>>) -> Result<Self, Error> {
+        let bytes = bytes.into();
+        if bytes.len() <= Self::MAX_LEN {
+            return Ok(Self(bytes));
+        }
+        let text =
+            format!("the key has {} bytes; the most are {}", bytes.len(), Self::MAX_LEN);
+        Err(Error::new(ErrorKind::Invalid, text))
+    }
+}
+
+impl Deref for Key {
+    type Target = [u8];
+
+    fn deref(&self) -> &[u8] {
+        &self.0
+    }
+}
+
+impl AsRef<[u8]> for Key {
+    fn as_ref(&self) -> &[u8] {
+        &self.0
+    }
+}
+
+impl Borrow<[u8]> for Key {
+    fn borrow(&self) -> &[u8] {
+        &self.0
+    }
+}
+
+/// As text where it is text.
+impl fmt::Display for Key {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}", String::from_utf8_lossy(&self.0))
+    }
+}
+
+impl fmt::Debug for Key {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{:?}", String::from_utf8_lossy(&self.0))
+    }
+}
+
+/// What can be a key of a [`SharedQueue`](crate::SharedQueue): it becomes bytes and comes
+/// back from them.
+///
+/// Two keys are the same if their bytes are: [`encode`](StoreKey::encode) must give the
+/// same bytes for equal keys, in every version of a program that shares the queue.
+///
+/// # Examples
+///
+/// ```
+/// use requeue_store::{Error, ErrorKind, StoreKey};
+///
+/// #[derive(Clone, Debug, PartialEq)]
+/// struct Invoice(u64);
+///
+/// impl StoreKey for Invoice {
+///     fn encode(&self) -> Vec<u8> {
+///         self.0.to_string().into_bytes()
+///     }
+///
+///     fn decode(bytes: &[u8]) -> Result<Self, Error> {
+///         let number = String::decode(bytes)?.parse();
+///         number.map(Self).map_err(|error| {
+///             Error::new(ErrorKind::Corrupt, "the key is no number").because(error)
+///         })
+///     }
+/// }
+///
+/// assert_eq!(Invoice::decode(&Invoice(7).encode()).unwrap(), Invoice(7));
+/// ```
+pub trait StoreKey: Sized {
+    /// The bytes that stand for this key.
+    fn encode(&self) -> Vec<u8>;
+
+    /// The key that these bytes stand for.
+    ///
+    /// # Errors
+    ///
+    /// [`ErrorKind::Corrupt`] if they stand for none.
+    fn decode(bytes: &[u8]) -> Result<Self, Error>;
+}
+
+impl StoreKey for Vec<u8> {
+    fn encode(&self) -> Vec<u8> {
+        self.clone()
+    }
+
+    fn decode(bytes: &[u8]) -> Result<Self, Error> {
+        Ok(bytes.to_vec())
+    }
+}
+
+impl StoreKey for Key {
+    fn encode(&self) -> Vec<u8> {
+        self.to_vec()
+    }
+
+    fn decode(bytes: &[u8]) -> Result<Self, Error> {
+        Self::new(bytes)
+    }
+}
+
+impl StoreKey for String {
+    fn encode(&self) -> Vec<u8> {
+        self.as_bytes().to_vec()
+    }
+
+    fn decode(bytes: &[u8]) -> Result<Self, Error> {
+        let text = std::str::from_utf8(bytes).map_err(|error| {
+            let key = String::from_utf8_lossy(bytes);
+            let text = format!("the key {key:?} of the store is not UTF-8");
+            Error::new(ErrorKind::Corrupt, text).because(error)
+        })?;
+        Ok(text.to_owned())
+    }
+}
+
+/// A key of any type that serde knows, kept as JSON.
+///
+/// The JSON must be the same for equal keys: no maps whose order changes.
+///
+/// # Examples
+///
+/// ```
+/// use requeue_store::{Json, StoreKey};
+///
+/// let key = Json(("default".to_owned(), "web".to_owned()));
+/// assert_eq!(key.encode(), br#"["default","web"]"#);
+/// assert_eq!(Json::<(String, String)>::decode(&key.encode()).unwrap(), key);
+/// ```
+#[cfg(feature = "serde")]
+#[cfg_attr(docsrs, doc(cfg(feature = "serde")))]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct Json<T>(pub T);
+
+#[cfg(feature = "serde")]
+impl<T: serde::Serialize + serde::de::DeserializeOwned> StoreKey for Json<T> {
+    /// # Panics
+    ///
+    /// If the type refuses to be JSON, as a map whose keys are no strings does.
+    fn encode(&self) -> Vec<u8> {
+        serde_json::to_vec(&self.0).expect("a key can be written as JSON")
+    }
+
+    fn decode(bytes: &[u8]) -> Result<Self, Error> {
+        serde_json::from_slice(bytes).map(Self).map_err(|error| {
+            let key = String::from_utf8_lossy(bytes);
+            let text = format!("the key {key:?} of the store is not the expected JSON");
+            Error::new(ErrorKind::Corrupt, text).because(error)
+        })
+    }
+}

@@ -1,0 +1,216 @@
+//! What a store is asked for.
+
+use std::fmt;
+use std::num::NonZeroU32;
+use std::sync::Arc;
+use std::time::Duration;
+
+use crate::Key;
+use crate::moment::micros_of;
+
+/// Who holds leases: one process, or one handle of a queue in it.
+///
+/// People read it in `requeue status`, so it says where the worker is, and it must be
+/// different for each.
+#[derive(Clone, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct Owner(Arc<str>);
+
+impl Owner {
+    /// An owner of this name.
+    pub fn new(name: impl Into<Arc<str>>) -> Self {
+        Self(name.into())
+    }
+
+    /// Its name.
+    pub fn as_str(&self) -> &str {
+        &self.0
+    }
+}
+
+impl fmt::Display for Owner {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&self.0)
+    }
+}
+
+impl fmt::Debug for Owner {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{:?}", &self.0)
+    }
+}
+
+/// The number of one grant of one key: the fencing token.
+///
+/// Of two grants of a key, the later one has the greater token, also after an engine has
+/// lost its last writes. Give it to whatever the work changes, and have that refuse a
+/// smaller one: then a worker that stalled past its lease cannot undo the work of the
+/// next.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct Token(pub u64);
+
+impl fmt::Display for Token {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        self.0.fmt(f)
+    }
+}
+
+/// One key to add.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Add {
+    /// The key.
+    pub key: Key,
+    /// When it is to be ready.
+    pub when: When,
+    /// How long a key that is dead waits after it is added again. It then starts afresh.
+    pub revive_after: Duration,
+}
+
+/// When an added key is to be ready.
+#[derive(Clone, Copy, Debug, PartialEq)]
+#[non_exhaustive]
+pub enum When {
+    /// Now.
+    Now,
+    /// Not before this much time has passed on the engine's clock. The earliest of several
+    /// wins. Nothing is the same as [`When::Now`].
+    After(Duration),
+    /// When the backoff says, which counts one more failure of the key.
+    RateLimited(Backoff),
+}
+
+/// How long a key waits after a failure: for itself, and for its share of a rate that the
+/// whole queue has.
+///
+/// The store keeps the numbers, the failures of each key and the level of the bucket; the
+/// parameters come with each call. The delay of a key with `n` failures before this one is
+/// `base` doubled `n` times, at most `max`, or what the bucket says, if that is longer.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct Backoff {
+    /// The delay after the first failure.
+    pub base: Duration,
+    /// The longest delay of a key for itself.
+    pub max: Duration,
+    /// The rate of all rate-limited adds and retries of the queue together.
+    pub rate: Option<Rate>,
+}
+
+/// A rate that a whole queue shares: the bucket of client-go's default limiter, kept as
+/// one number, the theoretical arrival time of GCRA.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct Rate {
+    /// The time between two events once the burst is used up: at least a microsecond.
+    pub interval: Duration,
+    /// How many may come at once.
+    pub burst: NonZeroU32,
+}
+
+impl Backoff {
+    /// The delay that a key has earned for itself after `failures` earlier ones.
+    pub fn delay(&self, failures: u32) -> Duration {
+        let base = micros_of(self.base);
+        let delay =
+            1_u64.checked_shl(failures).and_then(|factor| base.checked_mul(factor));
+        let longest = micros_of(self.max);
+        Duration::from_micros(delay.map_or(longest, |delay| delay.min(longest)))
+    }
+}
+
+/// client-go's defaults for one key, 5 ms doubling to 1000 s, and no shared rate.
+impl Default for Backoff {
+    fn default() -> Self {
+        Self {
+            base: Duration::from_millis(5),
+            max: Duration::from_secs(1000),
+            rate: None,
+        }
+    }
+}
+
+/// A wish for keys to work on.
+#[derive(Clone, Debug)]
+pub struct LeaseRequest {
+    /// Who asks.
+    pub owner: Owner,
+    /// The most keys that are wanted.
+    pub max: usize,
+    /// How long the leases last if they are not extended.
+    pub lease: Duration,
+    /// Where a key goes to the dead instead of being ready again, when its lease runs out:
+    /// after this many grants without an end. `None` tries for ever.
+    pub max_deliveries: Option<NonZeroU32>,
+}
+
+/// A lease that somebody holds.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub struct Hold {
+    /// The key.
+    pub key: Key,
+    /// The token of its grant.
+    pub token: Token,
+}
+
+/// The end of a lease.
+#[derive(Clone, Debug, PartialEq)]
+pub struct End {
+    /// Which lease.
+    pub hold: Hold,
+    /// How it ends.
+    pub ending: Ending,
+}
+
+/// How a lease ends.
+#[derive(Clone, Debug, PartialEq)]
+#[non_exhaustive]
+pub enum Ending {
+    /// Neither well nor badly: failures are kept.
+    Done,
+    /// It went well: failures are forgotten.
+    Succeed,
+    /// It failed and comes again: one more failure, and a delay by the backoff.
+    Retry {
+        /// How long to wait.
+        backoff: Backoff,
+        /// What went wrong, for people. Stores keep the first [`Ending::MAX_TEXT`] bytes.
+        error: String,
+    },
+    /// It comes again after this delay, and failures are forgotten.
+    RetryAfter(Duration),
+    /// It failed for good: the key goes to the dead, unless it was added meanwhile, which
+    /// gives it a new chance at once.
+    Bury {
+        /// Why, for people.
+        reason: String,
+    },
+    /// It was not begun: the key is ready again, and the grant does not count.
+    Release,
+}
+
+impl Ending {
+    /// How many bytes of a reason or an error are kept.
+    pub const MAX_TEXT: usize = 1024;
+}
+
+/// Which dead keys are meant.
+#[derive(Clone, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum Which {
+    /// Every one.
+    All,
+    /// Those of these that are dead.
+    Keys(Vec<Key>),
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn backoff_doubles_up_to_its_longest_delay_and_never_overflows() {
+        let backoff = Backoff::default();
+        let millis = |failures| backoff.delay(failures).as_millis();
+        assert_eq!((millis(0), millis(1), millis(10)), (5, 10, 5120));
+        for failures in [18, 63, 64, u32::MAX] {
+            assert_eq!(backoff.delay(failures), Duration::from_secs(1000));
+        }
+    }
+}
