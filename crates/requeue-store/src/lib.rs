@@ -4,7 +4,10 @@
 mod answer;
 mod error;
 mod key;
+pub mod machine;
+mod memory;
 mod moment;
+mod race;
 mod request;
 mod store;
 
@@ -15,7 +18,8 @@ pub use error::{Error, ErrorKind};
 #[cfg(feature = "serde")]
 pub use key::Json;
 pub use key::{Key, StoreKey};
-pub use moment::{EngineClock, Moment, micros_of};
+pub use memory::MemoryStore;
+pub use moment::{EngineClock, Moment, Now, micros_of};
 pub use request::{
     Add, Backoff, End, Ending, Hold, LeaseRequest, Owner, Rate, Token, When, Which,
 };

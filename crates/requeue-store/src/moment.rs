@@ -3,7 +3,7 @@
 use std::fmt;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::time::Duration;
+use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 /// A moment on the clock of an engine: microseconds since 1970.
 ///
@@ -71,6 +71,33 @@ impl EngineClock {
     /// Moves it back, as an engine's clock may step.
     pub fn set_back(&self, by: Duration) {
         self.0.fetch_sub(micros_of(by), Ordering::SeqCst);
+    }
+}
+
+/// Where an engine in this process has its time from.
+#[derive(Clone, Debug, Default)]
+pub enum Now {
+    /// The system's clock.
+    #[default]
+    System,
+    /// A clock that tests move.
+    Told(EngineClock),
+}
+
+impl Now {
+    /// The present moment.
+    #[expect(
+        clippy::disallowed_methods,
+        reason = "an engine's clock outlives its process, which an `Instant` does not"
+    )]
+    pub fn read(&self) -> Moment {
+        match self {
+            Self::Told(clock) => clock.now(),
+            Self::System => {
+                let since_1970 = SystemTime::now().duration_since(UNIX_EPOCH);
+                Moment(since_1970.map_or(0, micros_of))
+            }
+        }
     }
 }
 

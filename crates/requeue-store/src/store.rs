@@ -45,11 +45,11 @@ pub type Reply<'a, T> = Pin<Box<dyn Future<Output = Result<T, Error>> + Send + '
 /// 2. **Time is the engine's.** Requests and answers hold durations; every deadline is
 ///    made and compared in the engine, in whole [microseconds](crate::Moment), or on the
 ///    [`EngineClock`](crate::EngineClock) the store was opened with.
-/// 3. **Due first.** `lease`, `expire`, `look` and `stats` first move what is due: delays
-///    that are over, by time, then leases that have run out, by time. At most a few hundred
-///    in each call; the rest follows with the next. What is moved goes to the end of the
-///    line. A lease has run out once its deadline *has been reached*: it lasts as long as
-///    it says and no longer.
+/// 3. **Due first.** `lease` and `expire` first move what is due: delays that are over, by
+///    time, then leases that have run out, by time. `look` and `stats` first move delays
+///    that are over. At most a few hundred in each call; the rest follows with the next.
+///    What is moved goes to the end of the line. A lease has run out once its deadline *has been reached*. Until somebody has
+///    moved it, its holder can still extend or end it: nobody else had the key.
 /// 4. **First come, first served.** Ready keys are handed out in the order in which they
 ///    became ready (in each partition, if there are several). A dirty key and a released
 ///    one become ready when their lease ends, at the end of the line.
@@ -65,10 +65,10 @@ pub type Reply<'a, T> = Pin<Box<dyn Future<Output = Result<T, Error>> + Send + '
 /// 8. **A lease that runs out** makes the key ready, and what made it dirty is covered by
 ///    that. If the key was granted `max_deliveries` times or more since a lease of it last
 ///    ended, it is dead instead, and a delay that it had is gone.
-/// 9. **An add is kept.** A dead key that is added is taken from the dead, its failures and
-///    deliveries are 0, and it is delayed by
-///    [`revive_after`](crate::Add::revive_after), or by its own delay if that is longer.
-///    The answer is [`Added::Delayed`](requeue::Added::Delayed), or
+/// 9. **An add is kept.** A dead key that is added is first taken from the dead, with its
+///    failures and deliveries 0, and then added as asked, but delayed by at least
+///    [`revive_after`](crate::Add::revive_after). The answer is
+///    [`Added::Delayed`](requeue::Added::Delayed), or
 ///    [`Added::Ready`](requeue::Added::Ready) if there is no delay at all.
 /// 10. **Batches may repeat a key.** The result is that of one after the other.
 ///
@@ -178,7 +178,8 @@ macro_rules! forward {
         fn describe(&self) -> String {
             (**self).describe()
         }
-        $(fn $name<'a>(&'a self $(, $arg: $type)*) -> Reply<'a, $answer> {
+        $(#[allow(clippy::needless_lifetimes, reason = "most of them need it")]
+        fn $name<'a>(&'a self $(, $arg: $type)*) -> Reply<'a, $answer> {
             (**self).$name($($arg),*)
         })*
     };
