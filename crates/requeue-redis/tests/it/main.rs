@@ -1,0 +1,5 @@
+//! What the store promises beyond the suite of all stores, on a real server.
+#![allow(clippy::unwrap_used, reason = "a test that cannot set up has failed")]
+
+mod model;
+mod server;
