@@ -6,6 +6,8 @@ mod batch;
 mod builder;
 mod engine;
 mod error;
+#[macro_use]
+mod forward;
 mod getters;
 mod held;
 mod key;
