@@ -4,6 +4,9 @@
 mod answer;
 mod batch;
 mod builder;
+#[cfg(feature = "conformance")]
+#[cfg_attr(docsrs, doc(cfg(feature = "conformance")))]
+pub mod conformance;
 mod engine;
 mod error;
 #[macro_use]
