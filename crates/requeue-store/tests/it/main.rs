@@ -1,0 +1,3 @@
+//! The promises of stores, kept by the one in memory.
+
+mod conformance;
