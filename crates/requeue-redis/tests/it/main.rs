@@ -2,5 +2,9 @@
 #![allow(clippy::unwrap_used, reason = "a test that cannot set up has failed")]
 
 mod conformance;
+mod cost;
+mod faults;
+mod line;
 mod model;
+mod opening;
 mod server;
