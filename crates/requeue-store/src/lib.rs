@@ -9,6 +9,8 @@ mod builder;
 pub mod conformance;
 mod engine;
 mod error;
+#[macro_use]
+mod forward;
 mod getters;
 mod held;
 mod key;

@@ -3,7 +3,11 @@
 //! That a key is processing is not written down: when the process is gone, so is whoever
 //! had the key, and it is ready again. So a run costs two writes, its add and its end.
 
-use super::{BTreeSet, Buried, Duration, Key, Machine, Moment, Owner, Record};
+use std::collections::BTreeSet;
+use std::time::Duration;
+
+use super::{Buried, Machine, Record};
+use crate::{Key, Moment, Owner};
 
 /// What is kept of one key.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
