@@ -2,25 +2,38 @@
 #![cfg_attr(docsrs, feature(doc_cfg))]
 
 mod answer;
+mod batch;
+mod builder;
+mod engine;
 mod error;
+mod getters;
+mod held;
 mod key;
+mod lease;
 pub mod machine;
 mod memory;
 mod moment;
+mod queue;
 mod race;
 mod request;
+mod source;
 mod store;
+mod sync;
 
 pub use answer::{
     Dead, Expired, Failing, Finished, Grant, Leased, Look, Phase, Receipt, Stats, Worker,
 };
+pub use builder::SharedBuilder;
 pub use error::{Error, ErrorKind};
 #[cfg(feature = "serde")]
 pub use key::Json;
 pub use key::{Key, StoreKey};
+pub use lease::{Finishing, SharedLease};
 pub use memory::MemoryStore;
 pub use moment::{EngineClock, Moment, Now, micros_of};
+pub use queue::SharedQueue;
 pub use request::{
     Add, Backoff, End, Ending, Hold, LeaseRequest, Owner, Rate, Token, When, Which,
 };
+pub use source::SharedGet;
 pub use store::{Reply, Store};

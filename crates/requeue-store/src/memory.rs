@@ -2,7 +2,7 @@
 
 use std::fmt;
 use std::num::NonZeroU32;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard};
 use std::time::Duration;
 
 use requeue::{Clock, SystemClock};
@@ -10,6 +10,7 @@ use tokio::sync::Notify;
 
 use crate::machine::Machine;
 use crate::moment::Now;
+use crate::sync::lock;
 use crate::{
     Add, Dead, End, EngineClock, Error, Expired, Failing, Finished, Hold, Key,
     LeaseRequest, Leased, Look, Moment, Owner, Receipt, Reply, Stats, Store, Which,
@@ -51,9 +52,7 @@ impl MemoryStore {
     }
 
     fn machine(&self) -> MutexGuard<'_, Machine> {
-        // Every transition is whole, and no code of users runs inside: what a panic leaves
-        // behind is sound.
-        self.shared.machine.lock().unwrap_or_else(PoisonError::into_inner)
+        lock(&self.shared.machine)
     }
 
     /// Carries out a call, and passes a wake-up on if a key is ready after it.

@@ -121,7 +121,7 @@ mod tests {
     fn delays_are_rounded_up_so_that_nothing_is_early() {
         assert_eq!(micros_of(Duration::ZERO), 0);
         assert_eq!(micros_of(Duration::from_nanos(1)), 1);
-        assert_eq!(micros_of(Duration::from_nanos(1000)), 1);
+        assert_eq!(micros_of(Duration::from_nanos(1001)), 2);
         assert_eq!(micros_of(Duration::MAX), LONGEST);
     }
 

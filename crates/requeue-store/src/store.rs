@@ -178,7 +178,7 @@ macro_rules! forward {
         fn describe(&self) -> String {
             (**self).describe()
         }
-        $(#[allow(clippy::needless_lifetimes, reason = "most of them need it")]
+        $(#[allow(clippy::elidable_lifetime_names, reason = "most of them need it")]
         fn $name<'a>(&'a self $(, $arg: $type)*) -> Reply<'a, $answer> {
             (**self).$name($($arg),*)
         })*
