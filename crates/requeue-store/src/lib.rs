@@ -4,8 +4,13 @@
 mod answer;
 mod batch;
 mod builder;
+#[cfg(feature = "conformance")]
+#[cfg_attr(docsrs, doc(cfg(feature = "conformance")))]
+pub mod conformance;
 mod engine;
 mod error;
+#[macro_use]
+mod forward;
 mod getters;
 mod held;
 mod key;

@@ -173,37 +173,8 @@ pub trait Store: Send + Sync + 'static {
     fn wait(&self, at_most: Duration) -> Reply<'_, ()>;
 }
 
-macro_rules! forward {
-    ($($name:ident($($arg:ident: $type:ty),*) -> $answer:ty;)*) => {
-        fn describe(&self) -> String {
-            (**self).describe()
-        }
-        $(#[allow(clippy::elidable_lifetime_names, reason = "most of them need it")]
-        fn $name<'a>(&'a self $(, $arg: $type)*) -> Reply<'a, $answer> {
-            (**self).$name($($arg),*)
-        })*
-    };
-}
-
 impl<S: Store + ?Sized> Store for Arc<S> {
-    forward! {
-        add(adds: &'a [Add]) -> Vec<Receipt>;
-        lease(request: &'a LeaseRequest) -> Leased;
-        extend(owner: &'a Owner, held: &'a [Hold], lease: Duration) -> Vec<bool>;
-        finish(ends: &'a [End]) -> Vec<Finished>;
-        reclaim(owner: &'a Owner, held: &'a [Hold]) -> u64;
-        expire(max_deliveries: Option<NonZeroU32>) -> Expired;
-        forget(keys: &'a [Key]) -> ();
-        remove(keys: &'a [Key]) -> Vec<bool>;
-        look(keys: &'a [Key]) -> Vec<Look>;
-        stats() -> Stats;
-        failing(limit: usize) -> Vec<Failing>;
-        workers() -> Vec<Worker>;
-        dead(limit: usize) -> Vec<Dead>;
-        revive(which: &'a Which) -> u64;
-        drop_dead(which: &'a Which) -> u64;
-        pause() -> ();
-        resume() -> ();
-        wait(at_most: Duration) -> ();
-    }
+    crate::forward_store!(self => (**self); describe, add, lease, extend, finish, reclaim,
+        expire, forget, remove, look, stats, failing, workers, dead, revive, drop_dead,
+        pause, resume, wait);
 }

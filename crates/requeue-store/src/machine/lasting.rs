@@ -6,9 +6,11 @@
 //! or dead if it was granted too often, which is how a key that brings down its process is
 //! found out.
 
-use super::{
-    BTreeSet, Buried, Duration, Held, Key, Machine, Moment, Owner, Record, Token,
-};
+use std::collections::BTreeSet;
+use std::time::Duration;
+
+use super::{Buried, Held, Machine, Record};
+use crate::{Key, Moment, Owner, Token};
 
 /// What is kept of one key.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]

@@ -1,10 +1,10 @@
 //! What people are told of a queue.
 
-use super::{
-    BTreeSet, Dead, Failing, HashMap, Key, Look, Machine, Moment, Owner, Phase, Record,
-    Stats, Worker,
-};
+use std::collections::{BTreeSet, HashMap};
 use std::time::Duration;
+
+use super::{Machine, Record};
+use crate::{Dead, Failing, Key, Look, Moment, Owner, Phase, Stats, Which, Worker};
 
 /// How long an owner that holds nothing is remembered.
 const REMEMBERED: Duration = Duration::from_secs(24 * 60 * 60);
@@ -57,7 +57,7 @@ impl Machine {
 
     /// As [`Store::dead`](crate::Store::dead).
     pub fn dead(&self, limit: usize, now: Moment) -> Vec<Dead> {
-        let keys = self.buried(&crate::Which::All).into_iter().take(limit);
+        let keys = self.buried(&Which::All).into_iter().take(limit);
         let dead = |key: Key| {
             let record = self.records.get(&key)?;
             let grave = record.buried.clone()?;
