@@ -1,5 +1,6 @@
 //! The journal on fjall: an LSM tree behind a journal that is allocated ahead.
 
+use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::path::Path;
 
 use fjall::{Database, Keyspace, KeyspaceCreateOptions, PersistMode};
@@ -20,10 +21,16 @@ pub(crate) struct Engine {
 impl Engine {
     /// Opens the folder, and makes it if it is not there.
     pub(crate) fn open(path: &Path) -> Result<Self, Error> {
-        let describe = |error| failed_to_open(path, error);
-        let database = Database::builder(path).open().map_err(describe)?;
-        let records = database.keyspace(KEYSPACE, KeyspaceCreateOptions::default);
-        Ok(Self { records: records.map_err(describe)?, database })
+        // fjall asserts some of what it reads.
+        let opened = catch_unwind(AssertUnwindSafe(|| Self::try_open(path)));
+        let opened = opened.map_err(|_| damaged(path).because("the engine panicked"))?;
+        opened.map_err(|error| failed_to_open(path, error))
+    }
+
+    fn try_open(path: &Path) -> fjall::Result<Self> {
+        let database = Database::builder(path).open()?;
+        let records = database.keyspace(KEYSPACE, KeyspaceCreateOptions::default)?;
+        Ok(Self { database, records })
     }
 }
 
@@ -61,6 +68,11 @@ fn failed_to_read(error: fjall::Error) -> Error {
     Error::new(ErrorKind::Corrupt, text).because(error)
 }
 
+fn damaged(path: &Path) -> Error {
+    let text = format!("the queue at {} cannot be read: it is damaged", path.display());
+    Error::new(ErrorKind::Corrupt, text)
+}
+
 /// What it means that fjall does not open a folder.
 #[expect(
     clippy::wildcard_enum_match_arm,
@@ -80,9 +92,6 @@ fn failed_to_open(path: &Path, error: fjall::Error) -> Error {
             Error::new(ErrorKind::Version, text)
         }
         fjall::Error::Io(error) => place::failed(path, error),
-        error => {
-            let text = format!("the queue at {shown} cannot be read: it is damaged");
-            Error::new(ErrorKind::Corrupt, text).because(error)
-        }
+        error => damaged(path).because(error),
     }
 }

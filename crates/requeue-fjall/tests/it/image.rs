@@ -98,7 +98,7 @@ async fn a_journal_that_is_cut_off_anywhere_opens_as_it_was_after_some_write() {
     let whole = written(&newest_journal(&image.path()));
     let states = states(STEPS);
     let mut last = 0;
-    for cut in (0..=whole.len()).filter(|cut| cut % 37 == 0 || *cut == whole.len()) {
+    for cut in (0..=whole.len()).filter(|cut| cut % 113 == 0 || *cut == whole.len()) {
         for zeros in [false, true] {
             let left = reopen_cut(&image, &whole[..cut], zeros, STEPS).await;
             let at = states.iter().rposition(|state| *state == left);
