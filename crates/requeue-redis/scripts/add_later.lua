@@ -1,0 +1,54 @@
+-- Adds keys for now or later. ARGV: the time; for each key the key, when, and how long it
+-- waits at least if it is dead. "When" is a letter: (N)ow; (A)fter so many microseconds;
+-- (L)imited by a policy as in backoff.lua.
+-- Answers with one letter for each, (r)eady, (d)irty, (w)aits or d(u)plicate, and then
+-- with the delay of each.
+local since = 'Q' .. stamp
+local fresh, answers, dirty = {}, {}, 0
+
+local function add_now(key, value)
+    local kind = value and sub(value, 1, 1)
+    if not value or kind == 'A' then
+        call('HSET', states, key, since .. (value and sub(value, 2) or ''))
+        fresh[#fresh + 1] = key
+        return 'r'
+    elseif kind == 'P' then
+        call('HSET', states, key, 'D' .. sub(value, 2))
+        dirty = dirty + 1
+        return 'd'
+    end
+    return 'u'
+end
+
+local function own_delay(key, when)
+    local kind = sub(when, 1, 1)
+    if kind == 'A' then
+        return tonumber(sub(when, 2))
+    end
+    return kind == 'L' and fail(key, sub(when, 2)) or 0
+end
+
+local letters = {}
+for i = 2, #ARGV, 3 do
+    local key = ARGV[i]
+    local value = call('HGET', states, key)
+    local least = 0
+    if value == 'X' then
+        call('HDEL', states, key)
+        call('HDEL', dead, key)
+        call('ZREM', buried, key)
+        value, least = false, tonumber(ARGV[i + 2])
+    end
+    local delay = math.max(own_delay(key, ARGV[i + 1]), least)
+    if delay > 0 then
+        letters[#letters + 1] = delay_by(key, delay) and 'w' or 'u'
+    else
+        letters[#letters + 1] = add_now(key, value)
+    end
+    answers[#letters + 1] = format('%.0f', delay)
+end
+count_dirty(dirty)
+line_up(fresh)
+tell_of_delays()
+answers[1] = table.concat(letters)
+return answers

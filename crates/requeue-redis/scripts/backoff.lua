@@ -1,0 +1,34 @@
+-- How long a key waits after a failure.
+
+local arrival
+
+-- Takes a share of the rate of the whole queue, by GCRA: how long to wait for it.
+local function reserve(interval, burst)
+    arrival = arrival or tonumber(call('HGET', meta, 'arrival')) or 0
+    arrival = math.max(arrival, now) + interval
+    call('HSET', meta, 'arrival', format('%.0f', arrival))
+    return math.max(0, arrival - now - burst * interval)
+end
+
+-- Counts a failure of a key: how long it waits for that. `policy` is
+-- "base:longest:interval:burst" in microseconds, with an interval of 0 for no rate.
+-- Without an error, the one before is kept.
+local function fail(key, policy, error)
+    local base, longest, interval, burst = string.match(policy, '^(%d+):(%d+):(%d+):(%d+)')
+    base, longest, interval = tonumber(base), tonumber(longest), tonumber(interval)
+    local before = call('HGET', failures, key)
+    local count, text = 0, ''
+    if before then
+        count, text = string.match(before, '^(%d+):(.*)$')
+        count = tonumber(count)
+    end
+    call('HSET', failures, key, format('%.0f', count + 1) .. ':' .. (error or text))
+    local delay = longest
+    if count < 64 then
+        delay = math.min(longest, base * 2 ^ count)
+    end
+    if interval > 0 then
+        delay = math.max(delay, reserve(interval, tonumber(burst)))
+    end
+    return delay
+end

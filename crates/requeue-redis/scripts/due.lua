@@ -1,0 +1,68 @@
+-- What becomes ready by itself, at most 500 keys in each call.
+
+local function due(calendar)
+    return call('ZRANGEBYSCORE', calendar, '-inf', stamp, 'LIMIT', 0, 500)
+end
+
+-- Adds the keys whose delay is over: how many.
+local function move_delays()
+    local keys = due(delays)
+    if #keys == 0 then
+        return 0
+    end
+    local values = call('HMGET', states, unpack(keys))
+    local fields, fresh, dirty = {}, {}, 0
+    for i, key in ipairs(keys) do
+        local value = values[i]
+        local kind = value and sub(value, 1, 1)
+        if not value or kind == 'A' then
+            fresh[#fresh + 1] = key
+            fields[#fields + 1] = key
+            fields[#fields + 1] = 'Q' .. stamp .. (value and sub(value, 2) or '')
+        elseif kind == 'P' then
+            dirty = dirty + 1
+            fields[#fields + 1] = key
+            fields[#fields + 1] = 'D' .. sub(value, 2)
+        end
+    end
+    if #fields > 0 then
+        call('HSET', states, unpack(fields))
+    end
+    call('ZREM', delays, unpack(keys))
+    count_dirty(dirty)
+    line_up(fresh)
+    return #keys
+end
+
+-- Ends the leases that have run out: how many keys are ready again, and how many dead.
+-- Dead is who was granted `most` times.
+local function move_leases(most)
+    local keys = due(leases)
+    if #keys == 0 then
+        return 0, 0
+    end
+    local values = call('HMGET', states, unpack(keys))
+    local fields, fresh, dirty = {}, {}, 0
+    for i, key in ipairs(keys) do
+        local value = values[i]
+        local deliveries, owner = string.match(value, '^(%d+):(.*)$', 18)
+        if sub(value, 1, 1) == 'D' then
+            dirty = dirty - 1
+        end
+        fields[#fields + 1] = key
+        if tonumber(deliveries) < most then
+            fresh[#fresh + 1] = key
+            fields[#fields + 1] = 'Q' .. stamp .. deliveries
+        else
+            local times = deliveries == '1' and ' time' or ' times'
+            bury(key, deliveries, owner,
+                'its lease ran out ' .. deliveries .. times .. ' in a row')
+            fields[#fields + 1] = 'X'
+        end
+    end
+    call('HSET', states, unpack(fields))
+    call('ZREM', leases, unpack(keys))
+    count_dirty(dirty)
+    line_up(fresh)
+    return #fresh, #keys - #fresh
+end

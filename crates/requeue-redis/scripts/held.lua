@@ -1,0 +1,10 @@
+-- Tells of some leases. ARGV: the time, where to go on.
+-- Answers with where to go on next ("0": nowhere), and the key and the state of each.
+local page = call('ZSCAN', leases, ARGV[2], 'COUNT', 500)
+local answers = { page[1] }
+local entries = page[2]
+for i = 1, #entries, 2 do
+    answers[#answers + 1] = entries[i]
+    answers[#answers + 1] = call('HGET', states, entries[i]) or ''
+end
+return answers

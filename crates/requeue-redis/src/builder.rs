@@ -1,0 +1,203 @@
+//! Opening a queue.
+
+use std::fmt;
+use std::num::NonZeroUsize;
+use std::sync::Arc;
+use std::time::Duration;
+
+use redis::{Client, IntoConnectionInfo, Value};
+use requeue_store::{EngineClock, Error, ErrorKind};
+
+use crate::link::Link;
+use crate::script::VERSION;
+use crate::store::RedisStore;
+
+/// The oldest server that has all that the scripts use: `ZADD LT`, `ZMSCORE` and `LPOP`
+/// with a count.
+const OLDEST: (u32, u32) = (6, 2);
+
+/// Settings of a [`RedisStore`]; made by [`RedisStore::builder`].
+#[derive(Clone)]
+pub struct Builder {
+    url: String,
+    pub(crate) queue: String,
+    pub(crate) partitions: NonZeroUsize,
+    pub(crate) clock: Option<EngineClock>,
+    timeout: Duration,
+}
+
+impl Builder {
+    pub(crate) fn new(url: impl Into<String>) -> Self {
+        Self {
+            url: url.into(),
+            queue: "default".to_owned(),
+            partitions: NonZeroUsize::MIN,
+            clock: None,
+            timeout: Duration::from_secs(5),
+        }
+    }
+
+    /// Sets the name of the queue: `default`, if this is not called. Braces are not
+    /// allowed in it.
+    #[must_use]
+    pub fn queue(mut self, name: impl Into<String>) -> Self {
+        self.queue = name.into();
+        self
+    }
+
+    /// Sets into how many partitions the queue is split: one, if this is not called.
+    ///
+    /// Every key belongs to one of them, and keys are handed out in order in each of them
+    /// only. Leasing visits all, so there should be few. The number is fixed when the queue
+    /// is first opened; zero is taken for one.
+    ///
+    /// A shared [`Rate`](requeue_store::Rate) is split too: each partition has its part of
+    /// it, which is right for the whole if keys are spread evenly.
+    #[must_use]
+    pub fn partitions(mut self, count: usize) -> Self {
+        self.partitions = NonZeroUsize::new(count).unwrap_or(NonZeroUsize::MIN);
+        self
+    }
+
+    /// Tells the time instead of the server: for tests.
+    #[must_use]
+    pub fn clock(mut self, clock: EngineClock) -> Self {
+        self.clock = Some(clock);
+        self
+    }
+
+    /// Sets how long to wait for a connection, and for each answer: 5 seconds, if this is
+    /// not called. After that the call has failed with [`ErrorKind::Unknown`].
+    #[must_use]
+    pub fn timeout(mut self, timeout: Duration) -> Self {
+        self.timeout = timeout;
+        self
+    }
+
+    /// Connects, and makes the queue if there is none of this name.
+    ///
+    /// # Errors
+    ///
+    /// [`ErrorKind::Invalid`] if the address or the name cannot be used,
+    /// [`ErrorKind::Unavailable`] if the server cannot be reached, [`ErrorKind::Denied`] if
+    /// it refuses the password, [`ErrorKind::Version`] if it is older than 6.2 or the queue
+    /// was made by a later version of this crate, [`ErrorKind::Conflict`] if the queue has
+    /// another number of partitions.
+    pub async fn open(self) -> Result<RedisStore, Error> {
+        check_name(&self.queue)?;
+        let link = Arc::new(Link::new(self.client()?, self.timeout));
+        check_server(&link).await?;
+        let store = RedisStore::new(link, &self);
+        let (version, partitions) = store.declare(VERSION).await?;
+        check_queue(&self, version, partitions)?;
+        store.forget_owners().await?;
+        Ok(store)
+    }
+
+    fn client(&self) -> Result<Client, Error> {
+        let unreadable = |_| {
+            let text = "the address of the redis server cannot be read; \
+                        write it as redis://user:password@host:port/database";
+            Error::new(ErrorKind::Invalid, text)
+        };
+        let info = self.url.as_str().into_connection_info().map_err(unreadable)?;
+        Client::open(info).map_err(unreadable)
+    }
+}
+
+/// Without the address, which may hold a password.
+impl fmt::Debug for Builder {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Builder")
+            .field("queue", &self.queue)
+            .field("partitions", &self.partitions)
+            .field("timeout", &self.timeout)
+            .finish_non_exhaustive()
+    }
+}
+
+/// A brace would change which node of a cluster a partition is on.
+fn check_name(queue: &str) -> Result<(), Error> {
+    if queue.is_empty() || queue.contains(['{', '}']) {
+        let text =
+            format!("{queue:?} cannot be the name of a queue: it is empty or has braces");
+        return Err(Error::new(ErrorKind::Invalid, text));
+    }
+    Ok(())
+}
+
+async fn check_server(link: &Link) -> Result<(), Error> {
+    let mut command = redis::cmd("INFO");
+    command.arg("server");
+    let info = match link.ask(command).await {
+        Ok(info) => info,
+        // A user without the right to ask may still have a queue.
+        Err(error) if is_about_info(&error) => return Ok(()),
+        Err(error) => return Err(error),
+    };
+    match version_in(&info) {
+        Some((version, numbers)) if numbers < OLDEST => {
+            let (major, minor) = OLDEST;
+            let text = format!(
+                "{} is version {version}; {major}.{minor} is the oldest that will do",
+                link.place()
+            );
+            Err(Error::new(ErrorKind::Version, text))
+        }
+        _ => Ok(()),
+    }
+}
+
+fn is_about_info(error: &Error) -> bool {
+    let cause = std::error::Error::source(error).map(ToString::to_string);
+    cause.is_some_and(|cause| cause.contains("NOPERM"))
+}
+
+/// The version that a server says it has, as it says it and in numbers.
+fn version_in(info: &Value) -> Option<(String, (u32, u32))> {
+    let text: String = redis::from_redis_value(info.clone()).ok()?;
+    let version = text.lines().find_map(|line| line.strip_prefix("redis_version:"))?;
+    let mut numbers = version.trim().split('.').map(str::parse);
+    let major = numbers.next()?.ok()?;
+    let minor = numbers.next()?.ok()?;
+    Some((version.trim().to_owned(), (major, minor)))
+}
+
+fn check_queue(asked: &Builder, version: u64, partitions: u64) -> Result<(), Error> {
+    let queue = &asked.queue;
+    if version > u64::from(VERSION) {
+        let text = format!(
+            "the queue {queue} is of version {version}, this program knows {VERSION}: \
+             use a newer one"
+        );
+        return Err(Error::new(ErrorKind::Version, text));
+    }
+    if partitions != asked.partitions.get() as u64 {
+        let text = format!(
+            "the queue {queue} has partitions: {partitions}, and was opened with {}; \
+             that cannot be changed",
+            asked.partitions
+        );
+        return Err(Error::new(ErrorKind::Conflict, text));
+    }
+    Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_version_of_a_server_is_found_among_what_it_says() {
+        let info = "# Server\r\nredis_version:6.0.16\r\nredis_mode:standalone\r\n";
+        let (text, numbers) = version_in(&Value::BulkString(info.into())).unwrap();
+        assert_eq!((text.as_str(), numbers), ("6.0.16", (6, 0)));
+        assert!(numbers < OLDEST);
+    }
+
+    #[test]
+    fn a_builder_does_not_show_its_password() {
+        let builder = RedisStore::builder("redis://:secret@localhost").queue("mail");
+        assert!(!format!("{builder:?}").contains("secret"));
+    }
+}

@@ -1,0 +1,74 @@
+//! What an error of the server or of the connection means to a queue.
+
+use redis::{ErrorKind as Cause, RedisError};
+use requeue_store::{Error, ErrorKind};
+
+/// How far a call had come when it failed.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Stage {
+    /// There was no connection yet: nothing was sent.
+    Connecting,
+    /// It may have been sent.
+    Calling,
+}
+
+/// What the server says when it cannot carry out anything for now.
+const NOT_NOW: [&str; 9] = [
+    "LOADING",
+    "READONLY",
+    "CLUSTERDOWN",
+    "MASTERDOWN",
+    "TRYAGAIN",
+    "MISCONF",
+    "BUSY",
+    "NOREPLICAS",
+    "max number of clients",
+];
+
+/// What it says to those it does not trust.
+const REFUSED: [&str; 4] = ["NOAUTH", "WRONGPASS", "NOPERM", "invalid password"];
+
+/// The error of a queue for an error of the server; `what` was tried.
+#[expect(clippy::wildcard_enum_match_arm, reason = "what is not told apart")]
+pub(crate) fn fault(what: &str, error: RedisError, stage: Stage) -> Error {
+    let kind = kind_of(&error, stage);
+    let hint = match kind {
+        ErrorKind::Unknown => "no answer came, and it may have been carried out",
+        ErrorKind::Denied => "the server refuses this user or password",
+        ErrorKind::Unavailable if stage == Stage::Connecting => "cannot connect",
+        ErrorKind::Unavailable => "the server is not ready",
+        _ => "the server answered with an error",
+    };
+    Error::new(kind, format!("{what}: {hint}")).because(error)
+}
+
+/// What sort of error it is.
+///
+/// Errors inside a script come with its own words around them, so the text is searched.
+#[expect(clippy::wildcard_enum_match_arm, reason = "what is not told apart")]
+pub(crate) fn kind_of(error: &RedisError, stage: Stage) -> ErrorKind {
+    let says = |words: &[&str]| {
+        let text = error.detail().unwrap_or_default();
+        words.iter().any(|word| error.code() == Some(*word) || text.contains(word))
+    };
+    match error.kind() {
+        Cause::AuthenticationFailed => ErrorKind::Denied,
+        Cause::InvalidClientConfig => ErrorKind::Invalid,
+        _ if says(&REFUSED) => ErrorKind::Denied,
+        _ if says(&NOT_NOW) => ErrorKind::Unavailable,
+        Cause::Io | Cause::Parse if stage == Stage::Calling => ErrorKind::Unknown,
+        Cause::Io | Cause::Parse => ErrorKind::Unavailable,
+        _ => ErrorKind::Server,
+    }
+}
+
+/// Whether the connection is of no more use.
+pub(crate) fn breaks_connection(error: &RedisError) -> bool {
+    error.is_io_error() || error.is_timeout() || error.is_unrecoverable_error()
+}
+
+/// What a script answered is not what it answers.
+pub(crate) fn senseless(what: &str) -> Error {
+    let text = format!("the server's answer about {what} makes no sense to this version");
+    Error::new(ErrorKind::Corrupt, text)
+}

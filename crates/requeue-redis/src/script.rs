@@ -1,0 +1,149 @@
+//! The scripts that carry out the transitions, and the Redis keys that each may touch.
+
+use std::sync::LazyLock;
+
+use redis::Cmd;
+
+/// The parts of a partition: what scripts call each, and the end of its Redis key.
+///
+/// | part | type | what it holds |
+/// |---|---|---|
+/// | `states` | hash | key → state, see below |
+/// | `ready` | list | the line of ready keys, and [stale entries](../scripts/stale.lua) |
+/// | `leases` | sorted set | key → deadline of its lease |
+/// | `delays` | sorted set | key → end of its delay |
+/// | `failures` | hash | key → `count:error` |
+/// | `dead` | hash | key → what is known of a dead key |
+/// | `buried` | sorted set | key → since when it is dead |
+/// | `meta` | hash | last token, arrival time of the rate, settings, counters, owners |
+/// | `wake` | sorted set | one member if somebody should look for ready keys |
+/// | `stale` | hash | key → how many entries of the line are to be passed over |
+///
+/// A state is `Q` since when ready, deliveries if any; `P` (processing) or `D` (and dirty),
+/// token, deliveries, `:`, owner; `X`, dead; or `A`, deliveries, for a key that is nowhere.
+/// Times and tokens in it have 16 digits. What has no state is absent. All times are in
+/// microseconds.
+pub(crate) const PARTS: [(&str, &str); 10] = [
+    ("states", "s"),
+    ("ready", "r"),
+    ("leases", "l"),
+    ("delays", "d"),
+    ("failures", "f"),
+    ("dead", "x"),
+    ("buried", "b"),
+    ("meta", "m"),
+    ("wake", "w"),
+    ("stale", "z"),
+];
+
+/// The version of the records above and of the scripts that write them. A queue that was
+/// made by a later one is left alone.
+pub(crate) const VERSION: u32 = 1;
+
+/// A script, and the parts that it is given the names of.
+#[derive(Debug)]
+pub(crate) struct Script {
+    code: String,
+    sha: String,
+    parts: Vec<usize>,
+}
+
+impl Script {
+    /// `parts` are the ones that the script may touch, by what it calls them.
+    fn new(parts: &str, sources: &[&str]) -> Self {
+        let place = |name| PARTS.iter().position(|(part, _)| *part == name);
+        let parts: Vec<_> = parts.split(' ').filter_map(place).collect();
+        let names: Vec<_> = parts.iter().map(|part| PARTS[*part].0).collect();
+        let given: Vec<_> = (1..=parts.len()).map(|n| format!("KEYS[{n}]")).collect();
+        let names = format!("local {} = {}\n", names.join(", "), given.join(", "));
+        let code = names + &sources.concat();
+        let sha = redis::Script::new(&code).get_hash().to_owned();
+        Self { code, sha, parts }
+    }
+
+    /// The command that calls it in one partition; its arguments are still to come.
+    pub(crate) fn command(&self, names: &[String]) -> Cmd {
+        let mut command = redis::cmd("EVALSHA");
+        command.arg(&self.sha).arg(self.parts.len());
+        for part in &self.parts {
+            command.arg(&names[*part]);
+        }
+        command
+    }
+
+    /// The command that makes the server know it.
+    pub(crate) fn load(&self) -> Cmd {
+        let mut command = redis::cmd("SCRIPT");
+        command.arg("LOAD").arg(&self.code);
+        command
+    }
+}
+
+macro_rules! source {
+    ($($name:literal),*) => {
+        &[$(include_str!(concat!("../scripts/", $name, ".lua"))),*]
+    };
+}
+
+macro_rules! scripts {
+    ($($(#[$doc:meta])* $name:ident($parts:literal) = $($source:literal)*;)*) => {
+        $($(#[$doc])* pub(crate) static $name: LazyLock<Script> =
+            LazyLock::new(|| Script::new($parts, source!("clock" $(, $source)*)));)*
+
+        #[cfg(test)]
+        static ALL: &[&LazyLock<Script>] = &[$(&$name),*];
+    };
+}
+
+scripts! {
+    ADD("states ready meta wake delays dead buried") = "line" "add";
+    ADD_LATER("states ready meta wake delays failures dead buried") =
+        "line" "backoff" "delay" "add_later";
+    LEASE("states ready leases delays failures dead buried meta wake stale") =
+        "line" "stale" "grave" "due" "lease";
+    FINISH("states ready leases delays failures dead buried meta wake") =
+        "line" "grave" "backoff" "delay" "finish";
+    EXTEND("states leases meta") = "extend";
+    EXPIRE("states ready leases delays failures dead buried meta wake") =
+        "line" "grave" "due" "expire";
+    FORGET("states delays failures") = "forget";
+    REMOVE("states ready delays failures meta wake stale") = "line" "stale" "remove";
+    LOOK("states ready leases delays failures dead buried meta wake") =
+        "line" "grave" "due" "look";
+    STATS("states ready leases delays failures dead buried meta wake stale") =
+        "line" "stale" "grave" "due" "stats";
+    FAILING("delays failures") = "failing";
+    HELD("states leases") = "held";
+    OWNERS("meta") = "owners";
+    DEAD("dead buried") = "dead";
+    EXHUME("states ready dead buried meta wake") = "line" "exhume";
+    PAUSE("ready meta wake") = "pause";
+    OPEN("meta") = "open";
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn every_script_is_given_each_part_it_names() {
+        for script in ALL {
+            let code: Vec<_> = script
+                .code
+                .lines()
+                .filter(|line| !line.trim().starts_with("--"))
+                .collect();
+            for (place, (part, _)) in PARTS.iter().enumerate() {
+                let call = format!(", {part},");
+                let last = format!(", {part})");
+                let body = code[1..].join("\n");
+                let named = body.contains(&call) || body.contains(&last);
+                assert!(
+                    !named || script.parts.contains(&place),
+                    "{part} is not declared by:\n{}",
+                    script.code
+                );
+            }
+        }
+    }
+}

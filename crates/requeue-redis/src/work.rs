@@ -1,0 +1,235 @@
+//! Adding, leasing and ending: what workers and producers do all day.
+
+use std::sync::atomic::Ordering;
+use std::time::Duration;
+
+use redis::{Cmd, Value};
+use requeue::Added;
+use requeue_store::{
+    Add, End, Error, Finished, Grant, LeaseRequest, Leased, Receipt, Token, When,
+    micros_of,
+};
+
+use crate::fault::senseless;
+use crate::link::Call;
+use crate::partition::{Chunk, MOST_KEYS, spread};
+use crate::reply::Answer;
+use crate::script;
+use crate::store::RedisStore;
+use crate::wish;
+
+/// Adding.
+impl RedisStore {
+    pub(crate) async fn add_keys(&self, adds: &[Add]) -> Result<Vec<Receipt>, Error> {
+        let chunks = spread(adds.iter().map(|add| &add.key), self.partitions());
+        let mut receipts = vec![None; adds.len()];
+        for (chunk, value) in self.add_chunks(chunks, adds).await? {
+            let mut answer = Answer::new(value, "added keys");
+            let same = same_wish(&chunk, adds);
+            for (place, letter) in chunk.places.iter().zip(answer.bytes()?) {
+                let waits = (letter == b'w').then_some(same).flatten();
+                let delay = match same {
+                    Some(_) => waits.unwrap_or_default(),
+                    None => answer.span()?.unwrap_or_default(),
+                };
+                receipts[*place] = added(letter).map(|added| Receipt { added, delay });
+            }
+        }
+        gather(receipts)
+    }
+
+    async fn add_chunks(
+        &self,
+        chunks: Vec<Chunk>,
+        adds: &[Add],
+    ) -> Result<Vec<(Chunk, Value)>, Error> {
+        let script = |chunk: &Chunk| match same_wish(chunk, adds) {
+            Some(_) => &*script::ADD,
+            None => &*script::ADD_LATER,
+        };
+        let give = |chunk: &Chunk, command: &mut Cmd| match same_wish(chunk, adds) {
+            Some(revive_after) => {
+                command.arg(micros_of(revive_after));
+                for place in &chunk.places {
+                    command.arg(&adds[*place].key[..]);
+                }
+            }
+            None => self.give_wishes(chunk, adds, command),
+        };
+        self.batch(chunks, script, give).await
+    }
+
+    fn give_wishes(&self, chunk: &Chunk, adds: &[Add], command: &mut Cmd) {
+        for place in &chunk.places {
+            let add = &adds[*place];
+            command.arg(&add.key[..]).arg(wish::when(&add.when, self.partitions()));
+            command.arg(micros_of(add.revive_after));
+        }
+    }
+}
+
+/// How long dead keys of a chunk wait, if all of it is for now and that is the same.
+fn same_wish(chunk: &Chunk, adds: &[Add]) -> Option<Duration> {
+    let first = adds[*chunk.places.first()?].revive_after;
+    let simple = |add: &Add| match add.when {
+        When::Now => add.revive_after == first,
+        When::After(delay) => delay.is_zero() && add.revive_after == first,
+        When::RateLimited(_) | _ => false,
+    };
+    chunk.places.iter().all(|place| simple(&adds[*place])).then_some(first)
+}
+
+fn added(letter: u8) -> Option<Added> {
+    match letter {
+        b'r' => Some(Added::Ready),
+        b'd' => Some(Added::Dirty),
+        b'w' => Some(Added::Delayed),
+        b'u' => Some(Added::Duplicate),
+        _ => None,
+    }
+}
+
+fn gather<T>(answers: Vec<Option<T>>) -> Result<Vec<T>, Error> {
+    let all: Option<Vec<T>> = answers.into_iter().collect();
+    all.ok_or_else(|| senseless("a batch"))
+}
+
+/// Leasing.
+impl RedisStore {
+    /// Visits every partition, each with its share of what is wanted, and then those that
+    /// have more, until there is enough.
+    pub(crate) async fn lease_keys(
+        &self,
+        request: &LeaseRequest,
+    ) -> Result<Leased, Error> {
+        let mut visits = vec![Visit::default(); self.partitions()];
+        let mut grants = Vec::new();
+        let mut shares = self.first_shares(request.max);
+        loop {
+            let before = grants.len();
+            self.visit(request, &shares, &mut visits, &mut grants).await?;
+            shares = next_shares(&visits, request.max - grants.len());
+            if shares.is_empty() || grants.len() == before {
+                break;
+            }
+        }
+        let more_in = visits.iter().filter_map(|visit| visit.more_in).min();
+        let paused = visits.iter().any(|visit| visit.paused);
+        Ok(Leased { grants, more_in, paused })
+    }
+
+    /// Equal shares for all partitions, the first of which is another one each time.
+    fn first_shares(&self, max: usize) -> Vec<(usize, usize)> {
+        let count = self.partitions();
+        let first = self.turn.fetch_add(1, Ordering::Relaxed) % count;
+        let share = |turn: usize| {
+            let share = max / count + usize::from(turn < max % count);
+            ((first + turn) % count, share.min(MOST_KEYS))
+        };
+        (0..count).map(share).collect()
+    }
+
+    async fn visit(
+        &self,
+        request: &LeaseRequest,
+        shares: &[(usize, usize)],
+        visits: &mut [Visit],
+        grants: &mut Vec<Grant>,
+    ) -> Result<(), Error> {
+        let calls = shares.iter().map(|(partition, share)| {
+            let script = &script::LEASE;
+            let mut command = self.begin(script, *partition);
+            command.arg(request.owner.as_str()).arg(share);
+            command.arg(micros_of(request.lease)).arg(wish::most(request.max_deliveries));
+            Call { script, command }
+        });
+        let answers = self.link.call(calls.collect()).await?;
+        for ((partition, _), value) in shares.iter().zip(answers) {
+            visits[*partition] = read_visit(value, grants)?;
+        }
+        Ok(())
+    }
+}
+
+/// What a partition said when it was last asked.
+#[derive(Clone, Debug, Default)]
+struct Visit {
+    more_in: Option<Duration>,
+    paused: bool,
+    left: usize,
+}
+
+/// The partitions that have more, and how much of it is wanted.
+fn next_shares(visits: &[Visit], mut wanted: usize) -> Vec<(usize, usize)> {
+    let mut shares = Vec::new();
+    for (partition, visit) in visits.iter().enumerate() {
+        let share = wanted.min(visit.left).min(MOST_KEYS);
+        if share > 0 && !visit.paused {
+            shares.push((partition, share));
+            wanted -= share;
+        }
+    }
+    shares
+}
+
+fn read_visit(value: Value, grants: &mut Vec<Grant>) -> Result<Visit, Error> {
+    let mut answer = Answer::new(value, "a lease");
+    let more_in = answer.span()?;
+    let paused = answer.number()? == 1;
+    let left = usize::try_from(answer.number()?).unwrap_or_default();
+    let first = answer.count()?;
+    let (mut keys, mut odd) = (answer.list()?, answer.list()?);
+    let begin = grants.len();
+    for number in 0..keys.things_of(1) as u64 {
+        let (key, token) = (keys.key()?, Token(first + number));
+        grants.push(Grant { key, token, deliveries: 1, failures: 0 });
+    }
+    for _ in 0..odd.things_of(1) {
+        let mut one = odd.list()?;
+        let place = usize::try_from(one.number()? - 1).unwrap_or(usize::MAX);
+        let grant = grants[begin..].get_mut(place).ok_or_else(|| one.senseless())?;
+        grant.deliveries = one.small()?;
+        grant.failures = one.small()?;
+    }
+    Ok(Visit { more_in, paused, left })
+}
+
+/// Ending.
+impl RedisStore {
+    pub(crate) async fn finish_leases(
+        &self,
+        ends: &[End],
+    ) -> Result<Vec<Finished>, Error> {
+        let give = |chunk: &Chunk, command: &mut Cmd| {
+            command.arg(chunk.places.len());
+            for place in &chunk.places {
+                command.arg(&ends[*place].hold.key[..]);
+            }
+            for place in &chunk.places {
+                let End { hold, ending } = &ends[*place];
+                let ending = wish::ending(ending, self.partitions());
+                command.arg(wish::token(hold.token) + &ending);
+            }
+        };
+        let chunks = spread(ends.iter().map(|end| &end.hold.key), self.partitions());
+        let mut all = vec![None; ends.len()];
+        for (chunk, value) in self.batch(chunks, |_| &script::FINISH, give).await? {
+            let mut answer = Answer::new(value, "ended leases");
+            for (place, letter) in chunk.places.iter().zip(answer.bytes()?) {
+                all[*place] = finished(letter, &mut answer)?;
+            }
+        }
+        gather(all)
+    }
+}
+
+fn finished(letter: u8, answer: &mut Answer) -> Result<Option<Finished>, Error> {
+    Ok(match letter {
+        b'd' => Some(Finished::Done),
+        b'r' => Some(Finished::Requeued),
+        b'w' => Some(Finished::Delayed(answer.span()?.unwrap_or_default())),
+        b'b' => Some(Finished::Buried),
+        b'l' => Some(Finished::LeaseLost),
+        _ => None,
+    })
+}

@@ -1,0 +1,191 @@
+//! The store against the reference in memory: the same calls, the same answers.
+
+use std::num::NonZeroU32;
+use std::time::Duration;
+
+use requeue_store::{
+    Add, Backoff, End, Ending, EngineClock, Hold, Key, LeaseRequest, MemoryStore, Owner,
+    Rate, Store, When, Which,
+};
+
+use crate::server;
+
+/// Numbers that are the same in every run with the same seed.
+struct Dice(u64);
+
+impl Dice {
+    fn roll(&mut self, sides: u64) -> u64 {
+        self.0 ^= self.0 << 13;
+        self.0 ^= self.0 >> 7;
+        self.0 ^= self.0 << 17;
+        self.0 % sides
+    }
+
+    fn key(&mut self) -> Key {
+        server::key(&format!("k{}", self.roll(6)))
+    }
+
+    fn keys(&mut self) -> Vec<Key> {
+        (0..=self.roll(4)).map(|_| self.key()).collect()
+    }
+
+    /// Different each time: keys that are due at the same time have no order.
+    fn delay(&mut self) -> Duration {
+        Duration::from_micros(self.roll(4) * 1_000_003 + self.roll(1_000_000))
+    }
+
+    fn backoff(&mut self) -> Backoff {
+        let rate = Rate {
+            interval: Duration::from_millis(700),
+            burst: NonZeroU32::new(2).unwrap(),
+        };
+        Backoff {
+            base: Duration::from_micros(self.roll(3) * 250_000 + self.roll(1000)),
+            max: Duration::from_secs(3),
+            rate: (self.roll(2) == 0).then_some(rate),
+        }
+    }
+
+    fn add(&mut self) -> Add {
+        let when = match self.roll(4) {
+            0 | 1 => When::Now,
+            2 => When::After(self.delay()),
+            _ => When::RateLimited(self.backoff()),
+        };
+        let revive_after = Duration::from_micros(self.roll(2) * 1_500_017);
+        Add { key: self.key(), when, revive_after }
+    }
+
+    fn ending(&mut self) -> Ending {
+        match self.roll(7) {
+            0 | 1 => Ending::Done,
+            2 => Ending::Succeed,
+            3 => Ending::Retry { backoff: self.backoff(), error: "it: broke\n".into() },
+            4 => Ending::RetryAfter(self.delay()),
+            5 => Ending::Bury { reason: "no:use".into() },
+            _ => Ending::Release,
+        }
+    }
+
+    fn owner(&mut self) -> Owner {
+        Owner::new(["host:1", "host:2"][usize::try_from(self.roll(2)).unwrap()])
+    }
+
+    fn which(&mut self) -> Which {
+        if self.roll(2) == 0 { Which::All } else { Which::Keys(self.keys()) }
+    }
+}
+
+/// Both stores, and the leases that were ever given.
+struct Pair<S> {
+    store: S,
+    model: MemoryStore,
+    clock: EngineClock,
+    held: Vec<Hold>,
+    seed: u64,
+}
+
+macro_rules! same {
+    ($pair:ident, $call:ident($($arg:expr),*)) => {{
+        let model = $pair.model.$call($($arg),*).await.unwrap();
+        let store = $pair.store.$call($($arg),*).await.unwrap();
+        assert_eq!(store, model, "seed {}: {}{:?}", $pair.seed, stringify!($call), ($($arg,)*));
+        store
+    }};
+}
+
+impl<S: Store> Pair<S> {
+    async fn step(&mut self, dice: &mut Dice) {
+        let max = NonZeroU32::new(3);
+        match dice.roll(14) {
+            0..=2 => {
+                let adds: Vec<_> = (0..=dice.roll(4)).map(|_| dice.add()).collect();
+                same!(self, add(&adds));
+            }
+            3..=5 => self.lease(dice).await,
+            6..=7 => self.finish(dice).await,
+            8 => {
+                let (owner, held) = (dice.owner(), self.held.clone());
+                same!(self, extend(&owner, &held, Duration::from_secs(2)));
+            }
+            9 => {
+                let keys = dice.keys();
+                same!(self, remove(&keys));
+            }
+            10 => {
+                let keys = dice.keys();
+                same!(self, forget(&keys));
+            }
+            11 => {
+                same!(self, expire(max));
+            }
+            12 => self.rarely(dice).await,
+            _ => self.clock.advance(Duration::from_micros(dice.roll(2_500_000))),
+        }
+        self.compare().await;
+    }
+
+    async fn lease(&mut self, dice: &mut Dice) {
+        let request = LeaseRequest {
+            owner: dice.owner(),
+            max: usize::try_from(dice.roll(4)).unwrap(),
+            lease: Duration::from_micros(1_900_000 + dice.roll(100_000)),
+            max_deliveries: NonZeroU32::new(3),
+        };
+        let leased = same!(self, lease(&request));
+        let holds = leased.grants.into_iter();
+        self.held.extend(holds.map(|grant| Hold { key: grant.key, token: grant.token }));
+    }
+
+    async fn finish(&mut self, dice: &mut Dice) {
+        let mut ends = Vec::new();
+        for hold in self.held.iter().rev().take(4) {
+            if dice.roll(2) == 0 {
+                ends.push(End { hold: hold.clone(), ending: dice.ending() });
+            }
+        }
+        same!(self, finish(&ends));
+    }
+
+    async fn rarely(&mut self, dice: &mut Dice) {
+        let (which, owner) = (dice.which(), dice.owner());
+        match dice.roll(5) {
+            0 => {
+                same!(self, revive(&which));
+            }
+            1 => {
+                same!(self, drop_dead(&which));
+            }
+            2 => same!(self, pause()),
+            3 => same!(self, resume()),
+            _ => {
+                let held: Vec<_> = self.held.iter().rev().take(1).cloned().collect();
+                same!(self, reclaim(&owner, &held));
+            }
+        }
+    }
+
+    async fn compare(&self) {
+        let keys: Vec<_> = (0..6).map(|n| server::key(&format!("k{n}"))).collect();
+        same!(self, look(&keys));
+        same!(self, stats());
+        same!(self, failing(10));
+        same!(self, dead(10));
+        same!(self, workers());
+    }
+}
+
+#[tokio::test]
+async fn random_calls_are_answered_as_the_reference_answers_them() {
+    let Some(url) = server::url() else { return };
+    for seed in 1..=5 {
+        let clock = EngineClock::new();
+        let store = server::open(&url, &clock).await;
+        let model = MemoryStore::with_clock(clock.clone());
+        let mut pair = Pair { store, model, clock, held: Vec::new(), seed };
+        let mut dice = Dice(0x9e37_79b9_7f4a_7c15 ^ seed);
+        for _ in 0..150 {
+            pair.step(&mut dice).await;
+        }
+    }
+}
