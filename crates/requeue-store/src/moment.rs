@@ -3,7 +3,7 @@
 use std::fmt;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::time::Duration;
+use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 /// A moment on the clock of an engine: microseconds since 1970.
 ///
@@ -74,6 +74,33 @@ impl EngineClock {
     }
 }
 
+/// Where an engine in this process has its time from.
+#[derive(Clone, Debug, Default)]
+pub enum Now {
+    /// The system's clock.
+    #[default]
+    System,
+    /// A clock that tests move.
+    Told(EngineClock),
+}
+
+impl Now {
+    /// The present moment.
+    #[expect(
+        clippy::disallowed_methods,
+        reason = "an engine's clock outlives its process, which an `Instant` does not"
+    )]
+    pub fn read(&self) -> Moment {
+        match self {
+            Self::Told(clock) => clock.now(),
+            Self::System => {
+                let since_1970 = SystemTime::now().duration_since(UNIX_EPOCH);
+                Moment(since_1970.map_or(0, micros_of))
+            }
+        }
+    }
+}
+
 impl Default for EngineClock {
     fn default() -> Self {
         Self::new()
@@ -94,7 +121,7 @@ mod tests {
     fn delays_are_rounded_up_so_that_nothing_is_early() {
         assert_eq!(micros_of(Duration::ZERO), 0);
         assert_eq!(micros_of(Duration::from_nanos(1)), 1);
-        assert_eq!(micros_of(Duration::from_nanos(1000)), 1);
+        assert_eq!(micros_of(Duration::from_nanos(1001)), 2);
         assert_eq!(micros_of(Duration::MAX), LONGEST);
     }
 

@@ -45,11 +45,11 @@ pub type Reply<'a, T> = Pin<Box<dyn Future<Output = Result<T, Error>> + Send + '
 /// 2. **Time is the engine's.** Requests and answers hold durations; every deadline is
 ///    made and compared in the engine, in whole [microseconds](crate::Moment), or on the
 ///    [`EngineClock`](crate::EngineClock) the store was opened with.
-/// 3. **Due first.** `lease`, `expire`, `look` and `stats` first move what is due: delays
-///    that are over, by time, then leases that have run out, by time. At most a few hundred
-///    in each call; the rest follows with the next. What is moved goes to the end of the
-///    line. A lease has run out once its deadline *has been reached*: it lasts as long as
-///    it says and no longer.
+/// 3. **Due first.** `lease` and `expire` first move what is due: delays that are over, by
+///    time, then leases that have run out, by time. `look` and `stats` first move delays
+///    that are over. At most a few hundred in each call; the rest follows with the next.
+///    What is moved goes to the end of the line. A lease has run out once its deadline *has been reached*. Until somebody has
+///    moved it, its holder can still extend or end it: nobody else had the key.
 /// 4. **First come, first served.** Ready keys are handed out in the order in which they
 ///    became ready (in each partition, if there are several). A dirty key and a released
 ///    one become ready when their lease ends, at the end of the line.
@@ -65,10 +65,10 @@ pub type Reply<'a, T> = Pin<Box<dyn Future<Output = Result<T, Error>> + Send + '
 /// 8. **A lease that runs out** makes the key ready, and what made it dirty is covered by
 ///    that. If the key was granted `max_deliveries` times or more since a lease of it last
 ///    ended, it is dead instead, and a delay that it had is gone.
-/// 9. **An add is kept.** A dead key that is added is taken from the dead, its failures and
-///    deliveries are 0, and it is delayed by
-///    [`revive_after`](crate::Add::revive_after), or by its own delay if that is longer.
-///    The answer is [`Added::Delayed`](requeue::Added::Delayed), or
+/// 9. **An add is kept.** A dead key that is added is first taken from the dead, with its
+///    failures and deliveries 0, and then added as asked, but delayed by at least
+///    [`revive_after`](crate::Add::revive_after). The answer is
+///    [`Added::Delayed`](requeue::Added::Delayed), or
 ///    [`Added::Ready`](requeue::Added::Ready) if there is no delay at all.
 /// 10. **Batches may repeat a key.** The result is that of one after the other.
 ///
@@ -173,36 +173,8 @@ pub trait Store: Send + Sync + 'static {
     fn wait(&self, at_most: Duration) -> Reply<'_, ()>;
 }
 
-macro_rules! forward {
-    ($($name:ident($($arg:ident: $type:ty),*) -> $answer:ty;)*) => {
-        fn describe(&self) -> String {
-            (**self).describe()
-        }
-        $(fn $name<'a>(&'a self $(, $arg: $type)*) -> Reply<'a, $answer> {
-            (**self).$name($($arg),*)
-        })*
-    };
-}
-
 impl<S: Store + ?Sized> Store for Arc<S> {
-    forward! {
-        add(adds: &'a [Add]) -> Vec<Receipt>;
-        lease(request: &'a LeaseRequest) -> Leased;
-        extend(owner: &'a Owner, held: &'a [Hold], lease: Duration) -> Vec<bool>;
-        finish(ends: &'a [End]) -> Vec<Finished>;
-        reclaim(owner: &'a Owner, held: &'a [Hold]) -> u64;
-        expire(max_deliveries: Option<NonZeroU32>) -> Expired;
-        forget(keys: &'a [Key]) -> ();
-        remove(keys: &'a [Key]) -> Vec<bool>;
-        look(keys: &'a [Key]) -> Vec<Look>;
-        stats() -> Stats;
-        failing(limit: usize) -> Vec<Failing>;
-        workers() -> Vec<Worker>;
-        dead(limit: usize) -> Vec<Dead>;
-        revive(which: &'a Which) -> u64;
-        drop_dead(which: &'a Which) -> u64;
-        pause() -> ();
-        resume() -> ();
-        wait(at_most: Duration) -> ();
-    }
+    crate::forward_store!(self => (**self); describe, add, lease, extend, finish, reclaim,
+        expire, forget, remove, look, stats, failing, workers, dead, revive, drop_dead,
+        pause, resume, wait);
 }

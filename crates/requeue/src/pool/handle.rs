@@ -10,12 +10,13 @@ use std::time::Duration;
 
 use super::roster::Roster;
 use super::sleeper::Sleeper;
+use super::source::Source;
 use super::worker::Worker;
 use crate::metrics::PoolRecorder;
 use crate::{Clock, Queue, Timer};
 
 /// Starts a worker.
-pub(super) type Hire<K> = Box<dyn Fn(Worker<K>) -> io::Result<()> + Send + Sync>;
+pub(super) type Hire<Q> = Box<dyn Fn(Worker<Q>) -> io::Result<()> + Send + Sync>;
 
 /// A pool whose workers run: from [`Pool::run`](super::Pool::run) and `Pool::run_async`.
 ///
@@ -31,18 +32,21 @@ pub(super) type Hire<K> = Box<dyn Fn(Worker<K>) -> io::Result<()> + Send + Sync>
 /// Each of the waiting calls has a form for threads, whose name ends in `_blocking`. Both
 /// forms work for both kinds of workers. A handler must not call them: it would wait for
 /// itself.
-pub struct Handle<K> {
-    pool: Arc<Running<K>>,
+pub struct Handle<K, Q = Queue<K>>
+where
+    Q: Source<Key = K>,
+{
+    pool: Arc<Running<K, Q>>,
 }
 
 /// What the handles of a pool share. Workers hold no part of it, so that a queue whose
 /// handles are all dropped closes.
-pub(super) struct Running<K> {
-    pub(super) queue: Queue<K>,
+pub(super) struct Running<K, Q: Source<Key = K>> {
+    pub(super) queue: Q,
     pub(super) roster: Arc<Roster<K>>,
     pub(super) clock: Arc<dyn Clock>,
     pub(super) recorder: Option<Arc<dyn PoolRecorder>>,
-    pub(super) hire: Hire<K>,
+    pub(super) hire: Hire<Q>,
 }
 
 /// What a pool that was stopped leaves behind.
@@ -67,15 +71,15 @@ impl<K> Stopped<K> {
     }
 }
 
-impl<K: Clone> Handle<K> {
-    pub(super) fn start(running: Running<K>, workers: usize) -> io::Result<Self> {
+impl<K: Clone, Q: Source<Key = K>> Handle<K, Q> {
+    pub(super) fn start(running: Running<K, Q>, workers: usize) -> io::Result<Self> {
         let handle = Self { pool: Arc::new(running) };
         handle.set_workers(workers).inspect_err(|_| handle.pool.roster.want(0))?;
         Ok(handle)
     }
 
     /// The queue that the pool works on.
-    pub fn queue(&self) -> &Queue<K> {
+    pub fn queue(&self) -> &Q {
         &self.pool.queue
     }
 
@@ -231,13 +235,13 @@ impl<K: Clone> Handle<K> {
     }
 }
 
-impl<K> Clone for Handle<K> {
+impl<K, Q: Source<Key = K>> Clone for Handle<K, Q> {
     fn clone(&self) -> Self {
         Self { pool: Arc::clone(&self.pool) }
     }
 }
 
-impl<K> fmt::Debug for Handle<K> {
+impl<K, Q: Source<Key = K>> fmt::Debug for Handle<K, Q> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("Handle")
             .field("queue", &self.pool.queue)

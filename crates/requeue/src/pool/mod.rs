@@ -29,6 +29,7 @@ mod roster;
 #[cfg(all(test, requeue_shuttle))]
 mod shuttle_tests;
 mod sleeper;
+mod source;
 #[cfg(feature = "tokio")]
 mod task;
 mod terms;
@@ -46,6 +47,7 @@ use std::time::Duration;
 
 pub use self::handle::{Handle, Stopped};
 pub use self::outcome::{Failure, Outcome};
+pub use self::source::{Conclusion, Source, Work};
 
 use self::handle::{Hire, Running};
 use self::roster::Roster;
@@ -98,8 +100,8 @@ use crate::{Clock, Queue, SystemClock};
 #[doc(alias = "Controller")]
 #[doc(alias = "Reconciler")]
 #[must_use = "a pool does nothing until it runs"]
-pub struct Pool<K, E> {
-    queue: Queue<K>,
+pub struct Pool<K, E, Q = Queue<K>> {
+    queue: Q,
     name: String,
     workers: usize,
     timeout: Option<Duration>,
@@ -110,9 +112,9 @@ pub struct Pool<K, E> {
     metrics: Option<Box<dyn Metrics>>,
 }
 
-impl<K, E> Pool<K, E> {
+impl<K, E, Q: Source<Key = K>> Pool<K, E, Q> {
     /// Starts to configure workers over `queue`: one, if nothing else is said.
-    pub fn new(queue: Queue<K>) -> Self {
+    pub fn new(queue: Q) -> Self {
         Self {
             name: queue.name().to_owned(),
             queue,
@@ -223,10 +225,11 @@ impl<K, E> Pool<K, E> {
     }
 }
 
-impl<K, E> Pool<K, E>
+impl<K, E, Q> Pool<K, E, Q>
 where
     K: Clone + Debug + Send + Sync + 'static,
     E: Display + 'static,
+    Q: Source<Key = K>,
 {
     /// Starts threads that run `handler` for each key.
     ///
@@ -250,7 +253,7 @@ where
     /// assert!(stopped.left.is_empty());
     /// # Ok::<(), std::io::Error>(())
     /// ```
-    pub fn run<O, F>(self, handler: F) -> io::Result<Handle<K>>
+    pub fn run<O, F>(self, handler: F) -> io::Result<Handle<K, Q>>
     where
         O: Into<Outcome>,
         F: Fn(&K) -> Result<O, E> + Send + Sync + 'static,
@@ -302,7 +305,7 @@ where
     /// ```
     #[cfg(feature = "tokio")]
     #[cfg_attr(docsrs, doc(cfg(feature = "tokio")))]
-    pub fn run_async<O, F, T>(self, handler: F) -> io::Result<Handle<K>>
+    pub fn run_async<O, F, T>(self, handler: F) -> io::Result<Handle<K, Q>>
     where
         E: Send,
         O: Into<Outcome> + Send,
@@ -323,8 +326,8 @@ where
 
     fn start(
         self,
-        hire: impl FnOnce(Arc<Terms<K, E>>) -> Hire<K>,
-    ) -> io::Result<Handle<K>> {
+        hire: impl FnOnce(Arc<Terms<K, E>>) -> Hire<Q>,
+    ) -> io::Result<Handle<K, Q>> {
         let recorder = self.metrics.map(|metrics| metrics.pool(&self.name).into());
         let terms = Terms {
             name: self.name,
@@ -353,7 +356,7 @@ fn thread_prefix(pool: &str) -> String {
     if name.is_empty() { "requeue".to_owned() } else { name }
 }
 
-impl<K, E> Debug for Pool<K, E> {
+impl<K, E, Q> Debug for Pool<K, E, Q> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("Pool")
             .field("name", &self.name)

@@ -8,36 +8,37 @@ use std::time::Duration;
 
 use super::outcome::{Failure, Outcome};
 use super::roster::Seat;
+use super::source::{Source, Work};
 use super::terms::{Run, Terms};
-use super::verdict::Ran;
+use super::verdict::{Ran, Verdict};
 use super::worker::{Worker, next};
-use crate::{Finish, Lease, Timer};
+use crate::Timer;
 
-impl<K: Clone + Debug> Worker<K> {
+impl<Q: Source> Worker<Q> {
     /// Works in this task until there is nothing to do any more.
     pub(super) async fn work_async<E, O, F>(
         self,
-        terms: &Terms<K, E>,
-        handler: &impl Fn(K) -> F,
+        terms: &Terms<Q::Key, E>,
+        handler: &impl Fn(Q::Key) -> F,
     ) where
         E: Display,
         O: Into<Outcome>,
         F: Future<Output = Result<O, E>>,
     {
         let Self { mut seat, first: mut get } = self;
-        while let Some(lease) = next(&mut seat, get).await {
-            let finish = run(&seat, &lease, terms, handler).await;
-            get = lease.next_with(finish);
+        while let Some(mut lease) = next(&mut seat, get).await {
+            let verdict = run(&seat, &mut lease, terms, handler).await;
+            get = lease.next(&verdict.conclusion());
         }
     }
 }
 
 async fn run<K, E, O, F>(
     seat: &Seat<K>,
-    lease: &Lease<K>,
+    lease: &mut impl Work<Key = K>,
     terms: &Terms<K, E>,
     handler: impl Fn(K) -> F,
-) -> Finish
+) -> Verdict<E>
 where
     K: Clone + Debug,
     E: Display,
@@ -50,7 +51,7 @@ where
         alarm.map(|(at, timeout)| Alarm { timer: terms.clock.timer(at), timeout });
     let key = lease.key().clone();
     let future = async { handler(key).await.map(Into::into) };
-    let ran = watch(seat, &run, alarm, future).await;
+    let ran = watch(seat, lease, &run, alarm, future).await;
     terms.end(seat, lease, &run, ran)
 }
 
@@ -60,10 +61,11 @@ struct Alarm {
     timeout: Duration,
 }
 
-/// Polls `future` until it ends, panics, takes too long or is cancelled. When this
-/// returns, the future is gone: only then may the key go to another worker.
+/// Polls `future` until it ends, panics, takes too long, is cancelled or has lost its key.
+/// When this returns, the future is gone: only then may the key go to another worker.
 async fn watch<K, E>(
     seat: &Seat<K>,
+    lease: &mut impl Work,
     run: &Run,
     mut alarm: Option<Alarm>,
     future: impl Future<Output = Result<Outcome, E>>,
@@ -71,7 +73,7 @@ async fn watch<K, E>(
     let mut future = pin!(Some(future));
     let ran = poll_fn(|cx| {
         seat.listen(cx.waker());
-        if seat.is_cancelled() {
+        if seat.is_cancelled() || lease.poll_lost(cx).is_ready() {
             return Poll::Ready(Ran::Cancelled);
         }
         let work = future.as_mut().as_pin_mut().expect("it is dropped after this");

@@ -8,10 +8,11 @@ use std::time::{Duration, Instant};
 
 use super::outcome::Failure;
 use super::roster::Seat;
+use super::source::Work;
 use super::trace::Span;
 use super::verdict::{Ran, Verdict};
+use crate::Clock;
 use crate::metrics::PoolRecorder;
-use crate::{Clock, Finish, Lease};
 
 /// Hears of a key that failed.
 pub(super) type OnFailure<K, E> = Box<dyn Fn(&K, &Failure<E>) + Send + Sync>;
@@ -47,7 +48,7 @@ where
     K: Clone + Debug,
     E: Display,
 {
-    pub(super) fn begin(&self, seat: &Seat<K>, lease: &Lease<K>) -> Run {
+    pub(super) fn begin(&self, seat: &Seat<K>, lease: &impl Work<Key = K>) -> Run {
         seat.run(Some(lease.key().clone()));
         let span = Span::new(&self.name, lease.key(), || lease.num_requeues());
         let timed = self.recorder.is_some() || self.timeout.is_some();
@@ -69,10 +70,10 @@ where
     pub(super) fn end(
         &self,
         seat: &Seat<K>,
-        lease: &Lease<K>,
+        lease: &impl Work<Key = K>,
         run: &Run,
         ran: Ran<E>,
-    ) -> Finish {
+    ) -> Verdict<E> {
         let took = run.started.map(|moment| self.clock.now() - moment);
         let verdict = Verdict::on(ran, || self.may_retry(lease));
         self.record(&verdict, run, took.unwrap_or_default());
@@ -80,10 +81,10 @@ where
             self.tell(lease.key(), failure, verdict.dead, run);
         }
         seat.run(None);
-        verdict.finish
+        verdict
     }
 
-    fn may_retry(&self, lease: &Lease<K>) -> bool {
+    fn may_retry(&self, lease: &impl Work) -> bool {
         self.max_retries.is_none_or(|max| lease.num_requeues() < max)
     }
 

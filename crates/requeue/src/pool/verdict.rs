@@ -12,7 +12,10 @@
 //! A dead key ends with `Succeed` because that forgets its failures: if it is ever added
 //! again, it starts afresh.
 
+use std::fmt::Display;
+
 use super::outcome::{Failure, Outcome};
+use super::source::Conclusion;
 use crate::Finish;
 use crate::metrics::Ended;
 
@@ -65,6 +68,15 @@ impl<E> Verdict<E> {
     fn dead(failure: Failure<E>) -> Self {
         let ended = ended_by(&failure);
         Self { finish: Finish::Succeed, ended, failure: Some(failure), dead: true }
+    }
+}
+
+impl<E: Display> Verdict<E> {
+    /// What the queue is told.
+    pub(super) fn conclusion(&self) -> Conclusion<'_> {
+        let Self { finish, ended, dead, .. } = *self;
+        let failure = self.failure.as_ref().map(|failure| failure as &dyn Display);
+        Conclusion { finish, ended, failure, dead }
     }
 }
 

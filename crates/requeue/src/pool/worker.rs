@@ -8,14 +8,14 @@ use std::task::Poll;
 use super::outcome::{Failure, Outcome};
 use super::roster::Seat;
 use super::sleeper::Sleeper;
+use super::source::{Source, Work};
 use super::terms::Terms;
-use super::verdict::Ran;
-use crate::{Finish, Get, Lease};
+use super::verdict::{Ran, Verdict};
 
 /// Someone who is to work: the place to sit, and the first key to wait for.
-pub(super) struct Worker<K> {
-    pub(super) seat: Seat<K>,
-    pub(super) first: Get<K>,
+pub(super) struct Worker<Q: Source> {
+    pub(super) seat: Seat<Q::Key>,
+    pub(super) first: Q::Get,
 }
 
 /// Waits for a key. `None` if the worker is to leave: the queue is closed, or it is one
@@ -24,10 +24,10 @@ pub(super) struct Worker<K> {
 /// The worker is asked to leave before it takes a key, and once more after it has said
 /// where to reach it, so that a recall in between is not missed. On the way out `get` is
 /// dropped, which ends the lease that it may carry: invariant 3 of the roster.
-pub(super) async fn next<K: Clone>(
+pub(super) async fn next<K, L>(
     seat: &mut Seat<K>,
-    mut get: Get<K>,
-) -> Option<Lease<K>> {
+    mut get: impl Future<Output = Option<L>> + Unpin,
+) -> Option<L> {
     poll_fn(|cx| {
         if seat.excuse() {
             return Poll::Ready(None);
@@ -41,12 +41,12 @@ pub(super) async fn next<K: Clone>(
     .await
 }
 
-impl<K: Clone + Debug> Worker<K> {
+impl<Q: Source> Worker<Q> {
     /// Works on this thread until there is nothing to do any more.
     pub(super) fn work<E, O>(
         self,
-        terms: &Terms<K, E>,
-        handler: &impl Fn(&K) -> Result<O, E>,
+        terms: &Terms<Q::Key, E>,
+        handler: &impl Fn(&Q::Key) -> Result<O, E>,
     ) where
         E: Display,
         O: Into<Outcome>,
@@ -54,18 +54,18 @@ impl<K: Clone + Debug> Worker<K> {
         let Self { mut seat, first: mut get } = self;
         let sleeper = Sleeper::new();
         while let Some(lease) = sleeper.wait_for(next(&mut seat, get)) {
-            let finish = run(&seat, &lease, terms, handler);
-            get = lease.next_with(finish);
+            let verdict = run(&seat, &lease, terms, handler);
+            get = lease.next(&verdict.conclusion());
         }
     }
 }
 
 fn run<K, E, O>(
     seat: &Seat<K>,
-    lease: &Lease<K>,
+    lease: &impl Work<Key = K>,
     terms: &Terms<K, E>,
     handler: impl Fn(&K) -> Result<O, E>,
-) -> Finish
+) -> Verdict<E>
 where
     K: Clone + Debug,
     E: Display,

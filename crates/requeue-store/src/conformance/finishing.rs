@@ -1,0 +1,155 @@
+//! Ends of leases: each cell of the table of [`Store::finish`](crate::Store::finish), and
+//! what counts (rule 7).
+
+use std::time::Duration;
+
+use requeue::Added;
+
+use super::tools::{Trial, at_once, bury, millis, retry, secs};
+use crate::Finished::{Buried, Delayed, Done, Requeued};
+use crate::{Backoff, Ending, Finished, When};
+
+/// A key that had failed once ends like this: the answer, and what a look shows then.
+async fn ends(t: &Trial, ending: Ending, clean: (Finished, &str), dirty: (Finished, &str)) {
+    let grant = t.take_failed("clean").await;
+    assert_eq!(t.finish(&grant, ending.clone()).await, clean.0, "{ending:?}");
+    assert_eq!(t.shows("clean").await, clean.1, "{ending:?}");
+    t.remove("clean").await;
+
+    let grant = t.take_failed("dirty").await;
+    assert_eq!(t.add("dirty").await, Added::Dirty);
+    assert_eq!(t.finish(&grant, ending.clone()).await, dirty.0, "dirty, {ending:?}");
+    assert_eq!(t.shows("dirty").await, dirty.1, "dirty, {ending:?}");
+}
+
+pub(super) async fn done_keeps_failures(t: Trial) {
+    let clean = (Done, "absent, failures 1");
+    ends(&t, Ending::Done, clean, (Requeued, "ready, failures 1")).await;
+}
+
+pub(super) async fn succeed_forgets_failures(t: Trial) {
+    ends(&t, Ending::Succeed, (Done, "absent"), (Requeued, "ready")).await;
+}
+
+pub(super) async fn retry_counts_a_failure_and_delays(t: Trial) {
+    let clean = (Delayed(millis(10)), "absent, delayed 10ms, failures 2");
+    let dirty = (Requeued, "ready, delayed 10ms, failures 2");
+    ends(&t, retry("broken"), clean, dirty).await;
+}
+
+pub(super) async fn retry_without_a_delay_makes_the_key_ready(t: Trial) {
+    let ending = Ending::Retry { backoff: at_once(None), error: String::new() };
+    let ready = (Requeued, "ready, failures 2");
+    ends(&t, ending, ready, ready).await;
+}
+
+pub(super) async fn retry_after_forgets_failures_and_delays(t: Trial) {
+    let clean = (Delayed(secs(7)), "absent, delayed 7s");
+    let dirty = (Requeued, "ready, delayed 7s");
+    ends(&t, Ending::RetryAfter(secs(7)), clean, dirty).await;
+}
+
+pub(super) async fn retry_after_nothing_makes_the_key_ready(t: Trial) {
+    let ready = (Requeued, "ready");
+    ends(&t, Ending::RetryAfter(Duration::ZERO), ready, ready).await;
+}
+
+pub(super) async fn bury_makes_the_key_dead_unless_it_was_added(t: Trial) {
+    let clean = (Buried, "dead, failures 1");
+    ends(&t, bury("no use"), clean, (Requeued, "ready")).await;
+}
+
+pub(super) async fn release_takes_its_grant_back_and_no_more(t: Trial) {
+    let ready = (Requeued, "ready, failures 1");
+    ends(&t, Ending::Release, ready, ready).await;
+}
+
+pub(super) async fn release_keeps_the_grants_before_it(t: Trial) {
+    t.take("a").await;
+    t.clock.advance(secs(30));
+    let second = t.lease_one().await;
+    assert_eq!(second.deliveries, 2);
+    assert_eq!(t.finish(&second, Ending::Release).await, Requeued);
+    assert_eq!(t.shows("a").await, "ready, deliveries 1");
+    assert_eq!(t.lease_one().await.deliveries, 2);
+}
+
+pub(super) async fn every_other_end_makes_deliveries_start_again(t: Trial) {
+    for ending in [Ending::Done, Ending::Succeed, retry(""), Ending::RetryAfter(secs(1))] {
+        t.take("a").await;
+        t.clock.advance(secs(30));
+        let grant = t.lease_one().await;
+        assert_eq!(grant.deliveries, 2, "{ending:?}");
+        t.finish(&grant, ending.clone()).await;
+        assert_eq!(t.look("a").await.deliveries, 0, "{ending:?}");
+        t.remove("a").await;
+        t.forget("a").await;
+    }
+}
+
+pub(super) async fn a_delay_that_the_key_had_lasts_past_the_end(t: Trial) {
+    for (ending, shows) in [
+        (Ending::Done, "absent, delayed 60s"),
+        (Ending::Succeed, "absent, delayed 60s"),
+        (Ending::Release, "ready, delayed 60s"),
+        (Ending::RetryAfter(Duration::ZERO), "ready, delayed 60s"),
+        (bury("no use"), "dead"),
+    ] {
+        let grant = t.take("a").await;
+        t.add_after("a", secs(60)).await;
+        t.finish(&grant, ending.clone()).await;
+        assert_eq!(t.shows("a").await, shows, "{ending:?}");
+        t.remove("a").await;
+    }
+    t.clock.advance(secs(60));
+    assert!(t.lease(1).await.is_empty(), "the delay of a dead key is gone");
+}
+
+pub(super) async fn the_earlier_of_two_delays_wins_at_an_end_too(t: Trial) {
+    for (delay, shows) in [(90, "absent, delayed 60s"), (7, "absent, delayed 7s")] {
+        let grant = t.take("a").await;
+        t.add_after("a", secs(60)).await;
+        let finished = t.finish(&grant, Ending::RetryAfter(secs(delay))).await;
+        assert!(matches!(finished, Delayed(_)), "{finished:?}");
+        assert_eq!(t.shows("a").await, shows);
+        t.remove("a").await;
+    }
+}
+
+pub(super) async fn the_longest_retry_there_is_can_be_asked_for(t: Trial) {
+    let grant = t.take("a").await;
+    let finished = t.finish(&grant, Ending::RetryAfter(Duration::MAX)).await;
+    assert!(matches!(finished, Delayed(_)), "{finished:?}");
+    assert!(t.look("a").await.delayed > Some(secs(100 * 365 * 24 * 3600)));
+}
+
+pub(super) async fn nothing_is_left_of_a_key_that_ended_well(t: Trial) {
+    let grant = t.take_failed("a").await;
+    t.finish(&grant, Ending::Succeed).await;
+    assert_eq!(t.look("a").await, crate::Look::default());
+    assert_eq!(t.stats().await, crate::Stats::default());
+    assert_eq!(t.leased(&super::tools::request(1)).await.more_in, None);
+}
+
+pub(super) async fn delays_double_with_each_failure_as_in_client_go(t: Trial) {
+    let backoff = Backoff::default();
+    let mut delay = 5;
+    t.add("a").await;
+    for failures in 0..22_u32 {
+        let grant = t.lease_one().await;
+        assert_eq!(grant.failures, failures);
+        let ending = Ending::Retry { backoff, error: String::new() };
+        let finished = t.finish(&grant, ending).await;
+        assert_eq!(finished, Delayed(millis(delay.min(1_000_000))), "{failures} failures");
+        t.clock.advance(millis(delay.min(1_000_000)));
+        delay *= 2;
+    }
+}
+
+pub(super) async fn a_backoff_may_have_any_numbers(t: Trial) {
+    let backoff = Backoff { base: secs(9), max: secs(4), rate: None };
+    assert_eq!(t.add_when("a", When::RateLimited(backoff)).await.delay, secs(4));
+    let backoff = Backoff { base: Duration::MAX, max: Duration::MAX, rate: None };
+    assert_eq!(t.add_when("b", When::RateLimited(backoff)).await.added, Added::Delayed);
+    assert!(t.look("b").await.delayed > Some(secs(100 * 365 * 24 * 3600)));
+}

@@ -1,0 +1,298 @@
+//! Random histories, on the store and on the [`Model`]: the same answers, and the same to
+//! see after each step.
+//!
+//! `REQUEUE_SEED` adds a seed to those that are always tried.
+
+use std::num::NonZeroU32;
+use std::time::Duration;
+
+use super::model::{KEYS, LEASE, MAX_DELIVERIES, Model, REVIVE, Record, State};
+use super::tools::{Trial, bury, retry, words, worker};
+use crate::{
+    Add, Backoff, End, Ending, Grant, Hold, Key, LeaseRequest, Look, Phase, Token, When,
+    Which,
+};
+
+const SEEDS: [u64; 8] = [1, 2, 3, 5, 8, 13, 21, 34];
+const STEPS: usize = 200;
+
+/// What is promised of the order in which keys are handed out.
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub(super) enum Line {
+    /// Nothing: there are several partitions.
+    Any,
+    FirstCome,
+}
+
+pub(super) async fn are_answered_as_the_rules_say(t: Trial) {
+    replay(&t, Line::Any).await;
+}
+
+/// One step; keys are numbers.
+#[derive(Clone, Debug)]
+enum Op {
+    Add(usize, When),
+    Lease(usize),
+    /// By the present token, or by one that is not.
+    Finish(usize, Ending, Whose),
+    Extend(usize, Whose),
+    Expire,
+    Forget(usize),
+    Remove(usize),
+    Revive(usize),
+    DropDead(usize),
+    Advance(Duration),
+    Pause,
+    Resume,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq)]
+enum Whose {
+    Held,
+    Stale,
+}
+
+pub(super) async fn replay(t: &Trial, line: Line) {
+    let own = std::env::var("REQUEUE_SEED").ok().and_then(|seed| seed.parse().ok());
+    for seed in SEEDS.into_iter().chain(own) {
+        let mut model = Model::new(t.clock.now().micros());
+        let mut random = Random(seed.wrapping_mul(0x9E37_79B9_7F4A_7C15) | 1);
+        let mut history = Vec::new();
+        for _ in 0..STEPS {
+            let op = random.op();
+            history.push(op.clone());
+            if let Err(difference) = step(t, &mut model, &op, line).await {
+                panic!("{difference}\nwith REQUEUE_SEED={seed}, after {history:#?}");
+            }
+        }
+        clear(t, &mut model).await;
+    }
+}
+
+/// Makes the queue empty for the next history.
+async fn clear(t: &Trial, model: &mut Model) {
+    let all = |op: fn(usize) -> Op| (0..KEYS).map(op);
+    let end = |number| Op::Finish(number, Ending::Done, Whose::Held);
+    let ops = all(end).chain(all(Op::Remove)).chain(all(Op::DropDead));
+    for op in ops.chain(all(Op::Forget)).chain([Op::Resume]) {
+        let cleared = step(t, model, &op, Line::Any).await;
+        cleared.unwrap_or_else(|difference| panic!("{difference}\nafter {op:?}"));
+    }
+}
+
+/// Takes a step on both sides: how they differ.
+async fn step(t: &Trial, model: &mut Model, op: &Op, line: Line) -> Result<(), String> {
+    if let Op::Lease(max) = op {
+        lease(t, model, *max, line).await?;
+    } else {
+        let is = store_answer(t, model, op).await;
+        let should = model_answer(model, op);
+        if is != should {
+            return Err(format!("the store answered {is}, the rules say {should}"));
+        }
+    }
+    model.wake();
+    let looks = t.store.look(&names()).await.expect("keys are looked up");
+    for (number, look) in looks.iter().enumerate() {
+        let record = &mut model.records[number];
+        same_look(record, look, model.now).map_err(|text| format!("key {number}: {text}"))?;
+    }
+    Ok(())
+}
+
+async fn lease(t: &Trial, model: &mut Model, max: usize, line: Line) -> Result<(), String> {
+    let request = LeaseRequest {
+        owner: worker(),
+        max,
+        lease: Duration::from_micros(LEASE),
+        max_deliveries: NonZeroU32::new(MAX_DELIVERIES),
+    };
+    let grants = t.lease_as(&request).await;
+    model.expire();
+    let should = if model.paused { 0 } else { max.min(model.ready()) };
+    if grants.len() != should {
+        return Err(format!("{} keys were leased, not {should}", grants.len()));
+    }
+    grants.iter().try_for_each(|grant| same_grant(model, grant, line))
+}
+
+fn same_grant(model: &mut Model, grant: &Grant, line: Line) -> Result<(), String> {
+    let number = number_of(&grant.key);
+    match model.grant(grant, number) {
+        None => return Err(format!("{grant:?} was not ready")),
+        Some(false) if line == Line::FirstCome => {
+            return Err(format!("{grant:?} was not the first in line"));
+        }
+        Some(_) => {}
+    }
+    let Record { deliveries, failures, .. } = model.records[number];
+    let same = (grant.deliveries, grant.failures) == (deliveries, failures);
+    let text = || format!("{grant:?}, but {deliveries} deliveries, {failures} failures");
+    same.then_some(()).ok_or_else(text)
+}
+
+fn same_look(record: &mut Record, look: &Look, now: u64) -> Result<(), String> {
+    if record.state == State::Absent && look.deliveries == 0 {
+        // Whether a key that was taken out is still remembered is left open.
+        record.deliveries = 0;
+    }
+    let delayed = record.wake_at.map(|at| Duration::from_micros(at - now));
+    let phase = match record.state {
+        State::Absent => Phase::Absent,
+        State::Ready { .. } => Phase::Ready,
+        State::Held { token, dirty, .. } => {
+            Phase::Processing { owner: worker(), token, dirty }
+        }
+        State::Dead => Phase::Dead,
+    };
+    let Record { failures, deliveries, .. } = *record;
+    let should = Look { phase, delayed, failures, deliveries };
+    let same = look.phase == should.phase && words(look) == words(&should);
+    same.then_some(()).ok_or_else(|| format!("{look:?}, the rules say {should:?}"))
+}
+
+async fn store_answer(t: &Trial, model: &Model, op: &Op) -> String {
+    let expected = "the store answers";
+    let store = &t.store;
+    match op {
+        Op::Add(number, when) => {
+            let (key, revive_after) = (name(*number), Duration::from_micros(REVIVE));
+            let add = [Add { key, when: *when, revive_after }];
+            format!("{:?}", t.adds(&add).await[0])
+        }
+        Op::Finish(number, ending, whose) => {
+            let hold = hold_of(model, *number, *whose);
+            let end = [End { hold, ending: ending.clone() }];
+            format!("{:?}", t.ends(&end).await[0])
+        }
+        Op::Extend(number, whose) => {
+            let (lease, held) =
+                (Duration::from_micros(LEASE), [hold_of(model, *number, *whose)]);
+            format!("{:?}", store.extend(&worker(), &held, lease).await.expect(expected))
+        }
+        Op::Expire => format!("{:?}", t.expire(Some(MAX_DELIVERIES)).await),
+        Op::Forget(number) => {
+            format!("{:?}", store.forget(&[name(*number)]).await.expect(expected))
+        }
+        Op::Remove(number) => {
+            format!("{:?}", store.remove(&[name(*number)]).await.expect(expected))
+        }
+        Op::Revive(number) => {
+            let which = Which::Keys(vec![name(*number)]);
+            format!("{:?}", store.revive(&which).await.expect(expected))
+        }
+        Op::DropDead(number) => {
+            let which = Which::Keys(vec![name(*number)]);
+            format!("{:?}", store.drop_dead(&which).await.expect(expected))
+        }
+        Op::Advance(time) => format!("{:?}", t.clock.advance(*time)),
+        Op::Pause => format!("{:?}", store.pause().await.expect(expected)),
+        Op::Resume => format!("{:?}", store.resume().await.expect(expected)),
+        Op::Lease(_) => unreachable!("leases are compared grant by grant"),
+    }
+}
+
+fn model_answer(model: &mut Model, op: &Op) -> String {
+    match op {
+        Op::Add(number, when) => format!("{:?}", model.add(*number, *when)),
+        Op::Finish(number, ending, whose) => {
+            let hold = hold_of(model, *number, *whose);
+            format!("{:?}", model.finish(&hold, *number, ending))
+        }
+        Op::Extend(number, whose) => {
+            let hold = hold_of(model, *number, *whose);
+            format!("{:?}", [model.extend(&hold, *number)])
+        }
+        Op::Expire => format!("{:?}", model.expire()),
+        Op::Forget(number) => format!("{:?}", model.forget(*number)),
+        Op::Remove(number) => format!("{:?}", [model.remove(*number)]),
+        Op::Revive(number) => format!("{:?}", model.revive(*number)),
+        Op::DropDead(number) => format!("{:?}", model.exhume(*number)),
+        Op::Advance(time) => format!("{:?}", model.now += micros(*time)),
+        Op::Pause => format!("{:?}", model.paused = true),
+        Op::Resume => format!("{:?}", model.paused = false),
+        Op::Lease(_) => unreachable!("leases are compared grant by grant"),
+    }
+}
+
+fn hold_of(model: &Model, number: usize, whose: Whose) -> Hold {
+    let token = model.held(number).map_or(Token(1), |(token, _)| token);
+    let token = if whose == Whose::Stale { Token(token.0 - 1) } else { token };
+    Hold { key: name(number), token }
+}
+
+fn micros(time: Duration) -> u64 {
+    u64::try_from(time.as_micros()).expect("short")
+}
+
+fn name(number: usize) -> Key {
+    super::tools::key(&number.to_string())
+}
+
+fn names() -> Vec<Key> {
+    (0..KEYS).map(name).collect()
+}
+
+fn number_of(key: &Key) -> usize {
+    key.to_string().parse().expect("keys are numbers")
+}
+
+/// Marsaglia's xorshift: the same history for the same seed, everywhere.
+struct Random(u64);
+
+impl Random {
+    fn below(&mut self, limit: usize) -> usize {
+        self.0 ^= self.0 << 13;
+        self.0 ^= self.0 >> 7;
+        self.0 ^= self.0 << 17;
+        let limit = u64::try_from(limit).expect("small");
+        usize::try_from((self.0 >> 11) % limit).expect("small")
+    }
+
+    /// Times that often meet: of leases, of delays, and just before.
+    fn time(&mut self) -> Duration {
+        let times = [0, 1, 1_000, 4_999, 5_000, LEASE - 1, LEASE, 20_000, 1_000_000];
+        Duration::from_micros(times[self.below(times.len())])
+    }
+
+    fn when(&mut self) -> When {
+        match self.below(4) {
+            0 | 1 => When::Now,
+            2 => When::After(self.time()),
+            _ => When::RateLimited(Backoff::default()),
+        }
+    }
+
+    fn ending(&mut self) -> Ending {
+        match self.below(8) {
+            0 | 1 => Ending::Done,
+            2 => Ending::Succeed,
+            3 | 4 => retry("broken"),
+            5 => Ending::RetryAfter(self.time()),
+            6 => bury("no use"),
+            _ => Ending::Release,
+        }
+    }
+
+    fn whose(&mut self) -> Whose {
+        if self.below(8) == 0 { Whose::Stale } else { Whose::Held }
+    }
+
+    fn op(&mut self) -> Op {
+        let key = self.below(KEYS);
+        match self.below(40) {
+            0..12 => Op::Add(key, self.when()),
+            12..19 => Op::Lease(1 + self.below(3)),
+            19..26 => Op::Finish(key, self.ending(), self.whose()),
+            26 => Op::Extend(key, self.whose()),
+            27 | 28 => Op::Expire,
+            29 => Op::Forget(key),
+            30 => Op::Remove(key),
+            31 => Op::Revive(key),
+            32 => Op::DropDead(key),
+            33 => Op::Pause,
+            34 | 35 => Op::Resume,
+            _ => Op::Advance(self.time()),
+        }
+    }
+}

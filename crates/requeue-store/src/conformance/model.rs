@@ -1,0 +1,285 @@
+//! The rules of a store once more, for a few keys and as short as they can be said. It
+//! knows no engine, and shares no code with one.
+//!
+//! Times are microseconds. A key that became ready has a place in the line; what was moved
+//! at the same time has the same place, since its order is left open.
+
+use requeue::Added;
+
+use crate::{Ending, Expired, Finished, Grant, Hold, Token, When};
+
+/// How many keys there are: their numbers are their names.
+pub(super) const KEYS: usize = 4;
+/// After how many grants without an end a key dies.
+pub(super) const MAX_DELIVERIES: u32 = 2;
+/// How long leases last.
+pub(super) const LEASE: u64 = 10_000;
+/// How long a dead key waits after it is added.
+pub(super) const REVIVE: u64 = 7_000;
+
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub(super) enum State {
+    #[default]
+    Absent,
+    Ready {
+        place: u64,
+    },
+    Held {
+        token: Token,
+        deadline: u64,
+        dirty: bool,
+    },
+    Dead,
+}
+
+#[derive(Clone, Debug, Default)]
+pub(super) struct Record {
+    pub(super) state: State,
+    pub(super) wake_at: Option<u64>,
+    pub(super) failures: u32,
+    pub(super) deliveries: u32,
+}
+
+#[derive(Debug, Default)]
+pub(super) struct Model {
+    pub(super) records: [Record; KEYS],
+    pub(super) now: u64,
+    pub(super) paused: bool,
+    last_place: u64,
+}
+
+impl Model {
+    pub(super) fn new(now: u64) -> Self {
+        Self { now, ..Self::default() }
+    }
+
+    fn next_place(&mut self) -> u64 {
+        self.last_place += 1;
+        self.last_place
+    }
+
+    pub(super) fn add(&mut self, number: usize, when: When) -> Added {
+        let was_dead = self.records[number].state == State::Dead;
+        if was_dead {
+            self.records[number] = Record::default();
+        }
+        let delay = match when {
+            When::Now => 0,
+            When::After(delay) => micros(delay),
+            When::RateLimited(_) => self.fail(number),
+        };
+        match if was_dead { delay.max(REVIVE) } else { delay } {
+            0 => self.make_ready(number),
+            delay => self.delay(number, delay),
+        }
+    }
+
+    fn make_ready(&mut self, number: usize) -> Added {
+        let place = self.next_place();
+        self.make_ready_at(number, place)
+    }
+
+    fn make_ready_at(&mut self, number: usize, place: u64) -> Added {
+        match &mut self.records[number].state {
+            state @ State::Absent => {
+                *state = State::Ready { place };
+                Added::Ready
+            }
+            State::Held { dirty: dirty @ false, .. } => {
+                *dirty = true;
+                Added::Dirty
+            }
+            State::Ready { .. } | State::Held { .. } | State::Dead => Added::Duplicate,
+        }
+    }
+
+    fn delay(&mut self, number: usize, delay: u64) -> Added {
+        let record = &mut self.records[number];
+        let wake_at = self.now + delay;
+        if record.wake_at.is_some_and(|before| before <= wake_at) {
+            return Added::Duplicate;
+        }
+        record.wake_at = Some(wake_at);
+        Added::Delayed
+    }
+
+    /// 5 ms, doubled for each failure before, up to 1000 s.
+    fn fail(&mut self, number: usize) -> u64 {
+        let failures = &mut self.records[number].failures;
+        let delay = 5_000_u64.saturating_mul(2_u64.saturating_pow(*failures));
+        *failures += 1;
+        delay.min(1_000_000_000)
+    }
+
+    /// Takes a key out of the line: whether it was at its head, if it was in it at all.
+    pub(super) fn grant(&mut self, grant: &Grant, number: usize) -> Option<bool> {
+        let place_of = |record: &Record| match record.state {
+            State::Ready { place } => Some(place),
+            State::Absent | State::Held { .. } | State::Dead => None,
+        };
+        let place = place_of(&self.records[number])?;
+        let first = self.records.iter().filter_map(place_of).min();
+        let record = &mut self.records[number];
+        record.deliveries += 1;
+        let (token, deadline) = (grant.token, self.now + LEASE);
+        record.state = State::Held { token, deadline, dirty: false };
+        Some(first == Some(place))
+    }
+
+    pub(super) fn ready(&self) -> usize {
+        let ready = |record: &&Record| matches!(record.state, State::Ready { .. });
+        self.records.iter().filter(ready).count()
+    }
+
+    /// The token by which a key is held, and whether it is dirty.
+    pub(super) fn held(&self, number: usize) -> Option<(Token, bool)> {
+        match self.records[number].state {
+            State::Held { token, dirty, .. } => Some((token, dirty)),
+            State::Absent | State::Ready { .. } | State::Dead => None,
+        }
+    }
+
+    pub(super) fn finish(
+        &mut self,
+        hold: &Hold,
+        number: usize,
+        ending: &Ending,
+    ) -> Finished {
+        let Some((_, dirty)) =
+            self.held(number).filter(|(token, _)| *token == hold.token)
+        else {
+            return Finished::LeaseLost;
+        };
+        let deliveries = std::mem::take(&mut self.records[number].deliveries);
+        self.records[number].state = State::Absent;
+        let delay = match ending {
+            Ending::Done => None,
+            Ending::Succeed => self.forgive(number, None),
+            Ending::Retry { .. } => Some(self.fail(number)),
+            Ending::RetryAfter(delay) => self.forgive(number, Some(micros(*delay))),
+            Ending::Bury { .. } if dirty => self.forgive(number, None),
+            Ending::Bury { .. } => {
+                self.records[number].state = State::Dead;
+                self.records[number].wake_at = None;
+                return Finished::Buried;
+            }
+            Ending::Release => {
+                self.records[number].deliveries = deliveries - 1;
+                Some(0)
+            }
+        };
+        if let Some(delay @ 1..) = delay {
+            self.delay(number, delay);
+        }
+        if dirty || delay == Some(0) {
+            self.make_ready(number);
+            return Finished::Requeued;
+        }
+        let later = |delay| Finished::Delayed(std::time::Duration::from_micros(delay));
+        delay.map_or(Finished::Done, later)
+    }
+
+    fn forgive(&mut self, number: usize, delay: Option<u64>) -> Option<u64> {
+        self.records[number].failures = 0;
+        delay
+    }
+
+    pub(super) fn extend(&mut self, hold: &Hold, number: usize) -> bool {
+        match &mut self.records[number].state {
+            State::Held { token, deadline, .. } => {
+                let current = *token == hold.token;
+                if current {
+                    *deadline = self.now + LEASE;
+                }
+                current
+            }
+            State::Absent | State::Ready { .. } | State::Dead => false,
+        }
+    }
+
+    /// The keys whose time, as `of` tells it, has come: those of one time together.
+    fn due(&self, of: impl Fn(&Record) -> Option<u64>) -> Vec<Vec<usize>> {
+        let time = |number: &usize| of(&self.records[*number]);
+        let mut due: Vec<_> = (0..KEYS)
+            .filter(|number| time(number).is_some_and(|time| time <= self.now))
+            .collect();
+        due.sort_by_key(time);
+        due.chunk_by(|a, b| time(a) == time(b)).map(<[usize]>::to_vec).collect()
+    }
+
+    /// Ends delays that are over: how many.
+    pub(super) fn wake(&mut self) -> u64 {
+        let mut count = 0;
+        for together in self.due(|record| record.wake_at) {
+            let place = self.next_place();
+            for number in together {
+                self.records[number].wake_at = None;
+                self.make_ready_at(number, place);
+                count += 1;
+            }
+        }
+        count
+    }
+
+    pub(super) fn expire(&mut self) -> Expired {
+        let mut expired = Expired { due: self.wake(), returned: 0, dead: 0 };
+        let deadline = |record: &Record| match record.state {
+            State::Held { deadline, .. } => Some(deadline),
+            State::Absent | State::Ready { .. } | State::Dead => None,
+        };
+        for together in self.due(deadline) {
+            let place = self.next_place();
+            for number in together {
+                let record = &mut self.records[number];
+                if record.deliveries >= MAX_DELIVERIES {
+                    (record.state, record.wake_at) = (State::Dead, None);
+                    expired.dead += 1;
+                } else {
+                    record.state = State::Ready { place };
+                    expired.returned += 1;
+                }
+            }
+        }
+        expired
+    }
+
+    pub(super) fn remove(&mut self, number: usize) -> bool {
+        let record = &mut self.records[number];
+        let delayed = record.wake_at.take().is_some();
+        match &mut record.state {
+            state @ State::Ready { .. } => {
+                *state = State::Absent;
+                true
+            }
+            State::Held { dirty, .. } => std::mem::take(dirty) || delayed,
+            State::Absent | State::Dead => delayed,
+        }
+    }
+
+    pub(super) fn forget(&mut self, number: usize) {
+        if self.records[number].state != State::Dead {
+            self.records[number].failures = 0;
+        }
+    }
+
+    /// Takes a key from the dead: how many that were.
+    pub(super) fn exhume(&mut self, number: usize) -> u64 {
+        let dead = self.records[number].state == State::Dead;
+        if dead {
+            self.records[number] = Record::default();
+        }
+        dead.into()
+    }
+
+    pub(super) fn revive(&mut self, number: usize) -> u64 {
+        let revived = self.exhume(number);
+        if revived == 1 {
+            self.make_ready(number);
+        }
+        revived
+    }
+}
+
+fn micros(delay: std::time::Duration) -> u64 {
+    u64::try_from(delay.as_micros()).expect("short")
+}

@@ -1,0 +1,114 @@
+//! The rate that a whole queue shares, compared with a bucket of tokens.
+
+use std::num::NonZeroU32;
+use std::time::Duration;
+
+use requeue::Added;
+
+use super::tools::{Trial, add, at_once, end, key, millis, secs};
+use crate::{Backoff, Ending, Finished, Rate, Receipt, When};
+
+fn rate(interval: Duration, burst: u32) -> Rate {
+    Rate { interval, burst: NonZeroU32::new(burst).expect("not 0") }
+}
+
+/// The reference: a bucket that starts full, fills by one token in each interval, and may
+/// be overdrawn. Its level is counted in the microseconds that it takes to fill.
+struct Bucket {
+    level: i64,
+    full: i64,
+    interval: i64,
+}
+
+impl Bucket {
+    fn new(rate: Rate) -> Self {
+        let interval = i64::try_from(rate.interval.as_micros()).expect("short");
+        let full = interval * i64::from(rate.burst.get());
+        Self { level: full, full, interval }
+    }
+
+    fn fill(&mut self, time: Duration) {
+        let time = i64::try_from(time.as_micros()).expect("short");
+        self.level = self.full.min(self.level + time);
+    }
+
+    fn take(&mut self) -> Duration {
+        self.level -= self.interval;
+        Duration::from_micros(u64::try_from(-self.level).unwrap_or(0))
+    }
+}
+
+fn same(receipt: Receipt, delay: Duration) {
+    let added = if delay.is_zero() { Added::Ready } else { Added::Delayed };
+    assert_eq!((receipt.added, receipt.delay), (added, delay));
+}
+
+pub(super) async fn a_burst_is_free_and_the_rest_waits_its_turn(t: Trial) {
+    let limited = When::RateLimited(at_once(Some(rate(millis(100), 100))));
+    let names = super::tools::many(130);
+    let adds: Vec<_> = names.iter().map(|key| add(key, limited)).collect();
+    let receipts = t.receipts(&adds).await;
+    for (number, receipt) in (0..).zip(receipts) {
+        same(receipt, millis(100) * u32::saturating_sub(number, 99));
+    }
+}
+
+pub(super) async fn the_rate_is_that_of_a_bucket_at_any_times(t: Trial) {
+    let rate = rate(millis(7), 3);
+    let mut bucket = Bucket::new(rate);
+    let when = When::RateLimited(at_once(Some(rate)));
+    for (number, pause) in [0, 0, 3, 9, 1, 0, 0, 0, 0, 2, 50, 0, 0, 0, 0, 6, 7, 8, 1000, 0]
+        .into_iter()
+        .cycle()
+        .take(100)
+        .enumerate()
+    {
+        t.clock.advance(millis(pause));
+        bucket.fill(millis(pause));
+        same(t.add_when(&number.to_string(), when).await, bucket.take());
+    }
+}
+
+pub(super) async fn retries_and_adds_share_the_rate(t: Trial) {
+    let backoff = at_once(Some(rate(secs(10), 1)));
+    let grant = t.take("a").await;
+    same(t.add_when("b", When::RateLimited(backoff)).await, Duration::ZERO);
+    let finished = t.finish(&grant, Ending::Retry { backoff, error: String::new() }).await;
+    assert_eq!(finished, Finished::Delayed(secs(10)));
+    same(t.add_when("c", When::RateLimited(backoff)).await, secs(20));
+}
+
+pub(super) async fn the_longer_of_both_delays_counts(t: Trial) {
+    let backoff = Backoff { base: secs(5), max: secs(60), rate: Some(rate(secs(3), 1)) };
+    let expected = [("a", 5), ("b", 5), ("c", 6), ("d", 9)];
+    for (name, delay) in expected {
+        same(t.add_when(name, When::RateLimited(backoff)).await, secs(delay));
+    }
+}
+
+pub(super) async fn what_names_no_rate_takes_no_share_of_it(t: Trial) {
+    let limited = at_once(Some(rate(secs(10), 1)));
+    for name in ["a", "b", "c"] {
+        same(t.add_when(name, When::RateLimited(at_once(None))).await, Duration::ZERO);
+        t.add_after(name, secs(1)).await;
+    }
+    same(t.add_when("d", When::RateLimited(limited)).await, Duration::ZERO);
+    same(t.add_when("e", When::RateLimited(limited)).await, secs(10));
+}
+
+pub(super) async fn a_share_is_taken_by_an_add_that_changes_nothing_too(t: Trial) {
+    let limited = When::RateLimited(at_once(Some(rate(secs(10), 2))));
+    let adds = vec![add(&key("a"), limited); 3];
+    let added = t.adds(&adds).await;
+    assert_eq!(added, [Added::Ready, Added::Duplicate, Added::Delayed]);
+    assert_eq!(t.shows("a").await, "ready, delayed 10s, failures 3");
+}
+
+pub(super) async fn a_refused_end_takes_no_share(t: Trial) {
+    let backoff = at_once(Some(rate(secs(60), 1)));
+    let grant = t.take("a").await;
+    t.finish(&grant, Ending::Done).await;
+    let late = end(&grant, Ending::Retry { backoff, error: String::new() });
+    assert_eq!(t.ends(&[late.clone(), late]).await, [Finished::LeaseLost; 2]);
+    same(t.add_when("a", When::RateLimited(backoff)).await, Duration::ZERO);
+}

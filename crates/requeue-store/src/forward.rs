@@ -1,0 +1,124 @@
+//! For stores that stand before another: what they do not change, they pass on.
+
+/// Writes methods of [`Store`](crate::Store) that pass their call on to another store.
+///
+/// # Examples
+///
+/// ```
+/// use requeue_store::{Add, Receipt, Reply, Store, forward_store};
+///
+/// /// Refuses nothing, but says what is added.
+/// struct Talkative<S>(S);
+///
+/// impl<S: Store> Store for Talkative<S> {
+///     fn add<'a>(&'a self, adds: &'a [Add]) -> Reply<'a, Vec<Receipt>> {
+///         println!("{} keys", adds.len());
+///         self.0.add(adds)
+///     }
+///
+///     forward_store!(self => self.0; describe, lease, extend, finish, reclaim, expire,
+///         forget, remove, look, stats, failing, workers, dead, revive, drop_dead, pause,
+///         resume, wait);
+/// }
+/// ```
+#[macro_export]
+macro_rules! forward_store {
+    ($self:ident => $to:expr; $($verb:ident),* $(,)?) => {
+        $($crate::forward_store! { @$verb $self $to })*
+    };
+    (@describe $self:ident $to:expr) => {
+        fn describe(&$self) -> String {
+            $to.describe()
+        }
+    };
+    (@add $self:ident $to:expr) => {
+        fn add<'a>(&'a $self, adds: &'a [$crate::Add]) -> $crate::Reply<'a, Vec<$crate::Receipt>> {
+            $to.add(adds)
+        }
+    };
+    (@lease $self:ident $to:expr) => {
+        fn lease<'a>(&'a $self, request: &'a $crate::LeaseRequest) -> $crate::Reply<'a, $crate::Leased> {
+            $to.lease(request)
+        }
+    };
+    (@extend $self:ident $to:expr) => {
+        fn extend<'a>(&'a $self, owner: &'a $crate::Owner, held: &'a [$crate::Hold], lease: ::std::time::Duration) -> $crate::Reply<'a, Vec<bool>> {
+            $to.extend(owner, held, lease)
+        }
+    };
+    (@finish $self:ident $to:expr) => {
+        fn finish<'a>(&'a $self, ends: &'a [$crate::End]) -> $crate::Reply<'a, Vec<$crate::Finished>> {
+            $to.finish(ends)
+        }
+    };
+    (@reclaim $self:ident $to:expr) => {
+        fn reclaim<'a>(&'a $self, owner: &'a $crate::Owner, held: &'a [$crate::Hold]) -> $crate::Reply<'a, u64> {
+            $to.reclaim(owner, held)
+        }
+    };
+    (@expire $self:ident $to:expr) => {
+        fn expire(&$self, max_deliveries: Option<::std::num::NonZeroU32>) -> $crate::Reply<'_, $crate::Expired> {
+            $to.expire(max_deliveries)
+        }
+    };
+    (@forget $self:ident $to:expr) => {
+        fn forget<'a>(&'a $self, keys: &'a [$crate::Key]) -> $crate::Reply<'a, ()> {
+            $to.forget(keys)
+        }
+    };
+    (@remove $self:ident $to:expr) => {
+        fn remove<'a>(&'a $self, keys: &'a [$crate::Key]) -> $crate::Reply<'a, Vec<bool>> {
+            $to.remove(keys)
+        }
+    };
+    (@look $self:ident $to:expr) => {
+        fn look<'a>(&'a $self, keys: &'a [$crate::Key]) -> $crate::Reply<'a, Vec<$crate::Look>> {
+            $to.look(keys)
+        }
+    };
+    (@stats $self:ident $to:expr) => {
+        fn stats(&$self) -> $crate::Reply<'_, $crate::Stats> {
+            $to.stats()
+        }
+    };
+    (@failing $self:ident $to:expr) => {
+        fn failing(&$self, limit: usize) -> $crate::Reply<'_, Vec<$crate::Failing>> {
+            $to.failing(limit)
+        }
+    };
+    (@workers $self:ident $to:expr) => {
+        fn workers(&$self) -> $crate::Reply<'_, Vec<$crate::Worker>> {
+            $to.workers()
+        }
+    };
+    (@dead $self:ident $to:expr) => {
+        fn dead(&$self, limit: usize) -> $crate::Reply<'_, Vec<$crate::Dead>> {
+            $to.dead(limit)
+        }
+    };
+    (@revive $self:ident $to:expr) => {
+        fn revive<'a>(&'a $self, which: &'a $crate::Which) -> $crate::Reply<'a, u64> {
+            $to.revive(which)
+        }
+    };
+    (@drop_dead $self:ident $to:expr) => {
+        fn drop_dead<'a>(&'a $self, which: &'a $crate::Which) -> $crate::Reply<'a, u64> {
+            $to.drop_dead(which)
+        }
+    };
+    (@pause $self:ident $to:expr) => {
+        fn pause(&$self) -> $crate::Reply<'_, ()> {
+            $to.pause()
+        }
+    };
+    (@resume $self:ident $to:expr) => {
+        fn resume(&$self) -> $crate::Reply<'_, ()> {
+            $to.resume()
+        }
+    };
+    (@wait $self:ident $to:expr) => {
+        fn wait(&$self, at_most: ::std::time::Duration) -> $crate::Reply<'_, ()> {
+            $to.wait(at_most)
+        }
+    };
+}

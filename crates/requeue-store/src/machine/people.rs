@@ -1,0 +1,113 @@
+//! What people are told of a queue.
+
+use std::collections::{BTreeSet, HashMap};
+use std::time::Duration;
+
+use super::{Machine, Record};
+use crate::{Dead, Failing, Key, Look, Moment, Owner, Phase, Stats, Which, Worker};
+
+/// How long an owner that holds nothing is remembered.
+const REMEMBERED: Duration = Duration::from_secs(24 * 60 * 60);
+
+impl Machine {
+    /// As [`Store::look`](crate::Store::look) for one key, once what is due was moved.
+    pub fn look(&self, key: &Key, now: Moment) -> Look {
+        let Some(record) = self.records.get(key) else { return Look::default() };
+        Look {
+            phase: record.phase(),
+            delayed: record.wake_at.map(|(at, _)| at.since(now)),
+            failures: record.failures,
+            deliveries: record.deliveries,
+        }
+    }
+
+    /// As [`Store::stats`](crate::Store::stats), once what is due was moved.
+    pub fn stats(&self, now: Moment) -> Stats {
+        let counts = self.queue.counts();
+        let number = |of: fn(&Record) -> bool| {
+            self.records.values().filter(|record| of(record)).count() as u64
+        };
+        Stats {
+            ready: counts.ready as u64,
+            delayed: self.delays.len() as u64,
+            processing: counts.processing as u64,
+            dirty: counts.dirty as u64,
+            failing: number(Record::is_failing),
+            dead: number(|record| record.buried.is_some()),
+            oldest_ready: self.ready_since.first().map(|(at, ..)| now.since(*at)),
+            paused: self.paused,
+        }
+    }
+
+    /// As [`Store::failing`](crate::Store::failing).
+    pub fn failing(&self, limit: usize, now: Moment) -> Vec<Failing> {
+        let failing = |(key, record): (&Key, &Record)| {
+            record.is_failing().then(|| Failing {
+                key: key.clone(),
+                failures: record.failures,
+                error: record.error.clone(),
+                retry_in: record.wake_at.map(|(at, _)| at.since(now)),
+            })
+        };
+        let mut all: Vec<_> = self.records.iter().filter_map(failing).collect();
+        all.sort_by(|a, b| (b.failures, &a.key).cmp(&(a.failures, &b.key)));
+        all.truncate(limit);
+        all
+    }
+
+    /// As [`Store::dead`](crate::Store::dead).
+    pub fn dead(&self, limit: usize, now: Moment) -> Vec<Dead> {
+        let keys = self.buried(&Which::All).into_iter().take(limit);
+        let dead = |key: Key| {
+            let record = self.records.get(&key)?;
+            let grave = record.buried.clone()?;
+            Some(Dead {
+                reason: grave.reason,
+                since: now.since(grave.at),
+                failures: record.failures,
+                deliveries: record.deliveries,
+                owner: grave.owner,
+                key,
+            })
+        };
+        keys.filter_map(dead).collect()
+    }
+
+    /// As [`Store::workers`](crate::Store::workers).
+    pub fn workers(&mut self, now: Moment) -> Vec<Worker> {
+        let mut processing: HashMap<&Owner, u64> = HashMap::new();
+        for held in self.records.values().filter_map(|record| record.held.as_ref()) {
+            *processing.entry(&held.owner).or_default() += 1;
+        }
+        let recent = |owner: &Owner, at| {
+            now.since(at) <= REMEMBERED || processing.contains_key(owner)
+        };
+        self.owners.retain(|owner, at| recent(owner, *at));
+        let names: BTreeSet<_> = self.owners.iter().collect();
+        let worker = |(owner, at): (&Owner, &Moment)| Worker {
+            owner: owner.clone(),
+            seen: now.since(*at),
+            processing: processing.get(owner).copied().unwrap_or_default(),
+        };
+        names.into_iter().map(worker).collect()
+    }
+}
+
+impl Record {
+    fn phase(&self) -> Phase {
+        match (&self.held, &self.since, &self.buried) {
+            (Some(held), ..) => Phase::Processing {
+                owner: held.owner.clone(),
+                token: held.token,
+                dirty: held.dirty,
+            },
+            (None, Some(_), _) => Phase::Ready,
+            (None, None, Some(_)) => Phase::Dead,
+            (None, None, None) => Phase::Absent,
+        }
+    }
+
+    fn is_failing(&self) -> bool {
+        self.failures > 0 && self.buried.is_none()
+    }
+}

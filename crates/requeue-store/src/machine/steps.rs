@@ -1,0 +1,270 @@
+//! The steps that the calls are made of.
+
+use std::num::NonZeroU32;
+use std::time::Duration;
+
+use requeue::Added;
+
+use super::{Buried, Held, Machine, Record};
+use crate::{
+    Backoff, Ending, Finished, Grant, Hold, Key, Moment, Owner, Rate, Token, micros_of,
+};
+
+impl Machine {
+    pub(super) fn record(&mut self, key: &Key) -> &mut Record {
+        self.records.entry(key.clone()).or_default()
+    }
+
+    /// Keeps invariant 3.
+    pub(super) fn tidy(&mut self, key: &Key) {
+        if self.records.get(key).is_some_and(Record::says_nothing) {
+            self.records.remove(key);
+        }
+    }
+
+    pub(super) fn hear_of(&mut self, owner: &Owner, now: Moment) {
+        self.owners.insert(owner.clone(), now);
+    }
+
+    pub(super) fn next_count(&mut self) -> u64 {
+        self.count += 1;
+        self.count
+    }
+
+    pub(super) fn set_wake(&mut self, key: &Key, wake_at: Option<(Moment, u64)>) {
+        self.touch(key);
+        let before = std::mem::replace(&mut self.record(key).wake_at, wake_at);
+        if let Some((at, count)) = before {
+            self.delays.remove(&(at, count, key.clone()));
+        }
+        if let Some((at, count)) = wake_at {
+            self.delays.insert((at, count, key.clone()));
+        }
+    }
+
+    pub(super) fn set_since(&mut self, key: &Key, since: Option<(Moment, u64)>) {
+        self.touch(key);
+        let before = std::mem::replace(&mut self.record(key).since, since);
+        if let Some((at, count)) = before {
+            self.ready_since.remove(&(at, count, key.clone()));
+        }
+        if let Some((at, count)) = since {
+            self.ready_since.insert((at, count, key.clone()));
+        }
+    }
+
+    pub(super) fn make_ready(&mut self, key: &Key, now: Moment) -> Added {
+        let added = self.queue.add_ref(key);
+        match added {
+            Added::Ready => {
+                let count = self.next_count();
+                self.set_since(key, Some((now, count)));
+            }
+            Added::Dirty => {
+                self.touch(key);
+                let held = self.record(key).held.as_mut();
+                held.expect("invariant 1: what is dirty is held").dirty = true;
+            }
+            Added::Duplicate | Added::Delayed | Added::Closed | _ => {}
+        }
+        added
+    }
+
+    pub(super) fn delay(&mut self, key: &Key, at: Moment) -> Added {
+        let wake_at = self.records.get(key).and_then(|record| record.wake_at);
+        if wake_at.is_some_and(|(before, _)| before <= at) {
+            return Added::Duplicate;
+        }
+        let count = self.next_count();
+        self.set_wake(key, Some((at, count)));
+        Added::Delayed
+    }
+
+    /// Counts a failure: how long the key has to wait for it.
+    pub(super) fn fail(&mut self, key: &Key, backoff: &Backoff, now: Moment) -> Duration {
+        let shared = backoff.rate.map_or(Duration::ZERO, |rate| self.reserve(&rate, now));
+        let record = self.record(key);
+        let before = record.failures;
+        record.failures = before.saturating_add(1);
+        backoff.delay(before).max(shared)
+    }
+
+    /// Takes a share of the common rate: how long to wait for it.
+    pub(super) fn reserve(&mut self, rate: &Rate, now: Moment) -> Duration {
+        let interval = micros_of(rate.interval).max(1);
+        let burst = interval.saturating_mul(u64::from(rate.burst.get()));
+        let arrival = self.arrival.max(now).after(Duration::from_micros(interval));
+        self.arrival = arrival;
+        arrival.since(now).saturating_sub(Duration::from_micros(burst))
+    }
+
+    pub(super) fn note(&mut self, key: &Key, error: &str) {
+        kept(error).clone_into(&mut self.record(key).error);
+    }
+
+    pub(super) fn absolve(&mut self, key: &Key) {
+        let record = self.record(key);
+        record.failures = 0;
+        record.error = String::new();
+    }
+
+    /// Takes a key from the dead: whether it was among them.
+    pub(super) fn exhume(&mut self, key: &Key) -> bool {
+        let Some(record) = self.records.get_mut(key) else { return false };
+        let was_dead = record.buried.take().is_some();
+        if was_dead {
+            record.deliveries = 0;
+            self.absolve(key);
+        }
+        was_dead
+    }
+
+    pub(super) fn grant(
+        &mut self,
+        owner: &Owner,
+        deadline: Moment,
+        now: Moment,
+    ) -> Option<Grant> {
+        let lease = self.queue.try_get().ok()?;
+        let key = lease.key().clone();
+        self.set_since(&key, None);
+        self.last_token = (self.last_token + 1).max(now.micros());
+        let token = Token(self.last_token);
+        let owner = owner.clone();
+        let record = self.record(&key);
+        record.deliveries = record.deliveries.saturating_add(1);
+        let (deliveries, failures) = (record.deliveries, record.failures);
+        let dirty = false;
+        record.held = Some(Held { lease, token, owner, granted: now, deadline, dirty });
+        self.leases.insert((deadline, key.clone()));
+        Some(Grant { key, token, deliveries, failures })
+    }
+
+    pub(super) fn extend_one(&mut self, hold: &Hold, deadline: Moment) -> bool {
+        let record = self.records.get_mut(&hold.key);
+        let current = record.and_then(|record| record.held.as_mut());
+        let Some(current) = current.filter(|current| current.token == hold.token) else {
+            return false;
+        };
+        let before = std::mem::replace(&mut current.deadline, deadline);
+        self.leases.remove(&(before, hold.key.clone()));
+        self.leases.insert((deadline, hold.key.clone()));
+        true
+    }
+
+    /// Takes a lease out of its record, if it is still held by this grant.
+    pub(super) fn take(&mut self, hold: &Hold) -> Option<Held> {
+        let record = self.records.get_mut(&hold.key)?;
+        let current = record.held.take_if(|current| current.token == hold.token)?;
+        self.leases.remove(&(current.deadline, hold.key.clone()));
+        Some(current)
+    }
+
+    /// Ends a lease in the queue, which makes a dirty key ready.
+    pub(super) fn end(&mut self, held: Held, delay: Duration, now: Moment) -> Finished {
+        let Held { lease, dirty, .. } = held;
+        let key = lease.key().clone();
+        lease.done();
+        if dirty {
+            let count = self.next_count();
+            self.set_since(&key, Some((now, count)));
+        }
+        self.tidy(&key);
+        match dirty {
+            true => Finished::Requeued,
+            false if delay.is_zero() => Finished::Done,
+            false => Finished::Delayed(delay),
+        }
+    }
+
+    pub(super) fn end_later(
+        &mut self,
+        held: Held,
+        delay: Duration,
+        now: Moment,
+    ) -> Finished {
+        if delay.is_zero() {
+            self.hand_back(held, now);
+            return Finished::Requeued;
+        }
+        let key = held.lease.key().clone();
+        self.delay(&key, now.after(delay));
+        self.end(held, delay, now)
+    }
+
+    /// Ends a lease so that its key is ready, dirty or not.
+    pub(super) fn hand_back(&mut self, mut held: Held, now: Moment) {
+        if !held.dirty {
+            self.queue.add_ref(held.lease.key());
+            held.dirty = true;
+        }
+        let requeued = self.end(held, Duration::ZERO, now);
+        debug_assert_eq!(requeued, Finished::Requeued);
+    }
+
+    pub(super) fn end_for_good(
+        &mut self,
+        held: Held,
+        deliveries: u32,
+        reason: &str,
+        now: Moment,
+    ) -> Finished {
+        if held.dirty {
+            self.absolve(held.lease.key());
+            return self.end(held, Duration::ZERO, now);
+        }
+        self.record(held.lease.key()).deliveries = deliveries;
+        self.bury(held, kept(reason).to_owned(), now);
+        Finished::Buried
+    }
+
+    /// Ends a lease with its key dead: invariant 4.
+    pub(super) fn bury(&mut self, held: Held, reason: String, now: Moment) {
+        let Held { lease, owner, .. } = held;
+        let key = lease.key().clone();
+        // What made it dirty, and its delay, go with it.
+        self.queue.remove(&key);
+        lease.done();
+        self.set_wake(&key, None);
+        self.record(&key).buried = Some(Buried { reason, at: now, owner });
+    }
+
+    /// Ends a lease that has run out: whether the key is dead now.
+    pub(super) fn run_out(
+        &mut self,
+        key: &Key,
+        max: Option<NonZeroU32>,
+        now: Moment,
+    ) -> bool {
+        self.touch(key);
+        let record = self.record(key);
+        let held = record.held.take().expect("invariant 2: what is leased is held");
+        let deliveries = record.deliveries;
+        self.leases.remove(&(held.deadline, key.clone()));
+        if max.is_none_or(|max| deliveries < max.get()) {
+            self.hand_back(held, now);
+            return false;
+        }
+        let times = if deliveries == 1 { "time" } else { "times" };
+        let reason = format!("its lease ran out {deliveries} {times} in a row");
+        self.bury(held, reason, now);
+        true
+    }
+
+    /// How long until something becomes ready by itself.
+    pub(super) fn more_in(&self, now: Moment) -> Option<Duration> {
+        if !self.queue.is_empty() {
+            return Some(Duration::ZERO);
+        }
+        let delay = self.delays.first().map(|(at, ..)| *at);
+        let lease = self.leases.first().map(|(at, _)| *at);
+        delay.into_iter().chain(lease).min().map(|at| at.since(now))
+    }
+}
+
+/// As much of a text for people as is kept.
+pub(crate) fn kept(text: &str) -> &str {
+    let fits = |end: &usize| text.is_char_boundary(*end);
+    let end = (0..=text.len().min(Ending::MAX_TEXT)).rev().find(fits);
+    &text[..end.unwrap_or(0)]
+}

@@ -1,0 +1,383 @@
+//! The queue on a store, as programs use it.
+
+use std::fmt;
+use std::future::Future;
+use std::marker::PhantomData;
+use std::sync::Arc;
+use std::time::Duration;
+
+use requeue::{Added, AddedAll};
+
+use crate::batch::answered;
+use crate::builder::SharedBuilder;
+use crate::engine::Engine;
+use crate::getters::handed;
+use crate::lease::{RawLease, SharedLease};
+use crate::{
+    Add, Ending, Error, Key, Look, Owner, Phase, Receipt, Stats, Store, StoreKey, When,
+};
+
+/// The queue of keys on a store: [`requeue::Queue`] with its verbs, for keys that must not
+/// be lost with a process, or that many machines work on.
+///
+/// The rules for a key are the same: it is ready once however often it is added, with one
+/// worker at a time, and one that is added while it is processed is processed once more,
+/// after. What differs, since a store is somewhere else:
+///
+/// | | [`requeue::Queue`] | `SharedQueue` |
+/// |---|---|---|
+/// | calls | at once, cannot fail | `async`, may fail |
+/// | a worker that dies | ends its leases by dropping them | its leases run out, and the keys come again: at least once, not exactly once |
+/// | a lease that is dropped | is done | is released |
+/// | closing | ends the queue | ends this handle; the keys stay in the store |
+/// | failures and backoff | a [retry policy](requeue::retry) | a [`Backoff`](crate::Backoff), counted in the store |
+/// | order | first in, first out, or another | first in, first out; in each partition, if there are several |
+///
+/// Handles are cheap to clone. Calls that come while another is on its way go together in
+/// the next, so many tasks that each add or finish one key are nearly as fast as batches.
+/// When the last handle is dropped, it [closes](SharedQueue::close).
+///
+/// # Examples
+///
+/// ```
+/// use requeue_store::{Error, MemoryStore, SharedQueue};
+///
+/// # tokio::runtime::Builder::new_current_thread().build().unwrap().block_on(async {
+/// let queue = SharedQueue::<String, _>::new(MemoryStore::new());
+/// queue.add("default/web".to_owned()).await?;
+/// if let Some(lease) = queue.get().await? {
+///     assert_eq!(lease.key(), "default/web");
+///     lease.succeed().await?;
+/// }
+/// # Ok::<(), Error>(())
+/// # }).unwrap();
+/// ```
+pub struct SharedQueue<K, S: Store> {
+    handle: Arc<Open<S>>,
+    key: PhantomData<fn() -> K>,
+}
+
+/// What all handles hold and nobody else, so that its drop is that of the last handle.
+struct Open<S: Store>(Arc<Engine<S>>);
+
+impl<S: Store> Drop for Open<S> {
+    fn drop(&mut self) {
+        self.0.close();
+    }
+}
+
+impl<K: StoreKey, S: Store> SharedQueue<K, S> {
+    /// A queue on `store` as the [builder](Self::builder) makes it if nothing is said.
+    ///
+    /// # Panics
+    ///
+    /// If this is called from outside a runtime of tokio.
+    pub fn new(store: S) -> Self {
+        Self::builder(store).build()
+    }
+
+    /// Starts to configure a queue on `store`.
+    pub fn builder(store: S) -> SharedBuilder<K, S> {
+        SharedBuilder::new(store)
+    }
+
+    pub(crate) fn on(engine: Arc<Engine<S>>) -> Self {
+        Self { handle: Arc::new(Open(engine)), key: PhantomData }
+    }
+
+    pub(crate) fn engine(&self) -> &Arc<Engine<S>> {
+        &self.handle.0
+    }
+
+    /// The store underneath.
+    pub fn store(&self) -> &S {
+        &self.engine().store
+    }
+
+    /// The name of this handle among the workers of the queue.
+    pub fn owner(&self) -> &Owner {
+        &self.engine().terms.owner
+    }
+
+    /// Adds a key: it will be processed, once, after this call.
+    ///
+    /// # Errors
+    ///
+    /// [`Invalid`](crate::ErrorKind::Invalid) if the key is too long. Whatever the store
+    /// fails with, after it was tried for as long as the queue's
+    /// [patience](SharedBuilder::patience) lasts.
+    ///
+    /// # Cancel safety
+    ///
+    /// If the future is dropped, the key may have been added or not; adding it once more
+    /// costs at worst one more run.
+    #[doc(alias = "Add")]
+    pub async fn add(&self, key: K) -> Result<Added, Error> {
+        Ok(self.add_when(&key, When::Now).await?.added)
+    }
+
+    /// Adds keys, together in as few calls as possible.
+    ///
+    /// # Errors
+    ///
+    /// As [`add`](Self::add), with the first error. Keys of other batches may have been
+    /// added.
+    ///
+    /// # Cancel safety
+    ///
+    /// As that of [`add`](Self::add).
+    pub async fn add_all(
+        &self,
+        keys: impl IntoIterator<Item = K>,
+    ) -> Result<AddedAll, Error> {
+        let adds = keys.into_iter().map(|key| self.wish(&key, When::Now));
+        let adds = adds.collect::<Result<Vec<_>, _>>()?;
+        let mut all = AddedAll::default();
+        if self.is_closed() {
+            all.closed = adds.len();
+            return Ok(all);
+        }
+        for answer in self.engine().add_all(adds) {
+            count(&mut all, answered(answer).await?.added);
+        }
+        Ok(all)
+    }
+
+    /// Adds a key once `delay` has passed on the store's clock. Of several delays of a key
+    /// the earliest counts.
+    ///
+    /// # Errors
+    ///
+    /// As [`add`](Self::add).
+    ///
+    /// # Cancel safety
+    ///
+    /// As that of [`add`](Self::add).
+    #[doc(alias = "AddAfter")]
+    pub async fn add_after(&self, key: K, delay: Duration) -> Result<Added, Error> {
+        Ok(self.add_when(&key, When::After(delay)).await?.added)
+    }
+
+    /// Adds a key when the queue's backoff says, and counts a failure of it: how long that
+    /// is from now.
+    ///
+    /// # Errors
+    ///
+    /// As [`add`](Self::add).
+    ///
+    /// # Cancel safety
+    ///
+    /// As that of [`add`](Self::add).
+    #[doc(alias = "AddRateLimited")]
+    pub async fn add_rate_limited(&self, key: K) -> Result<Receipt, Error> {
+        self.add_when(&key, When::RateLimited(self.engine().terms.backoff)).await
+    }
+
+    async fn add_when(&self, key: &K, when: When) -> Result<Receipt, Error> {
+        let add = self.wish(key, when)?;
+        if self.is_closed() {
+            return Ok(Receipt { added: Added::Closed, delay: Duration::ZERO });
+        }
+        answered(self.engine().add(add)).await
+    }
+
+    fn wish(&self, key: &K, when: When) -> Result<Add, Error> {
+        let key = Key::new(key.encode())?;
+        Ok(Add { key, when, revive_after: self.engine().terms.revive_after })
+    }
+
+    /// Waits for a key: `None` once this handle is closed.
+    ///
+    /// # Errors
+    ///
+    /// Whatever the store fails with: at once if trying again is no use, otherwise after
+    /// the queue's [patience](SharedBuilder::patience).
+    /// [`Corrupt`](crate::ErrorKind::Corrupt) for a key that cannot be
+    /// [decoded](StoreKey::decode), which is then among the dead.
+    ///
+    /// # Cancel safety
+    ///
+    /// Dropping the future loses no key: one that was on its way goes to the next who
+    /// waits, or is released.
+    #[doc(alias = "Get")]
+    pub fn get(
+        &self,
+    ) -> impl Future<Output = Result<Option<SharedLease<K, S>>, Error>> + Send + use<K, S>
+    {
+        let receiver = self.engine().get();
+        async move { handed(receiver).await?.map(decode).transpose() }
+    }
+
+    /// Takes a key that is ready now, if there is one.
+    ///
+    /// # Errors
+    ///
+    /// As [`get`](Self::get), without patience.
+    ///
+    /// # Cancel safety
+    ///
+    /// A key that was on its way when the future is dropped stays leased to nobody until
+    /// its lease runs out. Use [`get`](Self::get) where that matters.
+    pub async fn try_get(&self) -> Result<Option<SharedLease<K, S>>, Error> {
+        Ok(self.try_get_many(1).await?.pop())
+    }
+
+    /// Takes up to `max` keys that are ready now, in one call.
+    ///
+    /// # Errors
+    ///
+    /// As [`try_get`](Self::try_get).
+    ///
+    /// # Cancel safety
+    ///
+    /// As that of [`try_get`](Self::try_get).
+    pub async fn try_get_many(
+        &self,
+        max: usize,
+    ) -> Result<Vec<SharedLease<K, S>>, Error> {
+        self.engine().try_get(max).await?.into_iter().map(decode).collect()
+    }
+
+    /// Forgets the failures of a key.
+    ///
+    /// # Errors
+    ///
+    /// Whatever the store fails with.
+    #[doc(alias = "Forget")]
+    pub async fn forget(&self, key: &K) -> Result<(), Error> {
+        self.store().forget(&[Key::new(key.encode())?]).await
+    }
+
+    /// Takes out what is planned for a key: whether anything was. If it is being
+    /// processed, that goes on.
+    ///
+    /// # Errors
+    ///
+    /// Whatever the store fails with.
+    pub async fn remove(&self, key: &K) -> Result<bool, Error> {
+        Ok(self.store().remove(&[Key::new(key.encode())?]).await?.contains(&true))
+    }
+
+    /// How often in a row a key has failed.
+    ///
+    /// # Errors
+    ///
+    /// Whatever the store fails with.
+    #[doc(alias = "NumRequeues")]
+    pub async fn num_requeues(&self, key: &K) -> Result<u32, Error> {
+        Ok(self.look(key).await?.failures)
+    }
+
+    /// Whether a key is ready, delayed or dirty: whether it will be processed without being
+    /// added.
+    ///
+    /// # Errors
+    ///
+    /// Whatever the store fails with.
+    pub async fn contains(&self, key: &K) -> Result<bool, Error> {
+        let look = self.look(key).await?;
+        let planned = match look.phase {
+            Phase::Ready => true,
+            Phase::Processing { dirty, .. } => dirty,
+            Phase::Absent | Phase::Dead => false,
+        };
+        Ok(planned || look.delayed.is_some())
+    }
+
+    /// Tells what the store knows of a key.
+    ///
+    /// # Errors
+    ///
+    /// Whatever the store fails with.
+    pub async fn look(&self, key: &K) -> Result<Look, Error> {
+        let looks = self.store().look(&[Key::new(key.encode())?]).await?;
+        Ok(looks.into_iter().next().unwrap_or_default())
+    }
+
+    /// Tells how the queue stands, for all its handles together.
+    ///
+    /// # Errors
+    ///
+    /// Whatever the store fails with.
+    pub async fn stats(&self) -> Result<Stats, Error> {
+        self.store().stats().await
+    }
+
+    /// How many keys are ready.
+    ///
+    /// # Errors
+    ///
+    /// Whatever the store fails with.
+    #[expect(clippy::len_without_is_empty, reason = "asking a store is not free")]
+    pub async fn len(&self) -> Result<u64, Error> {
+        Ok(self.stats().await?.ready)
+    }
+
+    /// Closes this handle and its clones: they add nothing and are given nothing any more.
+    ///
+    /// The keys stay in the store for others. Leases that are held can be ended as before.
+    #[doc(alias = "ShutDown")]
+    pub fn close(&self) {
+        self.engine().close();
+    }
+
+    /// Whether this handle is closed.
+    pub fn is_closed(&self) -> bool {
+        self.engine().is_closed()
+    }
+
+    /// Closes this handle and waits until every lease that it gave out has ended, and the
+    /// store has answered to all that was sent.
+    ///
+    /// # Cancel safety
+    ///
+    /// The handle closes when this is first polled. Dropping the future loses nothing.
+    #[doc(alias = "ShutDownWithDrain")]
+    pub async fn drain(&self) {
+        self.close();
+        loop {
+            let ended = self.engine().held.ended.notified();
+            if self.engine().is_settled() {
+                return;
+            }
+            ended.await;
+        }
+    }
+}
+
+fn count(all: &mut AddedAll, added: Added) {
+    match added {
+        Added::Dirty => all.dirty += 1,
+        Added::Duplicate => all.duplicate += 1,
+        Added::Closed => all.closed += 1,
+        Added::Ready | Added::Delayed | _ => all.ready += 1,
+    }
+}
+
+/// Makes a key of its bytes. One that cannot be read would be handed out for ever, so it
+/// goes to the dead.
+pub(crate) fn decode<K: StoreKey, S: Store>(
+    raw: RawLease<S>,
+) -> Result<SharedLease<K, S>, Error> {
+    match K::decode(&raw.grant.key) {
+        Ok(key) => Ok(SharedLease::new(key, raw)),
+        Err(error) => {
+            drop(raw.end(Ending::Bury { reason: error.to_string() }));
+            Err(error)
+        }
+    }
+}
+
+impl<K, S: Store> Clone for SharedQueue<K, S> {
+    fn clone(&self) -> Self {
+        Self { handle: Arc::clone(&self.handle), key: PhantomData }
+    }
+}
+
+impl<K, S: Store> fmt::Debug for SharedQueue<K, S> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("SharedQueue")
+            .field("store", &self.handle.0.store.describe())
+            .finish_non_exhaustive()
+    }
+}

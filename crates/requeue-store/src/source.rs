@@ -1,0 +1,158 @@
+//! The queue on a store as something that a pool works on.
+
+use std::fmt::{Debug, Formatter, Result as FmtResult};
+use std::future::Future;
+use std::pin::Pin;
+use std::sync::Arc;
+use std::task::{Context, Poll};
+
+use requeue::Finish;
+use requeue::metrics::Ended;
+use requeue::pool::{Conclusion, Source, Work};
+
+use crate::engine::Engine;
+use crate::getters::handed;
+use crate::lease::{Finishing, SharedLease};
+use crate::queue::decode;
+use crate::{Ending, SharedQueue, Store, StoreKey};
+
+/// A pool on a queue that is shared.
+///
+/// A handler that fails is retried by the queue's [`Backoff`](crate::Backoff); a key that
+/// failed for good goes to the dead of the store, so that people find it there. A run whose
+/// lease is lost is cancelled if it is a task. While the store cannot be reached the workers
+/// wait for it, and [`on_error`](crate::SharedBuilder::on_error) hears of it; an error that
+/// trying again cannot mend closes the handle, and the workers leave. What a stopped pool
+/// leaves behind stays in the store and is not listed.
+impl<K, S> Source for SharedQueue<K, S>
+where
+    K: StoreKey + Clone + Debug + Send + Sync + 'static,
+    S: Store,
+{
+    type Key = K;
+    type Work = SharedLease<K, S>;
+    type Get = SharedGet<K, S>;
+
+    fn name(&self) -> &str {
+        &self.engine().terms.name
+    }
+
+    fn get(&self) -> SharedGet<K, S> {
+        SharedGet::new(Arc::clone(self.engine()), None)
+    }
+
+    fn close(&self) {
+        self.close();
+    }
+
+    fn close_now(&self) -> Vec<K> {
+        self.close();
+        Vec::new()
+    }
+}
+
+impl<K, S> Work for SharedLease<K, S>
+where
+    K: StoreKey + Clone + Debug + Send + Sync + 'static,
+    S: Store,
+{
+    type Key = K;
+    type Next = SharedGet<K, S>;
+
+    fn key(&self) -> &K {
+        self.key()
+    }
+
+    fn num_requeues(&self) -> u32 {
+        self.num_requeues()
+    }
+
+    fn poll_lost(&mut self, cx: &mut Context<'_>) -> Poll<()> {
+        self.poll_lost(cx)
+    }
+
+    fn next(self, conclusion: &Conclusion<'_>) -> SharedGet<K, S> {
+        let ending = self.ending(conclusion);
+        let finishing = self.end(ending);
+        SharedGet::new(Arc::clone(finishing.engine()), Some(finishing))
+    }
+}
+
+impl<K, S: Store> SharedLease<K, S> {
+    /// What the store is told of a run.
+    fn ending(&self, conclusion: &Conclusion<'_>) -> Ending {
+        let failure = || conclusion.failure.map(ToString::to_string).unwrap_or_default();
+        match conclusion.finish {
+            _ if conclusion.dead => Ending::Bury { reason: failure() },
+            _ if conclusion.ended == Ended::Cancelled => Ending::Release,
+            Finish::Done => Ending::Done,
+            Finish::Succeed => Ending::Succeed,
+            Finish::RetryAfter(delay) => Ending::RetryAfter(delay),
+            Finish::Retry | _ => {
+                Ending::Retry { backoff: self.backoff(), error: failure() }
+            }
+        }
+    }
+}
+
+/// A worker of a pool that waits for a key of a [`SharedQueue`].
+///
+/// # Cancel safety
+///
+/// Dropping it loses no key.
+#[must_use = "futures do nothing unless polled"]
+pub struct SharedGet<K, S: Store> {
+    next: Next<SharedLease<K, S>>,
+}
+
+type Next<T> = Pin<Box<dyn Future<Output = Option<T>> + Send>>;
+
+impl<K, S> SharedGet<K, S>
+where
+    K: StoreKey + Send + 'static,
+    S: Store,
+{
+    /// Waits for the next key. That the last one has ended is awaited at the same time,
+    /// only to tell of errors.
+    fn new(engine: Arc<Engine<S>>, last: Option<Finishing<S>>) -> Self {
+        let mut receiver = engine.get();
+        let next = async move {
+            if let Some(Err(error)) = settle(last).await {
+                engine.report(&error);
+            }
+            loop {
+                let handed = handed(receiver).await;
+                match handed.and_then(|raw| raw.map(decode).transpose()) {
+                    Ok(lease) => return lease,
+                    Err(error) if error.is_transient() => {}
+                    Err(error) => {
+                        engine.report(&error);
+                        engine.close();
+                    }
+                }
+                receiver = engine.get();
+            }
+        };
+        Self { next: Box::pin(next) }
+    }
+}
+
+async fn settle<S: Store>(
+    last: Option<Finishing<S>>,
+) -> Option<Result<crate::Finished, crate::Error>> {
+    Some(last?.await)
+}
+
+impl<K, S: Store> Future for SharedGet<K, S> {
+    type Output = Option<SharedLease<K, S>>;
+
+    fn poll(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Self::Output> {
+        self.next.as_mut().poll(cx)
+    }
+}
+
+impl<K, S: Store> Debug for SharedGet<K, S> {
+    fn fmt(&self, f: &mut Formatter<'_>) -> FmtResult {
+        f.debug_struct("SharedGet").finish_non_exhaustive()
+    }
+}

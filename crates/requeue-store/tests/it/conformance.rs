@@ -1,0 +1,9 @@
+//! The suite that every store must pass.
+
+use requeue_store::{EngineClock, MemoryStore};
+
+async fn make(clock: EngineClock) -> MemoryStore {
+    MemoryStore::with_clock(clock)
+}
+
+requeue_store::conformance_tests!(make);
