@@ -1,9 +1,11 @@
 //! What happens when two transactions meet on one key. No test here waits for time to
 //! pass: each asks the server whether a statement waits.
 
+use std::time::Duration;
+
 use requeue_store::{Finished, Phase, Store};
 
-use crate::tools::{add, connect, done, key, lease, pid, run};
+use crate::tools::{add, connect, done, key, lease, pid, request, run};
 
 /// A `done` that decided in one statement what to do with a row, by branches, did neither:
 /// the add that it had waited for was in no branch's snapshot. The key stayed with its
@@ -26,6 +28,31 @@ fn a_done_that_waits_for_an_add_sees_it() {
         assert_eq!(finishing.await.unwrap(), [Finished::Requeued]);
         let next = lease(&bench.store, 1).await;
         assert!(next[0].key == key("a") && next[0].token > grant.token);
+    });
+}
+
+/// Locking and extending in one statement told the holder that the lease was extended, and
+/// extended the row as it had been before the add: none.
+#[test]
+fn an_extension_that_waits_for_an_add_extends_the_lease() {
+    run(|bench| async move {
+        bench.store.add(&[add("a")]).await.unwrap();
+        let grant = lease(&bench.store, 1).await.remove(0);
+        let mut producer = connect(&bench.url).await;
+        let transaction = producer.transaction().await.unwrap();
+        let holder = pid(&transaction).await;
+        bench.store.add_in(&transaction, &[add("a")]).await.unwrap();
+
+        let (store, held) = (bench.store.clone(), [done(&grant).hold]);
+        let day = Duration::from_secs(86_400);
+        let extending = tokio::spawn(async move {
+            store.extend(&request(1).owner, &held, day).await.unwrap()
+        });
+        bench.somebody_waits_for(holder).await;
+        transaction.commit().await.unwrap();
+        assert_eq!(extending.await.unwrap(), [true]);
+        let more_in = bench.store.lease(&request(1)).await.unwrap().more_in.unwrap();
+        assert!(more_in > day / 2, "{more_in:?}");
     });
 }
 
