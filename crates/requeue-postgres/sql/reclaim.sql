@@ -1,0 +1,29 @@
+-- Releases every lease of an owner that is not among those that it holds: how many.
+create or replace function requeue.reclaim(
+    q integer, who text, keys bytea[], tokens bigint[], clock bigint
+) returns bigint
+language plpgsql volatile as $$
+declare
+    at bigint := requeue.micros(clock);
+    place bigint := requeue.places();
+    lost tid[];
+begin
+    select array_agg(l.tid order by l.token) into lost
+    from (
+        select i.ctid as tid, i.token from requeue.item i
+        where i.queue = q and i.state = 2 and i.owner = who
+            and (i.key, i.token) not in (select * from unnest(keys, tokens))
+        order by i.key for update
+    ) l;
+    update requeue.item i set
+        state = 1,
+        dirty = false,
+        seq = place + l.n,
+        since = at,
+        lease_until = null,
+        deliveries = i.deliveries - 1
+    from unnest(lost) with ordinality l (tid, n)
+    where i.ctid = l.tid;
+    return coalesce(cardinality(lost), 0);
+end
+$$;
