@@ -1,5 +1,6 @@
 //! Adding, leasing and ending: what workers and producers do all day.
 
+use std::collections::HashMap;
 use std::sync::atomic::Ordering;
 use std::time::Duration;
 
@@ -175,23 +176,19 @@ fn next_shares(visits: &[Visit], mut wanted: usize) -> Vec<(usize, usize)> {
 fn read_visit(value: Value, grants: &mut Vec<Grant>) -> Result<Visit, Error> {
     let mut answer = Answer::new(value, "a lease");
     let more_in = answer.span()?;
-    let paused = answer.number()? == 1;
-    let left = usize::try_from(answer.number()?).unwrap_or_default();
-    let first = answer.count()?;
-    let (mut keys, mut odd) = (answer.list()?, answer.list()?);
-    let begin = grants.len();
-    for number in 0..keys.things_of(1) as u64 {
-        let (key, token) = (keys.key()?, Token(first + number));
-        grants.push(Grant { key, token, deliveries: 1, failures: 0 });
+    let left = answer.number()?;
+    let (first, odd) = (answer.count()?, answer.count()?);
+    let mut counts = HashMap::new();
+    for _ in 0..odd {
+        counts.insert(answer.count()?, (answer.small()?, answer.small()?));
     }
-    for _ in 0..odd.things_of(1) {
-        let mut one = odd.list()?;
-        let place = usize::try_from(one.number()? - 1).unwrap_or(usize::MAX);
-        let grant = grants[begin..].get_mut(place).ok_or_else(|| one.senseless())?;
-        grant.deliveries = one.small()?;
-        grant.failures = one.small()?;
+    for place in 0..answer.things_of(1) as u64 {
+        let (deliveries, failures) = counts.remove(&(place + 1)).unwrap_or((1, 0));
+        let (key, token) = (answer.key()?, Token(first + place));
+        grants.push(Grant { key, token, deliveries, failures });
     }
-    Ok(Visit { more_in, paused, left })
+    let paused = left < 0;
+    Ok(Visit { more_in, paused, left: usize::try_from(left).unwrap_or_default() })
 }
 
 /// Ending.
