@@ -5,8 +5,8 @@ use std::time::Duration;
 use requeue_redis::RedisStore;
 use requeue_store::{ErrorKind, Store};
 
-use crate::nodes;
-use crate::server::{self, add, request};
+use crate::nodes::{self, Nodes};
+use crate::server::{self, add, adds, request};
 
 fn names() -> Vec<String> {
     (0..64).map(|n| format!("k{n}")).collect()
@@ -66,4 +66,62 @@ async fn a_node_that_is_taken_for_the_whole_says_what_to_write() {
     let error = server::fresh(&alone).partitions(64).open().await.unwrap_err();
     assert_eq!(error.kind(), ErrorKind::Invalid, "{error}");
     assert!(error.to_string().contains("redis-cluster://"), "{error}");
+}
+
+#[tokio::test]
+async fn a_partition_is_found_where_its_slot_has_moved_to() {
+    let Some(nodes) = Nodes::start().await else { return };
+    let builder = server::fresh(&nodes.url());
+    let store = builder.clone().open().await.unwrap();
+    let other = builder.clone().open().await.unwrap();
+    add(&store, &["a", "b"]).await;
+    assert_eq!(store.lease(&request(1)).await.unwrap().grants.len(), 1);
+    // Takes the mark, so that the next wait is on the old node when the slot leaves it.
+    other.wait(Duration::from_secs(60)).await.unwrap();
+    assert_eq!(other.lease(&request(5)).await.unwrap().grants.len(), 1);
+    let waiting = tokio::spawn({
+        let other = other.clone();
+        async move { other.wait(Duration::from_secs(60)).await }
+    });
+    nodes.until_somebody_waits().await;
+    nodes.move_slot(&server::part(&builder, "m")).await;
+    add(&store, &["c"]).await;
+    waiting.await.unwrap().unwrap();
+    assert_eq!(other.lease(&request(5)).await.unwrap().grants.len(), 1);
+    assert_eq!(store.stats().await.unwrap().processing, 3);
+}
+
+#[tokio::test]
+async fn a_node_that_was_restarted_is_found_again() {
+    let Some(nodes) = Nodes::start().await else { return };
+    let store = server::fresh(&nodes.url()).partitions(8).open().await.unwrap();
+    let names = names();
+    let names: Vec<_> = names.iter().map(String::as_str).collect();
+    add(&store, &names).await;
+    nodes.stop(0).await;
+    let error = store.add(&adds(&names)).await.unwrap_err();
+    assert!(error.is_transient(), "{error}");
+    nodes.start_again(0).await;
+    // What was connected to it finds out by failing.
+    while let Err(error) = store.add(&adds(&names)).await {
+        assert!(error.is_transient(), "{error}");
+    }
+    assert_eq!(lease_all(&store).await, names.len());
+}
+
+#[tokio::test]
+async fn a_node_that_is_gone_keeps_nobody_from_the_keys_of_the_others() {
+    let Some(nodes) = Nodes::start().await else { return };
+    nodes.serve_what_is_there().await;
+    let store = server::fresh(&nodes.url()).partitions(8).open().await.unwrap();
+    let names = names();
+    let names: Vec<_> = names.iter().map(String::as_str).collect();
+    add(&store, &names).await;
+    nodes.stop(0).await;
+    // A connection that broke leaves it open what was carried out.
+    let mut first = store.lease(&request(5)).await;
+    while first.as_ref().is_err_and(|error| error.kind() == ErrorKind::Unknown) {
+        first = store.lease(&request(5)).await;
+    }
+    assert_eq!(first.unwrap().grants.len(), 5);
 }

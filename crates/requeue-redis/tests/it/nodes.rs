@@ -1,30 +1,36 @@
 //! A cluster of three nodes without replicas, for these tests alone.
 
+use std::io::Write;
 use std::net::TcpListener;
 use std::path::PathBuf;
 use std::process::{Child, Command, Stdio};
 use std::sync::atomic::{AtomicU64, Ordering};
 
+use redis::FromRedisValue;
+use redis::aio::MultiplexedConnection;
 use tokio::sync::OnceCell;
 
 use crate::server;
 
 const COUNT: usize = 3;
 
-/// Starts the nodes that it is given the ports of, each in a folder of its own, and stops
-/// them when its input ends: with the tests, however those end.
+/// Starts the nodes that it is given the ports of, each in a folder of its own, and again
+/// those whose ports are its input. It stops them when that ends: with the tests, however
+/// those end.
 const KEEPER: &str = r#"
 folder=$1; shift
+start() {
+    redis-server --port "$1" --bind 127.0.0.1 --dir "$folder/$1" --save "" \
+        --appendonly no --cluster-enabled yes --cluster-node-timeout 2000 \
+        >>"$folder/$1/log" 2>&1 &
+    pids="$pids $!"
+}
 for port in "$@"; do
     mkdir -p "$folder/$port"
-    redis-server --port "$port" --bind 127.0.0.1 --dir "$folder/$port" --save "" \
-        --appendonly no --cluster-enabled yes --cluster-node-timeout 2000 \
-        >"$folder/$port/log" 2>&1 &
-    pids="$pids $!"
+    start "$port"
 done
-cat >/dev/null
-kill -CONT $pids
-kill -KILL $pids
+while read -r port; do start "$port"; done
+kill -KILL $pids 2>/dev/null
 wait
 rm -rf "$folder"
 "#;
@@ -58,6 +64,80 @@ impl Nodes {
 
     pub(crate) fn addresses(&self) -> Vec<String> {
         self.ports.iter().map(|port| format!("127.0.0.1:{port}")).collect()
+    }
+
+    /// Stops a node, with all that it has in memory.
+    pub(crate) async fn stop(&self, number: usize) {
+        let mut node = self.node(number).await;
+        let mut stop = redis::cmd("SHUTDOWN");
+        // It answers by closing the connection.
+        stop.arg("NOSAVE").exec_async(&mut node).await.unwrap_err();
+    }
+
+    pub(crate) async fn start_again(&self, number: usize) {
+        let port = self.ports[number];
+        writeln!(self.keeper.stdin.as_ref().unwrap(), "{port}").unwrap();
+        let address = &self.addresses()[number];
+        server::until_it_answers(&format!("redis://{address}")).await;
+        for address in self.addresses() {
+            until_it_is_whole(&address).await;
+        }
+    }
+
+    /// Lets nodes serve their slots when another is gone.
+    pub(crate) async fn serve_what_is_there(&self) {
+        for number in 0..COUNT {
+            let mut set = redis::cmd("CONFIG");
+            set.arg("SET").arg("cluster-require-full-coverage").arg("no");
+            set.exec_async(&mut self.node(number).await).await.unwrap();
+        }
+    }
+
+    pub(crate) async fn until_somebody_waits(&self) {
+        loop {
+            for number in 0..COUNT {
+                let mut info = redis::cmd("INFO");
+                info.arg("clients");
+                let clients: String =
+                    info.query_async(&mut self.node(number).await).await.unwrap();
+                if !clients.contains("blocked_clients:0") {
+                    return;
+                }
+            }
+        }
+    }
+
+    /// Moves the slot of a Redis key, with all that is in it, to another node.
+    pub(crate) async fn move_slot(&self, key: &str) {
+        let slot: u16 = self.cluster(0, &["KEYSLOT", key]).await;
+        let slot = slot.to_string();
+        let (mut from, mut ids) = (None, Vec::new());
+        for number in 0..COUNT {
+            ids.push(self.cluster::<String>(number, &["MYID"]).await);
+            let count: u64 = self.cluster(number, &["COUNTKEYSINSLOT", &slot]).await;
+            from = from.or((count > 0).then_some(number));
+        }
+        let from = from.unwrap();
+        let to = (from + 1) % COUNT;
+        self.cluster::<()>(to, &["SETSLOT", &slot, "IMPORTING", &ids[from]]).await;
+        self.cluster::<()>(from, &["SETSLOT", &slot, "MIGRATING", &ids[to]]).await;
+        let keys: Vec<String> = self.cluster(from, &["GETKEYSINSLOT", &slot, "99"]).await;
+        let mut migrate = redis::cmd("MIGRATE");
+        migrate.arg("127.0.0.1").arg(self.ports[to]).arg("").arg(0).arg(5000);
+        migrate.arg("KEYS").arg(keys);
+        migrate.exec_async(&mut self.node(from).await).await.unwrap();
+        for number in [to, from, (from + 2) % COUNT] {
+            self.cluster::<()>(number, &["SETSLOT", &slot, "NODE", &ids[to]]).await;
+        }
+    }
+
+    async fn cluster<T: FromRedisValue>(&self, number: usize, args: &[&str]) -> T {
+        let mut command = redis::cmd("CLUSTER");
+        command.arg(args).query_async(&mut self.node(number).await).await.unwrap()
+    }
+
+    async fn node(&self, number: usize) -> MultiplexedConnection {
+        server::connection(&format!("redis://{}", self.addresses()[number])).await
     }
 
     async fn join(&self) {
