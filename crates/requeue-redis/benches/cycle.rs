@@ -37,6 +37,7 @@ async fn main() {
     let mut bench = Bench { url, server };
     println!("{:42} {:>12} {:>16}", "", "keys/s", "server us/key");
     bench.ceiling().await;
+    bench.floor().await;
     bench.batches().await;
     bench.cycles().await;
     bench.while_processing().await;
@@ -92,6 +93,22 @@ impl Bench {
             redis::cmd("FLUSHALL").exec_async(&mut server).await.unwrap();
         })
         .await;
+    }
+
+    /// What a call of a script costs that does nothing: a cycle is three calls.
+    async fn floor(&mut self) {
+        let script = redis::Script::new("return 1");
+        let mut server = self.server.clone();
+        script.prepare_invoke().load_async(&mut server).await.unwrap();
+        let calling = in_tasks(64, 100_000, move |_| {
+            let (script, mut server) = (script.clone(), server.clone());
+            async move {
+                let mut command = redis::cmd("EVALSHA");
+                command.arg(script.get_hash()).arg(0);
+                command.exec_async(&mut server).await.unwrap();
+            }
+        });
+        self.measure("empty script, one by one, 64 in flight", 100_000, calling).await;
     }
 
     /// Each step for itself, with what the steps before it left.
