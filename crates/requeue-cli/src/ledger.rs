@@ -133,8 +133,8 @@ impl Ledger {
 
     /// Takes the file away, if nothing runs.
     pub(crate) fn close(&self) {
-        let strangers = self.strangers().iter().any(|(_, who)| who.is_alive());
-        if self.book().running.is_empty() && !strangers {
+        let is_alive = |entry: &Entry| entry.process.is_some_and(Stranger::is_alive);
+        if !self.book().running.values().any(is_alive) {
             // Left behind, it says that nothing runs.
             fs::remove_file(&self.path).unwrap_or_default();
         }

@@ -95,7 +95,7 @@ fn open(plan: &StorePlan, report: &Arc<Report>) -> Result<(Supply, Option<Ledger
     let ledger = plan.place.folder().map(Ledger::open).transpose();
     let ledger = ledger.context("cannot write down what runs beside the store")?;
     let keys = SharedKeys::new(runtime, store, plan.terms, Arc::clone(report));
-    Ok((Supply::Store(keys), ledger))
+    Ok((Supply::Store(Box::new(keys)), ledger))
 }
 
 impl Run {

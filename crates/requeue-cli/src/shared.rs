@@ -21,8 +21,8 @@ use tokio::sync::watch;
 use tokio::task::JoinHandle;
 
 use crate::input::Key;
-use crate::outage::{Outage, chain};
-use crate::report::Report;
+use crate::outage::Outage;
+use crate::report::{Report, chain};
 
 /// How a queue on a store is used.
 #[derive(Clone, Copy, Debug)]

@@ -10,7 +10,7 @@ use crate::shared::{SharedKeys, StoredKey};
 #[derive(Debug)]
 pub(crate) enum Supply {
     Memory(Queue<Key>),
-    Store(SharedKeys),
+    Store(Box<SharedKeys>),
 }
 
 /// A key that a worker was handed.

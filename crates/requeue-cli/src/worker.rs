@@ -313,10 +313,10 @@ impl Worker {
         // A signal that came before this line has not seen the slot.
         self.heed_stage(group);
         self.written(task, |ledger, token| ledger.started(token, group.pid()));
-        let loss = self.on_loss(task, group);
+        let guard = self.on_loss(task, group);
         self.run.logged(self.run.report.started(key, attempt, slot + 1, group.pid()));
         let pace = process.watch(capture, self.limits);
-        drop(loss);
+        drop(guard);
         let lost = self.run.slots.is_lost(slot);
         let stopping = self.run.control.stage() >= Stage::Terminating;
         if pace == Pace::TooLong || lost || stopping {

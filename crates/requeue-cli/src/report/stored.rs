@@ -70,12 +70,11 @@ pub(crate) fn dead_table(dead: &[Dead]) -> String {
     if dead.is_empty() {
         return String::new();
     }
-    table(["DEAD", "SINCE", "RETRIES", "LOST WORKERS", "REASON"], dead, |key| {
+    table(["DEAD", "SINCE", "RETRIES", "REASON"], dead, |key| {
         [
             shown(&key.key),
             format!("{} ago", duration(key.since)),
             key.failures.to_string(),
-            key.deliveries.to_string(),
             shown(key.reason.as_bytes()),
         ]
     })
