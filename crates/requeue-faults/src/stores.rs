@@ -1,0 +1,90 @@
+//! The stores under test, and how they are opened.
+
+use std::path::Path;
+use std::sync::Arc;
+use std::time::Duration;
+
+use anyhow::{Context, Result};
+use clap::ValueEnum;
+use requeue::{Clock, SystemClock};
+use requeue_redis::RedisStore;
+use requeue_store::{Error, MemoryStore, Store};
+
+use crate::check::Home;
+use crate::mutant::{Bug, Mutant};
+use crate::process::pause;
+
+/// How long an engine may take to be there.
+const PATIENCE: Duration = Duration::from_secs(20);
+
+/// The time limit of a call, shorter than a lease: a half-open connection must not cost
+/// more than one.
+const TIMEOUT: Duration = Duration::from_millis(300);
+
+/// The name of the queue.
+const QUEUE: &str = "faults";
+
+/// A store.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+pub(crate) enum Kind {
+    /// In memory: only stopped, never killed
+    Memory,
+    /// Redis, every write on disk before its answer
+    Redis,
+}
+
+impl Kind {
+    pub(crate) fn home(self) -> Home {
+        match self {
+            Self::Memory => Home::Embedded,
+            Self::Redis => Home::Server,
+        }
+    }
+
+    pub(crate) fn name(self) -> &'static str {
+        match self {
+            Self::Memory => "memory",
+            Self::Redis => "redis",
+        }
+    }
+
+    /// Where a server on this port is.
+    pub(crate) fn address(self, port: u16) -> String {
+        match self {
+            Self::Memory => String::new(),
+            Self::Redis => format!("redis://127.0.0.1:{port}/"),
+        }
+    }
+}
+
+/// Opens a store, with a bug if one is asked for, as soon as its engine is there.
+pub(crate) async fn open(
+    kind: Kind,
+    place: &str,
+    bug: Option<Bug>,
+    folder: &Path,
+) -> Result<Arc<dyn Store>> {
+    let give_up = SystemClock.now() + PATIENCE;
+    let store = loop {
+        match open_once(kind, place).await {
+            Err(error) if error.is_transient() && SystemClock.now() < give_up => {
+                pause(Duration::from_millis(50)).await;
+            }
+            other => break other.context("cannot open the store")?,
+        }
+    };
+    Ok(match bug {
+        Some(bug) => Arc::new(Mutant::new(store, bug, folder)),
+        None => store,
+    })
+}
+
+async fn open_once(kind: Kind, place: &str) -> Result<Arc<dyn Store>, Error> {
+    Ok(match kind {
+        Kind::Memory => Arc::new(MemoryStore::new()),
+        Kind::Redis => {
+            let builder = RedisStore::builder(place).queue(QUEUE).partitions(2);
+            Arc::new(builder.timeout(TIMEOUT).open().await?)
+        }
+    })
+}
