@@ -4,14 +4,14 @@ use std::time::Duration;
 
 use requeue::Added;
 
-use super::tools::{Trial, at_once, millis, secs};
-use crate::{Backoff, Ending, Finished, When};
+use super::tools::{Trial, at_once, key, millis, secs, words};
+use crate::{Backoff, Ending, Finished, Look, When};
 
 pub(super) async fn an_absent_key_is_ready(t: Trial) {
     assert_eq!(t.shows("a").await, "absent");
     assert_eq!(t.add("a").await, Added::Ready);
     assert_eq!(t.shows("a").await, "ready");
-    assert_eq!(t.lease_one().await.key, super::tools::key("a"));
+    assert_eq!(t.lease_one().await.key, key("a"));
 }
 
 pub(super) async fn a_ready_key_is_there_once(t: Trial) {
@@ -66,8 +66,8 @@ pub(super) async fn a_delay_is_answered_alike_in_every_state(t: Trial) {
         assert_eq!(t.add_after(name, secs(4)).await, Added::Delayed, "{state}");
         let after = t.look(name).await;
         assert_eq!(after.delayed, Some(secs(4)), "{state}");
-        let look = crate::Look { delayed: None, ..after };
-        assert_eq!(super::tools::words(&look), before, "{state}");
+        let look = Look { delayed: None, ..after };
+        assert_eq!(words(&look), before, "{state}");
         t.remove("b").await;
     }
 }

@@ -3,10 +3,8 @@
 
 use requeue::Added;
 
-use super::tools::{
-    Trial, add, all_now, bury, end, hold, key, keys, many, millis, retry, secs,
-};
-use crate::{Backoff, End, Ending, Finished, Hold, Token, When};
+use super::tools::{Trial, add, all_now, bury, end, hold, key, keys, many, millis, retry, secs, worker};
+use crate::{Backoff, End, Ending, Finished, Hold, Stats, Token, When, Which};
 
 pub(super) async fn answers_come_in_the_order_of_what_was_asked(t: Trial) {
     t.take("processing").await;
@@ -22,7 +20,7 @@ pub(super) async fn an_empty_batch_is_answered_with_nothing(t: Trial) {
     assert!(t.store.look(&[]).await.expect("keys are looked up").is_empty());
     assert!(t.store.remove(&[]).await.expect("keys are removed").is_empty());
     t.store.forget(&[]).await.expect("failures are forgotten");
-    let none = crate::Which::Keys(Vec::new());
+    let none = Which::Keys(Vec::new());
     assert_eq!(t.store.revive(&none).await.expect("dead keys are revived"), 0);
     assert_eq!(t.store.drop_dead(&none).await.expect("dead keys are dropped"), 0);
 }
@@ -112,14 +110,14 @@ pub(super) async fn a_thousand_keys_may_be_in_any_batch(t: Trial) {
     assert_eq!(t.stats().await.failing, 0);
     let removed = t.store.remove(&names).await.expect("keys are removed");
     assert_eq!(removed, [true; 1000]);
-    assert_eq!(t.stats().await, crate::Stats::default());
+    assert_eq!(t.stats().await, Stats::default());
 }
 
 pub(super) async fn a_thousand_leases_may_be_reclaimed_but_for_one(t: Trial) {
     t.receipts(&all_now(&many(1000))).await;
     let grants = t.lease(1000).await;
     let known = [hold(&grants[500])];
-    let reclaimed = t.store.reclaim(&super::tools::worker(), &known).await;
+    let reclaimed = t.store.reclaim(&worker(), &known).await;
     assert_eq!(reclaimed.expect("leases are reclaimed"), 999);
     let stats = t.stats().await;
     assert_eq!((stats.ready, stats.processing), (999, 1));

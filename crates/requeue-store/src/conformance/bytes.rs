@@ -1,7 +1,7 @@
 //! Keys of any bytes, and texts of any length.
 
-use super::tools::{Trial, all_now, end, retry, secs, sorted};
-use crate::{Ending, Finished, Key, Which};
+use super::tools::{Trial, all_now, bury, end, retry, secs, sorted};
+use crate::{Ending, Finished, Key, Look, Stats, Which};
 
 /// Keys that something on the way might take for something else.
 fn awkward() -> Vec<Key> {
@@ -26,7 +26,7 @@ pub(super) async fn keys_of_any_bytes_stay_apart_and_as_they_are(t: Trial) {
     assert_eq!(sorted(&grants), keys);
     let ends: Vec<_> = grants.iter().map(|grant| end(grant, Ending::Done)).collect();
     assert!(t.ends(&ends).await.iter().all(|finished| *finished == Finished::Done));
-    assert_eq!(t.stats().await, crate::Stats::default());
+    assert_eq!(t.stats().await, Stats::default());
 }
 
 pub(super) async fn keys_of_any_bytes_fail_die_and_come_back(t: Trial) {
@@ -41,7 +41,7 @@ pub(super) async fn keys_of_any_bytes_fail_die_and_come_back(t: Trial) {
 
     t.clock.advance(secs(1));
     let grants = t.lease(keys.len()).await;
-    let bury = |grant| end(grant, super::tools::bury(""));
+    let bury = |grant| end(grant, bury(""));
     t.ends(&grants.iter().map(bury).collect::<Vec<_>>()).await;
     let dead = t.store.dead(99).await.expect("dead keys are listed");
     let mut listed: Vec<_> = dead.into_iter().map(|dead| dead.key).collect();
@@ -53,7 +53,7 @@ pub(super) async fn keys_of_any_bytes_fail_die_and_come_back(t: Trial) {
     let removed = t.store.remove(&keys).await.expect("keys are removed");
     assert_eq!(removed, vec![true; keys.len()]);
     let looks = t.store.look(&keys).await.expect("keys are looked up");
-    assert_eq!(looks, vec![crate::Look::default(); keys.len()]);
+    assert_eq!(looks, vec![Look::default(); keys.len()]);
 }
 
 /// What is kept of an error and of a reason.
@@ -63,7 +63,7 @@ async fn kept(t: &Trial, text: &str) -> [String; 2] {
     let error = t.store.failing(9).await.expect("failing keys are listed").remove(0).error;
     t.clock.advance(secs(1));
     let grant = t.lease_one().await;
-    let finished = t.finish(&grant, super::tools::bury(text)).await;
+    let finished = t.finish(&grant, bury(text)).await;
     assert_eq!(finished, Finished::Buried);
     let reason = t.store.dead(9).await.expect("dead keys are listed").remove(0).reason;
     t.store.drop_dead(&Which::All).await.expect("dead keys are dropped");

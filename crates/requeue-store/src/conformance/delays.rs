@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use requeue::Added;
 
-use super::tools::{TICK, Trial, add, just_before, many, millis, request, secs};
+use super::tools::{TICK, Trial, add, just_before, key, many, millis, request, secs};
 use crate::{Ending, Finished, Key, When, micros_of};
 
 pub(super) async fn a_delayed_key_comes_at_its_time_and_not_a_microsecond_before(t: Trial) {
@@ -24,9 +24,9 @@ pub(super) async fn a_part_of_a_microsecond_is_rounded_up(t: Trial) {
     assert!(t.lease(1).await.is_empty());
     t.add_after("b", Duration::from_nanos(1001)).await;
     t.clock.advance(TICK);
-    assert_eq!(t.lease_one().await.key, super::tools::key("a"));
+    assert_eq!(t.lease_one().await.key, key("a"));
     t.clock.advance(TICK);
-    assert_eq!(t.lease_one().await.key, super::tools::key("b"));
+    assert_eq!(t.lease_one().await.key, key("b"));
 }
 
 pub(super) async fn the_earlier_of_two_delays_wins(t: Trial) {
@@ -109,7 +109,7 @@ pub(super) async fn a_thousand_keys_that_are_due_at_once_all_come(t: Trial) {
     t.clock.advance(secs(1));
     let mut seen: BTreeSet<Key> = BTreeSet::new();
     for _ in 0..100 {
-        let leased = t.leased(&request(100)).await;
+        let leased = t.leased(&request(1000)).await;
         for grant in leased.grants {
             assert!(seen.insert(grant.key), "no key is with two workers");
         }

@@ -6,10 +6,8 @@ use std::time::Duration;
 
 use requeue::Added;
 
-use super::tools::{
-    LEASE, REVIVE, Trial, add, bury, key, keys, request, retry, secs, sorted, worker,
-};
-use crate::{Add, Backoff, Dead, Ending, Expired, LeaseRequest, Owner, When, Which};
+use super::tools::{LEASE, REVIVE, Trial, add, all_now, bury, end, key, keys, many, request, retry, secs, sorted, worker};
+use crate::{Add, Backoff, Dead, Ending, Expired, LeaseRequest, Look, Owner, Stats, When, Which};
 
 async fn dead(t: &Trial, limit: usize) -> Vec<Dead> {
     let mut dead = t.store.dead(limit).await.expect("dead keys are listed");
@@ -93,7 +91,7 @@ pub(super) async fn a_dirty_key_dies_too_and_so_does_its_delay(t: Trial) {
     assert_eq!(t.look("a").await.delayed, None);
     t.clock.advance(secs(90));
     assert!(t.lease(1).await.is_empty());
-    assert_eq!(t.stats().await, crate::Stats { dead: 1, ..crate::Stats::default() });
+    assert_eq!(t.stats().await, Stats { dead: 1, ..Stats::default() });
 }
 
 pub(super) async fn a_buried_key_is_listed_with_all_that_is_known(t: Trial) {
@@ -205,7 +203,7 @@ pub(super) async fn dropped_keys_are_gone_for_good(t: Trial) {
     }
     t.add("d").await;
     assert_eq!(drop_dead(&t, Which::Keys(keys(&["a", "d", "unknown"]))).await, 1);
-    assert_eq!(t.look("a").await, crate::Look::default());
+    assert_eq!(t.look("a").await, Look::default());
     assert_eq!(t.shows("d").await, "ready");
     assert_eq!(drop_dead(&t, Which::All).await, 2);
     assert_eq!(t.stats().await.dead, 0);
@@ -213,11 +211,11 @@ pub(super) async fn dropped_keys_are_gone_for_good(t: Trial) {
 }
 
 pub(super) async fn hundreds_of_dead_keys_are_revived_and_dropped_in_one_call(t: Trial) {
-    let names = super::tools::many(700);
+    let names = many(700);
     for round in [Which::All, Which::Keys(names.clone())] {
-        t.receipts(&super::tools::all_now(&names)).await;
+        t.receipts(&all_now(&names)).await;
         let grants = t.lease(700).await;
-        let bury = |grant| super::tools::end(grant, bury("no use"));
+        let bury = |grant| end(grant, bury("no use"));
         t.ends(&grants.iter().map(bury).collect::<Vec<_>>()).await;
         assert_eq!(revive(&t, round.clone()).await, 700);
         let grants = t.lease(700).await;

@@ -1,8 +1,6 @@
 //! Leases that run out, are extended or reclaimed (rules 3 and 8).
 
-use super::tools::{
-    LEASE, TICK, Trial, all_now, hold, just_before, key, keys, many, request, secs, sorted, worker,
-};
+use super::tools::{LEASE, TICK, Trial, all_now, hold, just_before, key, keys, many, request, secs, sorted, worker};
 use crate::{Ending, Expired, Finished, Hold, LeaseRequest, Owner, Token};
 
 const NOTHING: Expired = Expired { due: 0, returned: 0, dead: 0 };

@@ -5,9 +5,9 @@ use std::time::Duration;
 
 use requeue::Added;
 
-use super::tools::{Trial, at_once, bury, millis, retry, secs};
+use super::tools::{Trial, at_once, bury, millis, request, retry, secs};
 use crate::Finished::{Buried, Delayed, Done, Requeued};
-use crate::{Backoff, Ending, Finished, When};
+use crate::{Backoff, Ending, Finished, Look, Stats, When};
 
 /// A key that had failed once ends like this: the answer, and what a look shows then.
 async fn ends(t: &Trial, ending: Ending, clean: (Finished, &str), dirty: (Finished, &str)) {
@@ -126,9 +126,9 @@ pub(super) async fn the_longest_retry_there_is_can_be_asked_for(t: Trial) {
 pub(super) async fn nothing_is_left_of_a_key_that_ended_well(t: Trial) {
     let grant = t.take_failed("a").await;
     t.finish(&grant, Ending::Succeed).await;
-    assert_eq!(t.look("a").await, crate::Look::default());
-    assert_eq!(t.stats().await, crate::Stats::default());
-    assert_eq!(t.leased(&super::tools::request(1)).await.more_in, None);
+    assert_eq!(t.look("a").await, Look::default());
+    assert_eq!(t.stats().await, Stats::default());
+    assert_eq!(t.leased(&request(1)).await.more_in, None);
 }
 
 pub(super) async fn delays_double_with_each_failure_as_in_client_go(t: Trial) {

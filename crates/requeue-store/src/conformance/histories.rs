@@ -7,11 +7,8 @@ use std::num::NonZeroU32;
 use std::time::Duration;
 
 use super::model::{KEYS, LEASE, MAX_DELIVERIES, Model, REVIVE, Record, State};
-use super::tools::{Trial, bury, retry, words, worker};
-use crate::{
-    Add, Backoff, End, Ending, Grant, Hold, Key, LeaseRequest, Look, Phase, Token, When,
-    Which,
-};
+use super::tools::{Trial, bury, key, retry, words, worker};
+use crate::{Add, Backoff, End, Ending, Grant, Hold, Key, LeaseRequest, Look, Phase, Stats, Token, When, Which};
 
 const SEEDS: [u64; 8] = [1, 2, 3, 5, 8, 13, 21, 34];
 const STEPS: usize = 200;
@@ -41,7 +38,10 @@ enum Op {
     Remove(usize),
     Revive(usize),
     DropDead(usize),
+    /// All but this one.
+    Reclaim(usize),
     Advance(Duration),
+    SetBack(Duration),
     Pause,
     Resume,
 }
@@ -97,7 +97,10 @@ async fn step(t: &Trial, model: &mut Model, op: &Op, line: Line) -> Result<(), S
         let record = &mut model.records[number];
         same_look(record, look, model.now).map_err(|text| format!("key {number}: {text}"))?;
     }
-    Ok(())
+    let counted = Stats { oldest_ready: None, ..t.stats().await };
+    let should = model.stats();
+    let text = || format!("the store counted {counted:?}, the rules say {should:?}");
+    (counted == should).then_some(()).ok_or_else(text)
 }
 
 async fn lease(t: &Trial, model: &mut Model, max: usize, line: Line) -> Result<(), String> {
@@ -109,8 +112,8 @@ async fn lease(t: &Trial, model: &mut Model, max: usize, line: Line) -> Result<(
     };
     let grants = t.lease_as(&request).await;
     model.expire();
-    let should = if model.paused { 0 } else { max.min(model.ready()) };
-    if grants.len() != should {
+    let should = if model.paused { 0 } else { model.stats().ready.min(max as u64) };
+    if grants.len() as u64 != should {
         return Err(format!("{} keys were leased, not {should}", grants.len()));
     }
     grants.iter().try_for_each(|grant| same_grant(model, grant, line))
@@ -185,7 +188,12 @@ async fn store_answer(t: &Trial, model: &Model, op: &Op) -> String {
             let which = Which::Keys(vec![name(*number)]);
             format!("{:?}", store.drop_dead(&which).await.expect(expected))
         }
+        Op::Reclaim(number) => {
+            let known = [hold_of(model, *number, Whose::Held)];
+            format!("{:?}", store.reclaim(&worker(), &known).await.expect(expected))
+        }
         Op::Advance(time) => format!("{:?}", t.clock.advance(*time)),
+        Op::SetBack(time) => format!("{:?}", t.clock.set_back(*time)),
         Op::Pause => format!("{:?}", store.pause().await.expect(expected)),
         Op::Resume => format!("{:?}", store.resume().await.expect(expected)),
         Op::Lease(_) => unreachable!("leases are compared grant by grant"),
@@ -208,7 +216,9 @@ fn model_answer(model: &mut Model, op: &Op) -> String {
         Op::Remove(number) => format!("{:?}", [model.remove(*number)]),
         Op::Revive(number) => format!("{:?}", model.revive(*number)),
         Op::DropDead(number) => format!("{:?}", model.exhume(*number)),
+        Op::Reclaim(number) => format!("{:?}", model.reclaim(*number)),
         Op::Advance(time) => format!("{:?}", model.now += micros(*time)),
+        Op::SetBack(time) => format!("{:?}", model.now -= micros(*time)),
         Op::Pause => format!("{:?}", model.paused = true),
         Op::Resume => format!("{:?}", model.paused = false),
         Op::Lease(_) => unreachable!("leases are compared grant by grant"),
@@ -226,7 +236,7 @@ fn micros(time: Duration) -> u64 {
 }
 
 fn name(number: usize) -> Key {
-    super::tools::key(&number.to_string())
+    key(&number.to_string())
 }
 
 fn names() -> Vec<Key> {
@@ -280,7 +290,7 @@ impl Random {
 
     fn op(&mut self) -> Op {
         let key = self.below(KEYS);
-        match self.below(40) {
+        match self.below(44) {
             0..12 => Op::Add(key, self.when()),
             12..19 => Op::Lease(1 + self.below(3)),
             19..26 => Op::Finish(key, self.ending(), self.whose()),
@@ -290,8 +300,10 @@ impl Random {
             30 => Op::Remove(key),
             31 => Op::Revive(key),
             32 => Op::DropDead(key),
-            33 => Op::Pause,
-            34 | 35 => Op::Resume,
+            33 => Op::Reclaim(key),
+            34 => Op::SetBack(self.time()),
+            35 => Op::Pause,
+            36 | 37 => Op::Resume,
             _ => Op::Advance(self.time()),
         }
     }

@@ -2,8 +2,8 @@
 
 use std::time::Duration;
 
-use super::tools::{LEASE, TICK, Trial, all_now, hold, key, keys, many, request, secs, sorted};
-use crate::{End, Ending, Finished, Grant, LeaseRequest, Owner, Phase};
+use super::tools::{LEASE, TICK, Trial, all_now, hold, key, keys, many, request, retry, secs, sorted};
+use crate::{End, Ending, Finished, Grant, LeaseRequest, Owner, Phase, Stats};
 
 pub(super) async fn nothing_is_leased_of_an_empty_queue(t: Trial) {
     let leased = t.leased(&request(10)).await;
@@ -41,7 +41,7 @@ pub(super) async fn a_grant_says_how_often_the_key_was_granted_and_failed(t: Tri
     t.clock.advance(LEASE);
     let second = t.lease_one().await;
     assert_eq!((second.deliveries, second.failures), (2, 0));
-    t.finish(&second, super::tools::retry("broken")).await;
+    t.finish(&second, retry("broken")).await;
     t.clock.advance(secs(1));
     let third = t.lease_one().await;
     assert_eq!((third.deliveries, third.failures), (1, 1));
@@ -101,7 +101,15 @@ pub(super) async fn a_thousand_keys_are_added_leased_and_ended_in_a_batch(t: Tri
     let end = |grant: &Grant| End { hold: hold(grant), ending: Ending::Done };
     let ends: Vec<_> = grants.iter().map(end).collect();
     assert_eq!(t.ends(&ends).await, [Finished::Done; 1000]);
-    assert_eq!(t.stats().await, crate::Stats::default());
+    assert_eq!(t.stats().await, Stats::default());
+}
+
+pub(super) async fn any_number_of_keys_may_be_asked_for(t: Trial) {
+    t.receipts(&all_now(&keys(&["a", "b"]))).await;
+    assert_eq!(t.lease(usize::MAX).await.len(), 2);
+    assert!(t.store.dead(usize::MAX).await.expect("dead keys are listed").is_empty());
+    let failing = t.store.failing(usize::MAX).await;
+    assert!(failing.expect("failing keys are listed").is_empty());
 }
 
 pub(super) async fn owners_may_have_any_name(t: Trial) {

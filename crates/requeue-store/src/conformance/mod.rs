@@ -19,6 +19,19 @@
 //! requeue_store::conformance_tests!(make);
 //! # fn main() {}
 //! ```
+//!
+//! A store that may not be had everywhere, whose queue is in several partitions:
+//!
+//! ```
+//! use requeue_store::{EngineClock, MemoryStore};
+//!
+//! async fn make(clock: EngineClock) -> Option<MemoryStore> {
+//!     std::env::var_os("MY_SERVER").map(|_| MemoryStore::with_clock(clock))
+//! }
+//!
+//! requeue_store::conformance_tests!(make, partitions);
+//! # fn main() {}
+//! ```
 
 use std::future::Future;
 use std::pin::Pin;
@@ -114,9 +127,10 @@ macro_rules! suite {
 
         /// Makes a test of each check of the suite that every store must pass.
         ///
-        /// It is given the path of an `async fn make(clock: EngineClock) -> S`, which opens
-        /// a store on a queue of its own whose time is that clock. `S` is a
-        /// [`Store`](crate::Store), or an `Option` of one where it may not be had.
+        /// It is given an `async fn make(clock: EngineClock) -> S` by its name, or by a
+        /// path that begins with `crate`. That opens a store on a queue of its own whose
+        /// time is the clock. `S` is a [`Store`](crate::Store), or an `Option` of one where
+        /// it may not be had.
         ///
         /// `conformance_tests!(make, partitions)` is for a store whose queue is kept in
         /// several parts: what is promised of one line only is left out.
@@ -181,6 +195,7 @@ suite! {
         a_lease_may_be_as_long_as_can_be_said
         a_part_of_a_microsecond_of_a_lease_is_rounded_up
         a_thousand_keys_are_added_leased_and_ended_in_a_batch
+        any_number_of_keys_may_be_asked_for
         owners_may_have_any_name
     }
     finishing {
@@ -341,6 +356,8 @@ suite! {
         what_names_no_rate_takes_no_share_of_it
         a_share_is_taken_by_an_add_that_changes_nothing_too
         a_refused_end_takes_no_share
+        a_rate_may_have_any_numbers
+        a_rate_of_ages_can_be_asked_for
     }
     ]
 }

@@ -6,7 +6,7 @@
 
 use requeue::Added;
 
-use crate::{Ending, Expired, Finished, Grant, Hold, Token, When};
+use crate::{Ending, Expired, Finished, Grant, Hold, Stats, Token, When};
 
 /// How many keys there are: their numbers are their names.
 pub(super) const KEYS: usize = 4;
@@ -126,9 +126,24 @@ impl Model {
         Some(first == Some(place))
     }
 
-    pub(super) fn ready(&self) -> usize {
-        let ready = |record: &&Record| matches!(record.state, State::Ready { .. });
-        self.records.iter().filter(ready).count()
+    fn count(&self, of: impl Fn(&Record) -> bool) -> u64 {
+        self.records.iter().map(|record| u64::from(of(record))).sum()
+    }
+
+    /// How many stand where. How long they did is not known here.
+    pub(super) fn stats(&self) -> Stats {
+        let is_dead = |record: &Record| record.state == State::Dead;
+        Stats {
+            ready: self.count(|record| matches!(record.state, State::Ready { .. })),
+            delayed: self.count(|record| record.wake_at.is_some()),
+            processing: self.count(|record| matches!(record.state, State::Held { .. })),
+            dirty: self
+                .count(|record| matches!(record.state, State::Held { dirty: true, .. })),
+            failing: self.count(|record| record.failures > 0 && !is_dead(record)),
+            dead: self.count(is_dead),
+            oldest_ready: None,
+            paused: self.paused,
+        }
     }
 
     /// The token by which a key is held, and whether it is dirty.
@@ -177,6 +192,20 @@ impl Model {
         }
         let later = |delay| Finished::Delayed(std::time::Duration::from_micros(delay));
         delay.map_or(Finished::Done, later)
+    }
+
+    /// Releases every lease but that of one key: how many.
+    pub(super) fn reclaim(&mut self, but: usize) -> u64 {
+        let place = self.next_place();
+        let mut count = 0;
+        for number in (0..KEYS).filter(|number| *number != but) {
+            if self.held(number).is_some() {
+                self.records[number].state = State::Ready { place };
+                self.records[number].deliveries -= 1;
+                count += 1;
+            }
+        }
+        count
     }
 
     fn forgive(&mut self, number: usize, delay: Option<u64>) -> Option<u64> {

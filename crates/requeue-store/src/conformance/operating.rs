@@ -1,7 +1,9 @@
 //! What people see and do: pausing, counting, forgetting, removing, and who is there.
 
-use super::tools::{LEASE, Trial, all_now, bury, key, keys, request, retry, secs, worker};
-use crate::{Backoff, Ending, Failing, Finished, LeaseRequest, Owner, Stats, When, Worker};
+use std::time::Duration;
+
+use super::tools::{LEASE, Trial, all_now, bury, key, keys, request, millis, retry, secs, words, worker};
+use crate::{Backoff, Ending, Failing, Finished, LeaseRequest, Look, Owner, Stats, When, Which, Worker};
 
 async fn failing(t: &Trial, limit: usize) -> Vec<Failing> {
     let mut failing = t.store.failing(limit).await.expect("failing keys are listed");
@@ -79,7 +81,7 @@ pub(super) async fn every_key_is_counted_where_it_stands(t: Trial) {
         dirty: 1,
         failing: 1,
         dead: 1,
-        oldest_ready: Some(std::time::Duration::ZERO),
+        oldest_ready: Some(Duration::ZERO),
         paused: false,
     };
     assert_eq!(t.stats().await, expected);
@@ -92,7 +94,7 @@ pub(super) async fn counts_go_back_to_nothing(t: Trial) {
     t.clock.advance(secs(1));
     let grant = t.lease_one().await;
     t.finish(&grant, bury("no use")).await;
-    t.store.revive(&crate::Which::All).await.expect("dead keys are revived");
+    t.store.revive(&Which::All).await.expect("dead keys are revived");
     let grant = t.lease_one().await;
     t.finish(&grant, Ending::Succeed).await;
     assert_eq!(t.stats().await, Stats::default());
@@ -120,12 +122,12 @@ pub(super) async fn failing_keys_are_listed_with_error_and_time(t: Trial) {
     t.clock.advance(secs(1));
     let grant = t.lease_one().await;
     t.finish(&grant, retry("second")).await;
-    t.clock.advance(std::time::Duration::from_millis(4));
+    t.clock.advance(millis(4));
     let expected = Failing {
         key: key("a"),
         failures: 2,
         error: "second".to_owned(),
-        retry_in: Some(std::time::Duration::from_millis(6)),
+        retry_in: Some(millis(6)),
     };
     assert_eq!(failing(&t, 9).await, [expected]);
     t.clock.advance(secs(1));
@@ -180,7 +182,7 @@ pub(super) async fn forgotten_failures_count_no_more(t: Trial) {
     assert_eq!(t.shows("a").await, "processing, deliveries 1");
     assert_eq!(t.shows("unknown").await, "absent");
     let receipt = t.add_when("a", When::RateLimited(Backoff::default())).await;
-    assert_eq!(receipt.delay, std::time::Duration::from_millis(5));
+    assert_eq!(receipt.delay, millis(5));
 }
 
 pub(super) async fn forgetting_leaves_what_is_planned(t: Trial) {
@@ -195,7 +197,7 @@ pub(super) async fn a_removed_key_is_planned_no_more(t: Trial) {
     t.add_after("delayed", secs(5)).await;
     for name in ["ready", "delayed"] {
         assert!(t.remove(name).await, "{name}");
-        assert_eq!(t.look(name).await, crate::Look::default(), "{name}");
+        assert_eq!(t.look(name).await, Look::default(), "{name}");
         assert!(!t.remove(name).await, "{name}");
     }
     t.clock.advance(secs(5));
@@ -229,14 +231,14 @@ pub(super) async fn a_removed_key_keeps_its_failures(t: Trial) {
     assert_eq!(t.shows("a").await, "absent, failures 1");
     assert_eq!(t.stats().await.failing, 1);
     let receipt = t.add_when("a", When::RateLimited(Backoff::default())).await;
-    assert_eq!(receipt.delay, std::time::Duration::from_millis(10));
+    assert_eq!(receipt.delay, millis(10));
 }
 
 pub(super) async fn looks_come_in_the_order_of_the_keys(t: Trial) {
     t.add("b").await;
     let asked = keys(&["a", "b", "c", "b"]);
     let looks = t.store.look(&asked).await.expect("keys are looked up");
-    let shown: Vec<_> = looks.iter().map(super::tools::words).collect();
+    let shown: Vec<_> = looks.iter().map(words).collect();
     assert_eq!(shown, ["absent", "ready", "absent", "ready"]);
 }
 

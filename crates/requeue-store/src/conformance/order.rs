@@ -4,10 +4,8 @@
 use std::time::Duration;
 
 use super::histories::{Line, replay};
-use super::tools::{
-    LEASE, Trial, all_now, end, hold, key, keys, many, request, secs, worker,
-};
-use crate::{Ending, Grant, Key};
+use super::tools::{LEASE, Trial, all_now, end, hold, key, keys, many, request, secs, worker};
+use crate::{Ending, Grant, Key, Which};
 
 fn names(grants: &[Grant]) -> Vec<Key> {
     grants.iter().map(|grant| grant.key.clone()).collect()
@@ -88,7 +86,7 @@ pub(super) async fn revived_and_reclaimed_keys_go_to_the_end_of_the_line(t: Tria
     t.take("b").await;
     t.add("c").await;
     t.store.reclaim(&worker(), &[]).await.expect("leases are reclaimed");
-    t.store.revive(&crate::Which::All).await.expect("dead keys are revived");
+    t.store.revive(&Which::All).await.expect("dead keys are revived");
     assert_eq!(names(&t.lease(9).await), keys(&["c", "b", "a"]));
 }
 

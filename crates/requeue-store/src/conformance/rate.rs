@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use requeue::Added;
 
-use super::tools::{Trial, add, at_once, end, key, millis, secs};
+use super::tools::{Trial, add, at_once, end, key, many, millis, secs};
 use crate::{Backoff, Ending, Finished, Rate, Receipt, When};
 
 fn rate(interval: Duration, burst: u32) -> Rate {
@@ -45,7 +45,7 @@ fn same(receipt: Receipt, delay: Duration) {
 
 pub(super) async fn a_burst_is_free_and_the_rest_waits_its_turn(t: Trial) {
     let limited = When::RateLimited(at_once(Some(rate(millis(100), 100))));
-    let names = super::tools::many(130);
+    let names = many(130);
     let adds: Vec<_> = names.iter().map(|key| add(key, limited)).collect();
     let receipts = t.receipts(&adds).await;
     for (number, receipt) in (0..).zip(receipts) {
@@ -111,4 +111,18 @@ pub(super) async fn a_refused_end_takes_no_share(t: Trial) {
     let late = end(&grant, Ending::Retry { backoff, error: String::new() });
     assert_eq!(t.ends(&[late.clone(), late]).await, [Finished::LeaseLost; 2]);
     same(t.add_when("a", When::RateLimited(backoff)).await, Duration::ZERO);
+}
+
+pub(super) async fn a_rate_may_have_any_numbers(t: Trial) {
+    let generous = at_once(Some(rate(secs(3600), u32::MAX)));
+    for name in ["a", "b", "c"] {
+        same(t.add_when(name, When::RateLimited(generous)).await, Duration::ZERO);
+    }
+}
+
+pub(super) async fn a_rate_of_ages_can_be_asked_for(t: Trial) {
+    let meagre = When::RateLimited(at_once(Some(rate(Duration::MAX, 1))));
+    same(t.add_when("a", meagre).await, Duration::ZERO);
+    assert_eq!(t.add_when("b", meagre).await.added, Added::Delayed);
+    assert!(t.look("b").await.delayed > Some(secs(100 * 365 * 24 * 3600)));
 }

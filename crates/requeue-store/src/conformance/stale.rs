@@ -2,7 +2,7 @@
 //! changed.
 
 use super::tools::{LEASE, Trial, bury, hold, key, keys, retry, secs, words, worker};
-use crate::{End, Ending, Finished, Grant, Hold, Look, Token};
+use crate::{End, Ending, Finished, Grant, Hold, Look, Stats, Token};
 
 fn endings() -> [Ending; 6] {
     let later = Ending::RetryAfter(secs(9));
@@ -37,7 +37,7 @@ async fn has_run_out(t: &Trial) -> Grant {
 pub(super) async fn of_a_key_that_nobody_knows(t: Trial) {
     let unknown = Hold { key: key("a"), token: Token(t.clock.now().micros()) };
     is_refused(&t, &unknown, "absent").await;
-    assert_eq!(t.stats().await, crate::Stats::default());
+    assert_eq!(t.stats().await, Stats::default());
 }
 
 pub(super) async fn of_a_key_that_was_never_leased(t: Trial) {

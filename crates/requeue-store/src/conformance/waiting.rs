@@ -8,7 +8,7 @@ use std::time::Duration;
 
 use tokio::time::timeout;
 
-use super::tools::{LEASE, Trial, request, secs, worker};
+use super::tools::{LEASE, Trial, all_now, keys, request, secs, worker};
 use crate::{Ending, Error, Which};
 
 /// How long the waiters here would wait.
@@ -142,14 +142,14 @@ pub(super) async fn each_of_two_keys_wakes_somebody(t: Trial) {
     };
     let both = [tokio::spawn(worker(t.clone())), tokio::spawn(worker(t.clone()))];
     tokio::task::yield_now().await;
-    t.receipts(&super::tools::all_now(&super::tools::keys(&["a", "b"]))).await;
+    t.receipts(&all_now(&keys(&["a", "b"]))).await;
     let mut got = Vec::new();
     for waiting in both {
         let key = timeout(PATIENCE, waiting).await.expect("the wait is over");
         got.push(key.expect("no panic"));
     }
     got.sort();
-    assert_eq!(got, super::tools::keys(&["a", "b"]));
+    assert_eq!(got, keys(&["a", "b"]));
 }
 
 pub(super) async fn whoever_stops_waiting_leaves_the_wake_up_to_another(t: Trial) {

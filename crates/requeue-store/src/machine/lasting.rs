@@ -1,13 +1,16 @@
 //! The part of a queue that outlives its process.
 //!
-//! That a key is processing is not written down: when the process is gone, so is whoever
-//! had the key, and it is ready again. So a run costs two writes, its add and its end.
+//! A lease is not written down, only who was granted the key and how often: when the
+//! process is gone, so is whoever had the key. In the next life that lease has run out, so
+//! whoever asks first moves the key as rule 8 of [`Store`](crate::Store) says: it is ready,
+//! or dead if it was granted too often, which is how a key that brings down its process is
+//! found out.
 
 use std::collections::BTreeSet;
 use std::time::Duration;
 
-use super::{Buried, Machine, Record};
-use crate::{Key, Moment, Owner};
+use super::{Buried, Held, Machine, Record};
+use crate::{Key, Moment, Owner, Token};
 
 /// What is kept of one key.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -15,6 +18,8 @@ pub struct Lasting {
     /// When the key became ready or was last handed out, with its place among equals;
     /// nothing if it is neither ready nor with a worker.
     pub ready: Option<(Moment, u64)>,
+    /// Who was granted the key, if it is with a worker.
+    pub held_by: Option<Owner>,
     /// When its delay is over, with its place among equals.
     pub wake_at: Option<(Moment, u64)>,
     /// How often in a row it has failed.
@@ -52,6 +57,7 @@ impl Machine {
         let granted = record.held.as_ref().map(|held| (held.granted, held.token.0));
         Some(Lasting {
             ready: record.since.or(granted),
+            held_by: record.held.as_ref().map(|held| held.owner.clone()),
             wake_at: record.wake_at,
             failures: record.failures,
             deliveries: record.deliveries,
@@ -63,11 +69,13 @@ impl Machine {
         })
     }
 
-    /// An empty queue filled with what was kept. What was with a worker is ready again.
+    /// An empty queue filled with what was kept. The leases of what was with a worker have
+    /// run out.
     pub fn restore(kept: impl IntoIterator<Item = (Key, Lasting)>) -> Self {
         let mut machine = Self::new();
         let mut kept: Vec<_> = kept.into_iter().collect();
-        kept.sort_by_key(|(_, lasting)| (lasting.ready, lasting.wake_at));
+        // What was held comes first, so that it alone is in the queue to be held again.
+        kept.sort_by_key(|(_, kept)| (kept.held_by.is_none(), kept.ready, kept.wake_at));
         for (key, lasting) in kept {
             machine.restore_one(&key, lasting);
         }
@@ -75,17 +83,33 @@ impl Machine {
     }
 
     fn restore_one(&mut self, key: &Key, lasting: Lasting) {
-        let Lasting { ready, wake_at, failures, deliveries, error, buried } = lasting;
+        let Lasting { ready, held_by, wake_at, failures, deliveries, error, buried } =
+            lasting;
         let buried = buried.map(|(reason, at, owner)| Buried { reason, at, owner });
         let record = Record { failures, deliveries, error, buried, ..Record::default() };
         self.records.insert(key.clone(), record);
         if let Some((at, _)) = ready {
             self.make_ready(key, at);
+            if let Some(owner) = held_by {
+                self.hold_again(key, owner, at);
+            }
         }
         if let Some((at, _)) = wake_at {
             self.delay(key, at);
         }
         self.tidy(key);
+    }
+
+    /// Has the only key of the queue held by a lease that has run out and that nobody can
+    /// name.
+    fn hold_again(&mut self, key: &Key, owner: Owner, granted: Moment) {
+        let Ok(lease) = self.queue.try_get() else { return };
+        debug_assert_eq!(lease.key(), key);
+        self.set_since(key, None);
+        let (token, deadline, dirty) = (Token(0), Moment::default(), false);
+        let held = Held { lease, token, owner, granted, deadline, dirty };
+        self.record(key).held = Some(held);
+        self.leases.insert((deadline, key.clone()));
     }
 
     /// Raises the last token to at least this one, so that none is given out twice.
@@ -96,5 +120,10 @@ impl Machine {
     /// How much time is left of the shared rate's debt, to be kept: see [`Rate`](crate::Rate).
     pub fn debt(&self, now: Moment) -> Duration {
         self.arrival.since(now)
+    }
+
+    /// Takes up a debt of the shared rate that was kept.
+    pub fn owe(&mut self, debt: Duration, now: Moment) {
+        self.arrival = now.after(debt);
     }
 }

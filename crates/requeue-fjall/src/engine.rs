@@ -1,0 +1,97 @@
+//! The journal on fjall: an LSM tree behind a journal that is allocated ahead.
+
+use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::path::Path;
+
+use fjall::{Database, Keyspace, KeyspaceCreateOptions, PersistMode};
+use requeue_store::{Error, ErrorKind};
+
+use crate::journal::{Journal, Reach, Visitor, Write};
+use crate::place;
+
+/// The keyspace that holds the records.
+const KEYSPACE: &str = "queue";
+
+/// A folder of fjall's, open.
+pub(crate) struct Engine {
+    database: Database,
+    records: Keyspace,
+}
+
+impl Engine {
+    /// Opens the folder, and makes it if it is not there.
+    pub(crate) fn open(path: &Path) -> Result<Self, Error> {
+        // fjall asserts some of what it reads.
+        let opened = catch_unwind(AssertUnwindSafe(|| Self::try_open(path)));
+        let opened = opened.map_err(|_| damaged(path).because("the engine panicked"))?;
+        opened.map_err(|error| failed_to_open(path, error))
+    }
+
+    fn try_open(path: &Path) -> fjall::Result<Self> {
+        let database = Database::builder(path).open()?;
+        let records = database.keyspace(KEYSPACE, KeyspaceCreateOptions::default)?;
+        Ok(Self { database, records })
+    }
+}
+
+impl Journal for Engine {
+    fn load(&mut self, visit: &mut Visitor<'_>) -> Result<(), Error> {
+        for record in self.records.iter() {
+            let (name, value) = record.into_inner().map_err(failed_to_read)?;
+            visit(&name, &value)?;
+        }
+        Ok(())
+    }
+
+    fn append(&mut self, group: Vec<Write>, reach: Reach) -> Result<(), Error> {
+        let mode = match reach {
+            Reach::System => PersistMode::Buffer,
+            Reach::Disk => PersistMode::SyncData,
+        };
+        let mut batch = self.database.batch().durability(Some(mode));
+        for Write { name, value } in group {
+            match value {
+                Some(value) => batch.insert(&self.records, name, value),
+                None => batch.remove(&self.records, name),
+            }
+        }
+        batch.commit().map_err(|error| {
+            Error::new(ErrorKind::Poisoned, "a group was not kept").because(error)
+        })
+    }
+
+    fn close(self: Box<Self>) {}
+}
+
+fn failed_to_read(error: fjall::Error) -> Error {
+    let text = "the records of the queue cannot be read";
+    Error::new(ErrorKind::Corrupt, text).because(error)
+}
+
+fn damaged(path: &Path) -> Error {
+    let text = format!("the queue at {} cannot be read: it is damaged", path.display());
+    Error::new(ErrorKind::Corrupt, text)
+}
+
+/// What it means that fjall does not open a folder.
+#[expect(
+    clippy::wildcard_enum_match_arm,
+    reason = "whatever else fjall says, and will say, is that it cannot read its files"
+)]
+fn failed_to_open(path: &Path, error: fjall::Error) -> Error {
+    let shown = path.display();
+    match error {
+        fjall::Error::Locked => {
+            let text = format!("the queue at {shown} is in use by another process");
+            Error::new(ErrorKind::Conflict, text)
+        }
+        fjall::Error::InvalidVersion(found) => {
+            let found = found.map_or("an unknown one".to_owned(), |it| it.to_string());
+            let text =
+                format!("the files at {shown} are of fjall's version {found}, not 3");
+            Error::new(ErrorKind::Version, text)
+        }
+        fjall::Error::Io(error) => place::failed(path, error),
+        error => damaged(path).because(error),
+    }
+}

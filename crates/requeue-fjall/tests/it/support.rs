@@ -1,0 +1,100 @@
+//! What the tests share: short names for long requests.
+
+use std::num::NonZeroU32;
+use std::path::Path;
+use std::time::Duration;
+
+use requeue_fjall::FjallStore;
+use requeue_store::{
+    Add, End, Ending, EngineClock, Finished, Grant, Hold, Key, LeaseRequest, Look, Owner,
+    Phase, Receipt, Store, When,
+};
+use tempfile::TempDir;
+
+pub(crate) const LEASE: Duration = Duration::from_secs(30);
+
+/// A folder that is not there yet, in one that goes when the test ends.
+pub(crate) struct Place {
+    folder: TempDir,
+    pub(crate) clock: EngineClock,
+}
+
+impl Place {
+    pub(crate) fn new() -> Self {
+        Self { folder: tempfile::tempdir().unwrap(), clock: EngineClock::new() }
+    }
+
+    pub(crate) fn path(&self) -> std::path::PathBuf {
+        self.folder.path().join("queue")
+    }
+
+    pub(crate) fn open(&self) -> FjallStore {
+        open(&self.path(), &self.clock)
+    }
+}
+
+pub(crate) fn open(path: &Path, clock: &EngineClock) -> FjallStore {
+    FjallStore::builder(path).clock(clock.clone()).open().unwrap()
+}
+
+pub(crate) fn key(text: &str) -> Key {
+    Key::new(text.as_bytes()).unwrap()
+}
+
+pub(crate) async fn add_when(store: &FjallStore, text: &str, when: When) -> Receipt {
+    let add = Add { key: key(text), when, revive_after: Duration::ZERO };
+    store.add(&[add]).await.unwrap()[0]
+}
+
+pub(crate) async fn add(store: &FjallStore, text: &str) -> Receipt {
+    add_when(store, text, When::Now).await
+}
+
+pub(crate) async fn add_all(store: &FjallStore, texts: &[&str]) {
+    for text in texts {
+        add(store, text).await;
+    }
+}
+
+/// Up to `max` keys; one that was granted `max_deliveries` times does not come again.
+pub(crate) async fn lease_at_most(
+    store: &FjallStore,
+    max: usize,
+    max_deliveries: Option<u32>,
+) -> Vec<Grant> {
+    let owner = Owner::new("w1");
+    let max_deliveries = max_deliveries.and_then(NonZeroU32::new);
+    let request = LeaseRequest { owner, max, lease: LEASE, max_deliveries };
+    store.lease(&request).await.unwrap().grants
+}
+
+pub(crate) async fn lease(store: &FjallStore, max: usize) -> Vec<Grant> {
+    lease_at_most(store, max, None).await
+}
+
+/// The keys that are handed out, in their order.
+pub(crate) async fn lease_keys(store: &FjallStore) -> Vec<String> {
+    let grants = lease(store, usize::MAX).await;
+    grants.iter().map(|grant| grant.key.to_string()).collect()
+}
+
+pub(crate) fn hold(grant: &Grant) -> Hold {
+    Hold { key: grant.key.clone(), token: grant.token }
+}
+
+pub(crate) async fn finish(
+    store: &FjallStore,
+    grant: &Grant,
+    ending: Ending,
+) -> Finished {
+    store.finish(&[End { hold: hold(grant), ending }]).await.unwrap()[0]
+}
+
+pub(crate) async fn look(store: &FjallStore, text: &str) -> Look {
+    store.look(&[key(text)]).await.unwrap().remove(0)
+}
+
+/// Whether the key will be worked on, or is being worked on.
+pub(crate) fn is_there(look: &Look) -> bool {
+    look.phase != Phase::Absent || look.delayed.is_some()
+}
