@@ -29,6 +29,7 @@ const NOT_NOW: [&str; 9] = [
 const REFUSED: [&str; 4] = ["NOAUTH", "WRONGPASS", "NOPERM", "invalid password"];
 
 /// The error of a queue for an error of the server; `what` was tried.
+#[expect(clippy::wildcard_enum_match_arm, reason = "what is not told apart")]
 pub(crate) fn fault(what: &str, error: RedisError, stage: Stage) -> Error {
     let kind = kind_of(&error, stage);
     let hint = match kind {
@@ -44,6 +45,7 @@ pub(crate) fn fault(what: &str, error: RedisError, stage: Stage) -> Error {
 /// What sort of error it is.
 ///
 /// Errors inside a script come with its own words around them, so the text is searched.
+#[expect(clippy::wildcard_enum_match_arm, reason = "what is not told apart")]
 pub(crate) fn kind_of(error: &RedisError, stage: Stage) -> ErrorKind {
     let says = |words: &[&str]| {
         let text = error.detail().unwrap_or_default();

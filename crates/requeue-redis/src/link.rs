@@ -199,6 +199,6 @@ fn place_of(client: &Client) -> String {
         ConnectionAddr::Tcp(host, port) | ConnectionAddr::TcpTls { host, port, .. } => {
             format!("redis at {host}:{port}/{db}")
         }
-        other => format!("redis at {other}/{db}"),
+        other @ (ConnectionAddr::Unix(_) | _) => format!("redis at {other}/{db}"),
     }
 }

@@ -46,8 +46,8 @@ pub(crate) struct Chunk {
 /// Splits a batch into calls of scripts: no more than [`MOST_KEYS`] each, all of one
 /// partition, no key twice. In the order of the calls, each partition has its keys in the
 /// order of the batch.
-pub(crate) fn spread<'a>(
-    keys: impl Iterator<Item = &'a Key>,
+pub(crate) fn spread<'a, I: Iterator<Item = &'a Key>>(
+    keys: I,
     partitions: usize,
 ) -> Vec<Chunk> {
     let mut chunks: Vec<Chunk> = Vec::new();

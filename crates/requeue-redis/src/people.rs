@@ -17,6 +17,9 @@ use crate::store::{RedisStore, give_keys};
 /// How many keys of a partition are looked through for those that fail most.
 const LOOKED_THROUGH: usize = 10_000;
 
+/// No arguments.
+const NOTHING: &[&str] = &[];
+
 /// Looking.
 impl RedisStore {
     pub(crate) async fn look_at(&self, keys: &[Key]) -> Result<Vec<Look>, Error> {
@@ -35,7 +38,7 @@ impl RedisStore {
 
     pub(crate) async fn count(&self) -> Result<Stats, Error> {
         let mut all = Stats::default();
-        for value in self.all(&script::STATS, |_| ()).await? {
+        for value in self.all(&script::STATS, NOTHING).await? {
             let mut answer = Answer::new(value, "the queue");
             all.ready += answer.count()?;
             all.delayed += answer.count()?;
@@ -55,8 +58,7 @@ impl RedisStore {
             let mut seen = 0;
             let mut cursor = "0".to_owned();
             loop {
-                let give = |command: &mut Cmd| drop(command.arg(&cursor));
-                let value = self.one(&script::FAILING, partition, give).await?;
+                let value = self.one(&script::FAILING, partition, &cursor).await?;
                 let (next, page) = read_failing(value)?;
                 seen += page.len();
                 all.extend(
@@ -129,7 +131,7 @@ impl RedisStore {
             *processing.entry(owner).or_default() += 1;
         }
         let mut workers: BTreeMap<Owner, Worker> = BTreeMap::new();
-        for value in self.all(&script::OWNERS, |command| drop(command.arg("n"))).await? {
+        for value in self.all(&script::OWNERS, "n").await? {
             for (owner, seen) in read_owners(value)? {
                 let processing = processing.get(&owner).copied().unwrap_or_default();
                 let worker = workers.entry(owner.clone());
@@ -144,7 +146,7 @@ impl RedisStore {
 
     /// Forgets the owners that were not heard of for a day.
     pub(crate) async fn forget_owners(&self) -> Result<(), Error> {
-        self.all(&script::OWNERS, |command| drop(command.arg("y"))).await.map(drop)
+        self.all(&script::OWNERS, "y").await.map(drop)
     }
 
     /// Every lease that was held all the while, and who holds it.
@@ -153,8 +155,7 @@ impl RedisStore {
         for partition in 0..self.partitions() {
             let mut cursor = "0".to_owned();
             loop {
-                let give = |command: &mut Cmd| drop(command.arg(&cursor));
-                let value = self.one(&script::HELD, partition, give).await?;
+                let value = self.one(&script::HELD, partition, &cursor).await?;
                 let (next, page) = read_leases(value)?;
                 all.extend(page);
                 cursor = next;
@@ -200,9 +201,8 @@ impl RedisStore {
             let mut from = 0;
             while from < limit {
                 let page = MOST_KEYS.min(limit - from);
-                let give =
-                    |command: &mut Cmd| drop(command.arg(from).arg(from + page - 1));
-                let dead = read_dead(self.one(&script::DEAD, partition, give).await?)?;
+                let range = (from, from + page - 1);
+                let dead = read_dead(self.one(&script::DEAD, partition, range).await?)?;
                 let count = dead.len();
                 all.extend(dead);
                 if count < page {
@@ -233,8 +233,7 @@ impl RedisStore {
         let mut all = 0;
         for partition in 0..self.partitions() {
             loop {
-                let give = |command: &mut Cmd| drop(command.arg(fate));
-                let value = self.one(&script::EXHUME, partition, give).await?;
+                let value = self.one(&script::EXHUME, partition, fate).await?;
                 let count = Answer::new(value, "dead keys").count()?;
                 all += count;
                 if count < MOST_KEYS as u64 {

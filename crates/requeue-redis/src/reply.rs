@@ -16,10 +16,7 @@ pub(crate) struct Answer {
 
 impl Answer {
     pub(crate) fn new(value: Value, about: &'static str) -> Self {
-        let parts = match value {
-            Value::Array(parts) => parts,
-            other => vec![other],
-        };
+        let parts = if let Value::Array(parts) = value { parts } else { vec![value] };
         Self { parts: parts.into_iter(), about }
     }
 

@@ -6,7 +6,7 @@ use std::sync::Arc;
 use std::sync::atomic::AtomicUsize;
 use std::time::Duration;
 
-use redis::{Cmd, Value};
+use redis::{Cmd, ToRedisArgs, Value};
 use requeue_store::{
     Add, Dead, End, EngineClock, Error, Expired, Failing, Finished, Hold, Key,
     LeaseRequest, Leased, Look, Owner, Receipt, Reply, Stats, Store, Which, Worker,
@@ -75,10 +75,10 @@ impl RedisStore {
         &self,
         script: &'static Script,
         partition: usize,
-        give: impl Fn(&mut Cmd),
+        args: impl ToRedisArgs,
     ) -> Result<Value, Error> {
         let mut command = self.begin(script, partition);
-        give(&mut command);
+        command.arg(args);
         let answers = self.link.call(vec![Call { script, command }]).await?;
         Ok(answers.into_iter().next().unwrap_or(Value::Nil))
     }
@@ -87,11 +87,11 @@ impl RedisStore {
     pub(crate) async fn all(
         &self,
         script: &'static Script,
-        give: impl Fn(&mut Cmd),
+        args: impl ToRedisArgs,
     ) -> Result<Vec<Value>, Error> {
         let calls = (0..self.partitions()).map(|partition| {
             let mut command = self.begin(script, partition);
-            give(&mut command);
+            command.arg(&args);
             Call { script, command }
         });
         self.link.call(calls.collect()).await
@@ -138,12 +138,9 @@ impl RedisStore {
 
     /// Makes the queue if there is none: the version and the partitions of the one there is.
     pub(crate) async fn declare(&self, version: u32) -> Result<(u64, u64), Error> {
-        let partitions = self.partitions();
-        let give = |command: &mut Cmd| {
-            command.arg(version).arg(partitions);
-        };
-        let mut answer =
-            Answer::new(self.one(&script::OPEN, 0, give).await?, "the queue");
+        let settings = (version, self.partitions());
+        let value = self.one(&script::OPEN, 0, settings).await?;
+        let mut answer = Answer::new(value, "the queue");
         Ok((answer.count()?, answer.count()?))
     }
 
@@ -155,26 +152,25 @@ impl RedisStore {
     ) -> Result<Vec<bool>, Error> {
         let lease = micros_of(lease);
         if held.is_empty() {
-            let give = |command: &mut Cmd| {
-                command.arg(owner.as_str()).arg(lease).arg(0);
-            };
-            self.one(&script::EXTEND, 0, give).await?;
+            self.one(&script::EXTEND, 0, (owner.as_str(), lease, 0)).await?;
             return Ok(Vec::new());
         }
         let give = |chunk: &Chunk, command: &mut Cmd| {
             command.arg(owner.as_str()).arg(lease).arg(chunk.places.len());
-            let holds = || chunk.places.iter().map(|place| &held[*place]);
-            holds().for_each(|hold| drop(command.arg(&hold.key[..])));
-            holds().for_each(|hold| drop(command.arg(wish::token(hold.token))));
+            for place in &chunk.places {
+                command.arg(&held[*place].key[..]);
+            }
+            for place in &chunk.places {
+                command.arg(wish::token(held[*place].token));
+            }
         };
         let keys = held.iter().map(|hold| &hold.key);
         self.letters(keys, &script::EXTEND, give, yes_or_no).await
     }
 
     async fn expire_leases(&self, most: Option<NonZeroU32>) -> Result<Expired, Error> {
-        let give = |command: &mut Cmd| drop(command.arg(wish::most(most)));
         let mut expired = Expired::default();
-        for value in self.all(&script::EXPIRE, give).await? {
+        for value in self.all(&script::EXPIRE, wish::most(most)).await? {
             let mut answer = Answer::new(value, "what is due");
             expired.due += answer.count()?;
             expired.returned += answer.count()?;
@@ -195,8 +191,7 @@ impl RedisStore {
     }
 
     async fn set_paused(&self, paused: bool) -> Result<(), Error> {
-        let give = |command: &mut Cmd| drop(command.arg(u8::from(paused)));
-        self.all(&script::PAUSE, give).await.map(drop)
+        self.all(&script::PAUSE, u8::from(paused)).await.map(drop)
     }
 }
 

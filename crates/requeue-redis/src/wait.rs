@@ -93,13 +93,11 @@ impl Watch {
         let mut connection = self.connection().await?;
         let answer = connection.send_packed_command(&self.take_mark()).await;
         let answer = answer.and_then(Value::extract_error);
-        match answer.map_err(|error| self.lost(error))? {
-            Value::Array(parts) => self.give(parts.into_iter().next()).await,
-            _ => {
-                self.wake_one();
-                Ok(())
-            }
+        if let Value::Array(parts) = answer.map_err(|error| self.lost(error))? {
+            return self.give(parts.into_iter().next()).await;
         }
+        self.wake_one();
+        Ok(())
     }
 
     fn take_mark(&self) -> Cmd {
@@ -170,13 +168,11 @@ impl Watch {
     /// What the loss of a mark's answer means: nothing was changed that matters.
     fn lost(&self, error: RedisError) -> Error {
         let error = fault(self.link.place(), error, Stage::Calling);
-        match error.kind() {
-            ErrorKind::Unknown => {
-                let text = format!("{}: the connection was lost", self.link.place());
-                Error::new(ErrorKind::Unavailable, text).because(error)
-            }
-            _ => error,
+        if error.kind() != ErrorKind::Unknown {
+            return error;
         }
+        let text = format!("{}: the connection was lost", self.link.place());
+        Error::new(ErrorKind::Unavailable, text).because(error)
     }
 
     fn state(&self) -> MutexGuard<'_, Watching> {

@@ -14,7 +14,7 @@ pub(crate) fn most(max_deliveries: Option<NonZeroU32>) -> u64 {
     max_deliveries.map_or(1 << 53, |max| u64::from(max.get()))
 }
 
-/// See add_later.lua.
+/// See `add_later.lua`.
 pub(crate) fn when(when: &When, partitions: usize) -> String {
     match when {
         When::After(delay) => format!("A{}", micros_of(*delay)),
@@ -23,7 +23,7 @@ pub(crate) fn when(when: &When, partitions: usize) -> String {
     }
 }
 
-/// See finish.lua.
+/// See `finish.lua`.
 pub(crate) fn ending(ending: &Ending, partitions: usize) -> String {
     match ending {
         Ending::Succeed => "S".to_owned(),
@@ -37,7 +37,7 @@ pub(crate) fn ending(ending: &Ending, partitions: usize) -> String {
     }
 }
 
-/// See backoff.lua. Each partition has its part of the rate.
+/// See `backoff.lua`. Each partition has its part of the rate.
 fn policy(backoff: &Backoff, partitions: usize) -> String {
     let (base, longest) = (micros_of(backoff.base), micros_of(backoff.max));
     let partitions = u64::try_from(partitions).unwrap_or(u64::MAX);

@@ -1,5 +1,10 @@
 //! What the store promises beyond the suite of all stores, on a real server.
 #![allow(clippy::unwrap_used, reason = "a test that cannot set up has failed")]
 
+mod conformance;
+mod cost;
+mod faults;
+mod line;
 mod model;
+mod opening;
 mod server;

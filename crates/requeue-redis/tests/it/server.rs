@@ -1,17 +1,19 @@
 //! The server that tests use, and queues on it.
 
+use std::process::{Child, Command, Stdio};
 use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::Duration;
 
+use redis::aio::MultiplexedConnection;
 use requeue_redis::{Builder, RedisStore};
 use requeue_store::{Add, EngineClock, Key, LeaseRequest, Owner, Receipt, Store, When};
-
-use std::time::Duration;
 
 /// The address of the server, if there is one: tests without it end at once.
 ///
 /// # Panics
 ///
 /// Where tests must not be left out, if there is none.
+#[expect(clippy::print_stdout, reason = "whoever runs the tests is told")]
 pub(crate) fn url() -> Option<String> {
     let url = std::env::var("REQUEUE_REDIS_URL").ok();
     if url.is_none() {
@@ -66,4 +68,89 @@ pub(crate) fn request(max: usize) -> LeaseRequest {
         lease: Duration::from_secs(30),
         max_deliveries: None,
     }
+}
+
+/// A connection that sends what a test wants.
+pub(crate) async fn connection(url: &str) -> MultiplexedConnection {
+    let client = redis::Client::open(url).unwrap();
+    client.get_multiplexed_async_connection().await.unwrap()
+}
+
+/// The Redis key of a part of a queue's first partition.
+pub(crate) fn part(builder: &Builder, end: &str) -> String {
+    let shown = format!("{builder:?}");
+    let queue = shown.split('"').nth(1).unwrap();
+    format!("rq:{{{queue}:0}}:{end}")
+}
+
+/// A server for one test alone, which may stop it and count its commands.
+#[derive(Debug)]
+pub(crate) struct Own {
+    pub(crate) url: String,
+    port: u16,
+    child: Child,
+}
+
+impl Own {
+    /// Starts one, on a machine that has one to start.
+    pub(crate) async fn start() -> Option<Self> {
+        url()?;
+        let free = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
+        let port = free.local_addr().unwrap().port();
+        drop(free);
+        let url = format!("redis://127.0.0.1:{port}");
+        let own = Self { url, port, child: spawn(port) };
+        own.until_it_answers().await;
+        Some(own)
+    }
+
+    pub(crate) fn stop(&mut self) {
+        self.child.kill().unwrap();
+        self.child.wait().unwrap();
+    }
+
+    pub(crate) async fn restart(&mut self) {
+        self.child = spawn(self.port);
+        self.until_it_answers().await;
+    }
+
+    pub(crate) fn signal(&self, name: &str) {
+        let signal = format!("-{name}");
+        let mut kill = Command::new("kill");
+        let sent = kill.arg(signal).arg(self.child.id().to_string()).status();
+        assert!(sent.unwrap().success());
+    }
+
+    pub(crate) async fn until_somebody_waits(&self) {
+        let mut server = connection(&self.url).await;
+        loop {
+            let clients: String =
+                redis::cmd("INFO").arg("clients").query_async(&mut server).await.unwrap();
+            if !clients.contains("blocked_clients:0") {
+                return;
+            }
+            tokio::task::yield_now().await;
+        }
+    }
+
+    async fn until_it_answers(&self) {
+        let client = redis::Client::open(self.url.as_str()).unwrap();
+        while client.get_multiplexed_async_connection().await.is_err() {
+            tokio::task::yield_now().await;
+        }
+    }
+}
+
+impl Drop for Own {
+    fn drop(&mut self) {
+        self.signal("CONT");
+        self.stop();
+    }
+}
+
+fn spawn(port: u16) -> Child {
+    let mut server = Command::new("redis-server");
+    server.args(["--save", "", "--appendonly", "no", "--bind", "127.0.0.1"]);
+    server.args(["--port", &port.to_string()]);
+    server.stdout(Stdio::null()).spawn().expect("redis-server can be started")
 }
