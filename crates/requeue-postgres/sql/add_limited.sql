@@ -1,0 +1,69 @@
+-- Adds keys when their backoff says, which counts one more failure of each. The keys are
+-- distinct and sorted; `bases` and `limits` are their backoffs, and `pause` and `burst`
+-- the rate that the whole queue shares, if there is one.
+--
+-- The first statement makes and locks the rows, so that the second sees what they hold.
+-- The row of the queue is locked last, and by everybody: nobody who has it waits.
+create or replace function requeue.add_limited(
+    q integer, keys bytea[], ords integer[], bases bigint[], limits bigint[],
+    pause bigint, burst bigint, revive_after bigint, clock bigint,
+    out changed bytea[], out states smallint[], out waits bigint[]
+)
+language plpgsql volatile set enable_hashjoin = off set enable_mergejoin = off as $$
+declare
+    at bigint := requeue.micros(clock);
+    place bigint := requeue.places();
+    shared bigint;
+begin
+    insert into requeue.item as i (queue, key, seq, state)
+    select q, k.key, place, 0 from unnest(keys) k (key)
+    on conflict (queue, key) do update set seq = i.seq where false;
+    if pause is not null then
+        shared := requeue.reserve(q, cardinality(keys), pause, burst, at);
+    end if;
+
+    with asked as (
+        select a.key, a.ord, greatest(
+                requeue.backoff(a.base, a.longest,
+                    case i.state when 3 then 0 else i.failures end),
+                shared + pause * (row_number() over (order by a.ord) - 1),
+                case i.state when 3 then revive_after end, 0
+            ) as delay
+        from unnest(keys, ords, bases, limits) a (key, ord, base, longest)
+        join requeue.item i on i.queue = q and i.key = a.key
+    ), told as (
+        select a.key, a.ord, a.delay, case
+                when a.delay > 0 then i.wake_at is null or i.wake_at > at + a.delay
+                else i.state in (0, 3) or i.state = 2 and not i.dirty end as news
+        from asked a join requeue.item i on i.queue = q and i.key = a.key
+    ), added as (
+        update requeue.item i set
+            state = case
+                when i.state in (0, 3) and t.delay = 0 then 1
+                when i.state = 3 then 0
+                else i.state end,
+            dirty = i.dirty or i.state = 2 and t.delay = 0,
+            seq = case when i.state in (0, 3) and t.news then place + t.ord else i.seq end,
+            since = case
+                when i.state in (0, 3) and t.delay = 0 then at
+                when i.state = 3 then null
+                else i.since end,
+            wake_at = case
+                when t.delay = 0 then i.wake_at
+                else least(i.wake_at, at + t.delay) end,
+            failures = case i.state when 3 then 1 else i.failures + 1 end,
+            deliveries = case i.state when 3 then 0 else i.deliveries end,
+            error = case i.state when 3 then null else i.error end,
+            reason = null
+        from told t
+        where i.queue = q and i.key = t.key
+        returning i.key, t.delay, case
+            when not t.news then -1
+            when t.delay > 0 then 0
+            else i.state end as state
+    )
+    select array_agg(a.key), array_agg(a.state::smallint), array_agg(a.delay)
+    into changed, states, waits
+    from added a;
+end
+$$;

@@ -1,0 +1,120 @@
+-- Ends leases that went well and leave nothing behind: the places of those that were
+-- deleted. All others are left to `finish`, in a transaction of its own, which then sees
+-- what an add made of them meanwhile.
+--
+-- The keys are distinct and sorted. `succeed` forgets failures.
+create or replace function requeue.finish_clean(
+    q integer, keys bytea[], tokens bigint[], succeed boolean[], ords integer[]
+) returns integer[]
+language plpgsql volatile as $$
+declare
+    done integer[];
+begin
+    with gone as (
+        delete from requeue.item i
+        using unnest(keys, tokens, succeed, ords) a (key, token, succeed, ord)
+        where i.queue = q and i.key = a.key and i.state = 2 and i.token = a.token
+            and not i.dirty and i.wake_at is null and (a.succeed or i.failures = 0)
+        returning a.ord
+    )
+    select array_agg(g.ord) into done from gone g;
+    return done;
+end
+$$;
+
+-- Ends leases, in any way:
+--   0  done      1  succeed     2  retry by backoff      3  retry after a delay
+--   4  bury      5  release
+-- `delays` and `limits` are the base and the longest delay of a backoff, or the delay.
+-- Answers for those that were held: 0 done, 1 ready again, 2 delayed, 3 dead.
+--
+-- The rows are locked first, in the order of their keys: what is decided after that sees
+-- what they hold. Deciding in the same statement would miss an add that it waited for.
+create or replace function requeue.finish(
+    q integer, keys bytea[], held bigint[], ords integer[], endings smallint[],
+    delays bigint[], limits bigint[], texts text[], pause bigint, burst bigint,
+    clock bigint,
+    out places integer[], out answers smallint[], out waits bigint[]
+)
+language plpgsql volatile as $$
+declare
+    at bigint := requeue.micros(clock);
+    place bigint := requeue.places();
+    retries bigint;
+    shared bigint;
+begin
+    perform from unnest(keys) a (key)
+    join requeue.item i on i.queue = q and i.key = a.key
+    order by a.key for update of i;
+
+    if pause is not null then
+        select count(*) into retries
+        from unnest(keys, held, endings) a (key, token, ending)
+        join requeue.item i on i.queue = q and i.key = a.key
+        where a.ending = 2 and i.state = 2 and i.token = a.token;
+        shared := requeue.reserve(q, retries, pause, burst, at);
+    end if;
+
+    with asked as (
+        select a.key, a.ord, a.ending, a.text, i.dirty, case a.ending
+                when 2 then greatest(
+                    requeue.backoff(a.delay, a.longest, i.failures),
+                    shared + pause * (row_number() over (partition by a.ending order by a.ord) - 1),
+                    0)
+                when 3 then a.delay
+                else 0 end as delay
+        from unnest(keys, held, ords, endings, delays, limits, texts)
+            a (key, token, ord, ending, delay, longest, text)
+        join requeue.item i on i.queue = q and i.key = a.key
+        where i.state = 2 and i.token = a.token
+    ), told as (
+        select a.*, case
+            when a.dirty or a.ending = 5 or a.ending in (2, 3) and a.delay = 0 then 1
+            when a.ending in (2, 3) then 2
+            when a.ending = 4 then 3
+            else 0 end as answer
+        from asked a
+    ), ended as (
+        update requeue.item i set
+            state = (array[0, 1, 0, 3])[t.answer + 1],
+            dirty = false,
+            seq = place + t.ord,
+            since = case when t.answer in (1, 3) then at end,
+            lease_until = null,
+            wake_at = case
+                when t.answer = 3 then null
+                when t.delay > 0 then least(i.wake_at, at + t.delay)
+                else i.wake_at end,
+            deliveries = case
+                when t.answer = 3 then i.deliveries
+                when t.ending = 5 then i.deliveries - 1
+                else 0 end,
+            failures = case
+                when t.ending = 2 then i.failures + 1
+                when t.ending in (1, 3) or t.ending = 4 and t.dirty then 0
+                else i.failures end,
+            error = case
+                when t.ending = 2 then t.text
+                when t.ending in (1, 3) or t.ending = 4 and t.dirty then null
+                else i.error end,
+            reason = case when t.answer = 3 then t.text end
+        from told t
+        where i.queue = q and i.key = t.key
+        returning t.ord, t.answer, t.delay
+    )
+    select array_agg(e.ord), array_agg(e.answer::smallint), array_agg(e.delay)
+    into places, answers, waits
+    from ended e;
+
+    perform requeue.tidy(q, keys);
+end
+$$;
+
+-- Deletes the rows of keys that say nothing any more.
+create or replace function requeue.tidy(q integer, keys bytea[]) returns void
+language sql volatile as $$
+    delete from requeue.item i
+    using unnest(keys) a (key)
+    where i.queue = q and i.key = a.key
+        and i.state = 0 and i.wake_at is null and i.failures = 0
+$$;

@@ -1,0 +1,90 @@
+-- Hands out up to `wanted` ready keys, the first in line first, after what is due was
+-- moved.
+--
+-- `low_*` are places and times below which nothing is left as far as the caller knows:
+-- they save the way over entries that are dead but not yet removed, which are many while
+-- a transaction elsewhere stays open for long. With `thorough` it looks below them too if
+-- it finds too little above. Rows are taken by their address, since they are locked and
+-- stay where they are; an array keeps the planner from guessing what `limit` will be.
+create or replace function requeue.lease(
+    q integer, who text, wanted integer, duration bigint, max_deliveries integer,
+    clock bigint, low_place bigint, low_delay bigint, low_lease bigint, thorough boolean,
+    out keys bytea[], out tokens bigint[], out delivered integer[], out failed integer[],
+    out more_in bigint, out paused boolean, out moved boolean,
+    out last_place bigint, out moment bigint, out spent bigint
+)
+language plpgsql volatile as $$
+declare
+    at bigint := requeue.micros(clock);
+    rows tid[] := '{}';
+    number integer;
+    first bigint;
+    begun timestamptz := clock_timestamp();
+begin
+    moment := at;
+    moved := false;
+    perform requeue.hear_of(q, who, at);
+    if exists (
+        select from requeue.item i where i.queue = q and i.wake_at between low_delay and at
+    ) or exists (
+        select from requeue.item i
+        where i.queue = q and i.state = 2 and i.lease_until between low_lease and at
+    ) then
+        moved := true;
+        perform requeue.expire(q, max_deliveries, at, low_delay, low_lease);
+    end if;
+
+    select u.paused into paused from requeue.queue u where u.id = q;
+    if not paused and wanted > 0 then
+        rows := array(
+            select i.ctid from requeue.item i
+            where i.queue = q and i.state = 1 and i.seq >= low_place
+            order by i.seq limit wanted
+            for update skip locked
+        );
+        if thorough and low_place > 0 and cardinality(rows) < wanted then
+            rows := array(
+                select i.ctid from requeue.item i
+                where i.queue = q and i.state = 1 and i.seq < low_place
+                order by i.seq limit wanted - cardinality(rows)
+                for update skip locked
+            ) || rows;
+        end if;
+    end if;
+
+    number := cardinality(rows);
+    if number > 0 then
+        first := requeue.tokens(number, at) - 1;
+        with granted as (
+            update requeue.item i set
+                state = 2,
+                token = first + r.n,
+                owner = who,
+                lease_until = at + duration,
+                deliveries = i.deliveries + 1
+            from unnest(rows) with ordinality r (tid, n)
+            where i.ctid = r.tid
+            returning i.key, i.token, i.deliveries, i.failures, i.seq
+        )
+        select array_agg(g.key), array_agg(g.token), array_agg(g.deliveries),
+            array_agg(g.failures), max(g.seq)
+        into keys, tokens, delivered, failed, last_place
+        from granted g;
+    end if;
+
+    if (number = wanted or paused) and exists (
+        select from requeue.item i
+        where i.queue = q and i.state = 1 and i.seq >= low_place
+    ) then
+        more_in := 0;
+    else
+        more_in := least(
+            (select min(i.wake_at) from requeue.item i
+                where i.queue = q and i.wake_at >= low_delay),
+            (select min(i.lease_until) from requeue.item i
+                where i.queue = q and i.state = 2 and i.lease_until >= low_lease)
+        ) - at;
+    end if;
+    spent := extract(epoch from clock_timestamp() - begun) * 1000000;
+end
+$$;

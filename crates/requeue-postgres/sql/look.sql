@@ -1,0 +1,18 @@
+-- Tells what is known of keys, once delays that are over were moved.
+create or replace function requeue.look(q integer, keys bytea[], clock bigint)
+returns table (
+    key bytea, state smallint, dirty boolean, token bigint, owner text, delay bigint,
+    failures integer, deliveries integer
+)
+language plpgsql volatile as $$
+declare
+    at bigint := requeue.micros(clock);
+begin
+    perform requeue.move_due(q, at, 0);
+    return query
+        select i.key, i.state, i.dirty, i.token, i.owner, i.wake_at - at,
+            i.failures, i.deliveries
+        from requeue.item i
+        where i.queue = q and i.key = any (keys);
+end
+$$;

@@ -1,0 +1,87 @@
+-- What the verbs share.
+
+-- The time in microseconds: what the caller says, which only tests do, or what it is. It
+-- is not `now()`, which stands still in a transaction.
+create or replace function requeue.micros(told bigint) returns bigint
+language sql volatile parallel safe as $$
+    select coalesce(told, (extract(epoch from clock_timestamp()) * 1000000)::bigint)
+$$;
+
+-- The first of 4096 places at the end of the line.
+create or replace function requeue.places() returns bigint
+language sql volatile as $$
+    select nextval('requeue.line') << 12
+$$;
+
+-- The first of `n` new tokens: none was granted before, and none is below the time.
+--
+-- The lock makes two steps on the sequence one. It is given back at once and not with the
+-- end of the transaction, so that nobody waits for another's commit; who is interrupted
+-- in between closes the connection.
+create or replace function requeue.tokens(n integer, at bigint) returns bigint
+language plpgsql volatile as $$
+declare
+    first bigint;
+begin
+    perform pg_advisory_lock('requeue.token'::regclass::integer, 1);
+    first := greatest(nextval('requeue.token'), at);
+    perform setval('requeue.token', first + n - 1);
+    perform pg_advisory_unlock('requeue.token'::regclass::integer, 1);
+    return first;
+end
+$$;
+
+-- Notes that an owner is there: to the second, so that it costs no write each time.
+create or replace function requeue.hear_of(q integer, who text, at bigint) returns void
+language plpgsql volatile as $$
+begin
+    if exists (
+        select from requeue.owner o
+        where o.queue = q and o.name = who and o.seen between at - 999999 and at
+    ) then
+        return;
+    end if;
+    insert into requeue.owner values (q, who, at)
+    on conflict (queue, name) do update set seen = excluded.seen;
+    delete from requeue.owner o where o.queue = q and o.seen < at - 2 * 86400000000;
+end
+$$;
+
+-- The number of a queue, which is made if it is not there.
+create or replace function requeue.queue_id(queue_name text) returns integer
+language plpgsql volatile as $$
+declare
+    q integer;
+begin
+    loop
+        select id into q from requeue.queue where name = queue_name;
+        if found then
+            return q;
+        end if;
+        insert into requeue.queue (name) values (queue_name) on conflict do nothing;
+    end loop;
+end
+$$;
+
+-- The times that `n` events of the shared rate are told to wait, the first of them; each
+-- further one waits an interval longer. It may be negative: then there is no wait.
+create or replace function requeue.reserve(
+    q integer, n bigint, pause bigint, burst bigint, at bigint
+) returns bigint
+language sql volatile as $$
+    update requeue.queue
+    set arrival = greatest(arrival, at) + n * pause
+    where id = q
+    returning arrival - (n - 1) * pause - at - burst * pause
+$$;
+
+-- A delay doubled `failures` times, at most `longest`.
+create or replace function requeue.backoff(base bigint, longest bigint, failures integer)
+returns bigint
+language sql immutable parallel safe as $$
+    select case
+        when base = 0 or longest = 0 then 0
+        when failures >= 63 or base > (longest >> least(failures, 62)) then longest
+        else base << failures
+    end
+$$;

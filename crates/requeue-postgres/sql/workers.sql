@@ -1,0 +1,14 @@
+-- Tells who was heard of in the last day or holds a lease.
+create or replace function requeue.workers(q integer, clock bigint)
+returns table (owner text, seen bigint, processing bigint)
+language sql volatile as $$
+    with holders as (
+        select i.owner, count(*) as processing
+        from requeue.item i where i.queue = q and i.state = 2
+        group by i.owner
+    )
+    select o.name, greatest(0, c.at - o.seen), coalesce(h.processing, 0)
+    from requeue.micros(clock) c (at), requeue.owner o left join holders h on h.owner = o.name
+    where o.queue = q and (o.seen >= c.at - 86400000000 or h.processing > 0)
+    order by o.name
+$$;

@@ -1,0 +1,86 @@
+//! What a lease is answered with.
+
+use std::time::Duration;
+
+use requeue_store::{Grant, Key, LeaseRequest, Leased, Token, micros_of};
+use tokio_postgres::{Error, Row};
+
+use crate::low::{Aim, Found};
+use crate::session::Param;
+use crate::units::{count, unsigned};
+use crate::{duration, number, signed};
+
+/// The most keys that one call hands out, so that it stays short.
+const MOST: usize = 1000;
+
+/// What the function `lease` is given.
+pub(crate) fn params(
+    queue: i32,
+    request: &LeaseRequest,
+    aim: Aim,
+    now: Option<i64>,
+) -> Vec<Param> {
+    let owner = request.owner.as_str().to_owned();
+    let wanted = number(request.max.min(MOST));
+    let lease = signed(micros_of(request.lease));
+    let most = request.max_deliveries.map(|most| number(most.get() as usize));
+    let Aim { place, moment, thorough } = aim;
+    params![queue, owner, wanted, lease, most, now, place, moment, moment, thorough]
+}
+
+/// What it answers.
+pub(crate) struct Answer {
+    pub(crate) leased: Leased,
+    pub(crate) found: Found,
+    /// Keys became ready in this call.
+    pub(crate) moved: bool,
+}
+
+impl Answer {
+    pub(crate) fn read(row: &Row) -> Result<Self, Error> {
+        let paused: Option<bool> = row.try_get("paused")?;
+        let more_in: Option<i64> = row.try_get("more_in")?;
+        let moved: bool = row.try_get("moved")?;
+        let moment: i64 = row.try_get("moment")?;
+        let found = Found {
+            place: row.try_get("last_place")?,
+            // More may be due than was moved.
+            moment: (!moved).then_some(moment),
+            spent: duration(row.try_get("spent")?),
+        };
+        let leased = Leased {
+            grants: grants(row)?,
+            more_in: more_in.map(duration),
+            paused: paused.unwrap_or_default(),
+        };
+        Ok(Self { leased, found, moved })
+    }
+
+    /// Whether a key is left that another worker can have.
+    pub(crate) fn leaves_some(&self) -> bool {
+        self.leased.more_in == Some(Duration::ZERO) && !self.leased.paused
+    }
+}
+
+/// The grants, in line: the order of their tokens.
+fn grants(row: &Row) -> Result<Vec<Grant>, Error> {
+    let keys: Option<Vec<Vec<u8>>> = row.try_get("keys")?;
+    let tokens: Option<Vec<i64>> = row.try_get("tokens")?;
+    let delivered: Option<Vec<i32>> = row.try_get("delivered")?;
+    let failed: Option<Vec<i32>> = row.try_get("failed")?;
+    let counts =
+        delivered.unwrap_or_default().into_iter().zip(failed.unwrap_or_default());
+    let tokens = tokens.unwrap_or_default().into_iter().zip(counts);
+    let rows = keys.unwrap_or_default().into_iter().zip(tokens);
+    let grant = |(key, (token, (deliveries, failures)))| {
+        Some(Grant {
+            key: Key::new(key).ok()?,
+            token: Token(unsigned(token)),
+            deliveries: count(deliveries),
+            failures: count(failures),
+        })
+    };
+    let mut grants: Vec<_> = rows.filter_map(grant).collect();
+    grants.sort_unstable_by_key(|grant| grant.token);
+    Ok(grants)
+}

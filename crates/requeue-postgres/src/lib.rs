@@ -1,0 +1,96 @@
+//! The queue of [`requeue`], kept in PostgreSQL (13 or newer): shared by many machines,
+//! nothing lost that was acknowledged, and added to inside your own transactions.
+//!
+//! ```no_run
+//! use std::time::Duration;
+//!
+//! use requeue_postgres::PostgresStore;
+//! use requeue_store::{Add, Key, Store, When};
+//!
+//! # async fn example() -> Result<(), requeue_store::Error> {
+//! let store = PostgresStore::builder("postgres://me:password@localhost/app")
+//!     .queue("mail")
+//!     .open()
+//!     .await?;
+//! let add = Add {
+//!     key: Key::new(*b"invoice-7")?,
+//!     when: When::Now,
+//!     revive_after: Duration::from_secs(1000),
+//! };
+//! store.add(&[add]).await?;
+//! # Ok(())
+//! # }
+//! ```
+//!
+//! The store knows keys and leases. What a program works with stands on top of it: the
+//! `SharedQueue` of [`requeue_store`].
+//!
+//! # Inside your own transaction
+//!
+//! [`PostgresStore::add_in`] adds a key if and when your transaction commits. Any language
+//! can do the same with a function:
+//!
+//! ```sql
+//! begin;
+//! insert into orders values (7, 'two chairs');
+//! select requeue.add('mail', 'order-7');                        -- now
+//! select requeue.add('mail', 'order-7', delay => '5 minutes');  -- or later
+//! commit;
+//! select requeue.wake('mail');  -- workers look at once, not within a second
+//! ```
+//!
+//! # What is in the database
+//!
+//! One schema, `requeue` unless told, with a row for each key whatever its state, and the
+//! functions that are the verbs of a queue. Opening a store makes what is missing and
+//! migrates what is older, under a lock; tables that are newer than the program are
+//! refused. All times are microseconds of the server's clock.
+//!
+//! The user needs the right to create the schema the first time, and after that only to
+//! use it. Calls that the server undoes because of a deadlock are sent again.
+//!
+//! # What is lost when the server crashes
+//!
+//! Nothing, as PostgreSQL comes. [`Durability::Relaxed`] gives up its last moments for
+//! speed.
+//!
+//! # Waiting
+//!
+//! A worker that waits is woken by `NOTIFY`, on one connection for each store. No
+//! notification is sent from your transactions, none while all workers are busy, and at
+//! most a hundred in a second from each process. A worker that hears nothing looks about
+//! once in a second.
+//!
+//! # What there is not
+//!
+//! TLS: connect by a private network, a socket or a tunnel. An address that demands TLS is
+//! refused rather than used without. A pooler that gives each transaction another
+//! connection cannot be used: statements are prepared, and one connection listens.
+#![cfg_attr(docsrs, feature(doc_cfg))]
+
+/// What a function of the schema is given.
+macro_rules! params {
+    ($($param:expr),* $(,)?) => {
+        vec![$(Box::new($param) as $crate::session::Param),*]
+    };
+}
+
+mod address;
+mod builder;
+mod failure;
+mod grants;
+mod low;
+mod parcel;
+mod people;
+mod pool;
+mod schema;
+mod session;
+mod settlement;
+mod store;
+mod units;
+mod wake;
+
+pub use builder::{Durability, PostgresStoreBuilder};
+pub use store::PostgresStore;
+
+use units::{duration, number, signed};

@@ -1,0 +1,138 @@
+//! How far the line is known to be empty from its front.
+//!
+//! A row that was handed out leaves an entry at the front of each index until the server
+//! removes it, which it cannot while any transaction that began before is open. Going over
+//! those entries again and again is what makes queues in PostgreSQL slow down. So a lease
+//! begins where the last one ended, and looks from the front only now and then, for what
+//! was committed late.
+//!
+//! # Invariants
+//!
+//! 1. Unless looking from the front has become slow, a lease that finds too little looks
+//!    there too, and delays and leases are always looked at from the front. So nothing is
+//!    overlooked, only found a little out of turn.
+//! 2. If it has become slow, it is done for at most a twentieth of the time.
+
+use std::sync::{Mutex, PoisonError};
+use std::time::{Duration, Instant};
+
+use requeue::{Clock, SystemClock};
+
+/// How often the line is looked at from its front.
+const FROM_FRONT: Duration = Duration::from_millis(50);
+
+/// A look that takes longer than this is slow.
+const SLOW: Duration = Duration::from_millis(50);
+
+/// So many slow looks in a row are more than a busy machine.
+const SLOW_IN_A_ROW: u32 = 3;
+
+/// How much longer than a slow look nothing is looked at from the front.
+const RESPITE: u32 = 20;
+
+/// Where a lease begins to look.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Aim {
+    pub(crate) place: i64,
+    pub(crate) moment: i64,
+    pub(crate) thorough: bool,
+}
+
+/// What a lease learned.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Found {
+    /// The last place in line that was handed out.
+    pub(crate) place: Option<i64>,
+    /// The time at which nothing was left that is due.
+    pub(crate) moment: Option<i64>,
+    /// How long it took in the server.
+    pub(crate) spent: Duration,
+}
+
+/// The low-water marks of one store.
+#[derive(Debug, Default)]
+pub(crate) struct Low {
+    marks: Mutex<Marks>,
+}
+
+#[derive(Debug, Default)]
+struct Marks {
+    place: i64,
+    moment: i64,
+    fronted: Option<Instant>,
+    slow_in_a_row: u32,
+    slow_until: Option<Instant>,
+}
+
+impl Low {
+    /// Where the next lease begins.
+    pub(crate) fn aim(&self) -> Aim {
+        self.marks.lock().unwrap_or_else(PoisonError::into_inner).aim(SystemClock.now())
+    }
+
+    /// Takes in what a lease learned.
+    pub(crate) fn learn(&self, aim: Aim, found: Found) {
+        let mut marks = self.marks.lock().unwrap_or_else(PoisonError::into_inner);
+        marks.learn(aim, found, SystemClock.now());
+    }
+}
+
+impl Marks {
+    fn aim(&mut self, now: Instant) -> Aim {
+        if self.slow_until.is_some_and(|until| now < until) {
+            return Aim { place: self.place, moment: self.moment, thorough: false };
+        }
+        let recent = |at| now.saturating_duration_since(at) < FROM_FRONT;
+        if self.fronted.is_some_and(recent) {
+            return Aim { place: self.place, moment: 0, thorough: true };
+        }
+        self.fronted = Some(now);
+        Aim { place: 0, moment: 0, thorough: true }
+    }
+
+    fn learn(&mut self, aim: Aim, found: Found, now: Instant) {
+        self.place = self.place.max(found.place.unwrap_or_default());
+        self.moment = found.moment.unwrap_or(self.moment);
+        if !aim.thorough {
+            return;
+        }
+        self.slow_in_a_row = if found.spent > SLOW { self.slow_in_a_row + 1 } else { 0 };
+        if self.slow_in_a_row >= SLOW_IN_A_ROW {
+            self.slow_until = now.checked_add(found.spent * RESPITE);
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const FRONT: Aim = Aim { place: 0, moment: 0, thorough: true };
+
+    fn found(place: i64, moment: i64, spent: Duration) -> Found {
+        Found { place: Some(place), moment: Some(moment), spent }
+    }
+
+    #[test]
+    fn a_lease_begins_where_the_last_one_ended_and_now_and_then_at_the_front() {
+        let (mut marks, now) = (Marks::default(), SystemClock.now());
+        assert_eq!(marks.aim(now), FRONT);
+        marks.learn(FRONT, found(7, 9, Duration::ZERO), now);
+        let next = Aim { place: 7, moment: 0, thorough: true };
+        assert_eq!(marks.aim(now), next);
+        assert_eq!(marks.aim(now + FROM_FRONT), FRONT);
+    }
+
+    #[test]
+    fn what_has_become_slow_is_done_for_a_twentieth_of_the_time() {
+        let (mut marks, now) = (Marks::default(), SystemClock.now());
+        let spent = Duration::from_millis(100);
+        for _ in 0..SLOW_IN_A_ROW {
+            assert!(marks.aim(now).thorough);
+            marks.learn(FRONT, found(7, 9, spent), now);
+        }
+        let short = Aim { place: 7, moment: 9, thorough: false };
+        assert_eq!(marks.aim(now + spent * 19), short);
+        assert_eq!(marks.aim(now + spent * 20), FRONT);
+    }
+}

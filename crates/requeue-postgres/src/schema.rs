@@ -1,0 +1,225 @@
+//! The tables and functions in the database: their version, and how they get there.
+
+use std::fmt;
+
+use requeue_store::{Error, ErrorKind};
+use tokio_postgres::Transaction;
+
+use crate::address::Address;
+use crate::failure;
+use crate::session::Session;
+
+/// The version of the tables and functions that this program works with.
+const VERSION: i32 = 1;
+
+/// What brings the tables to each version from the one before.
+const MIGRATIONS: [(i32, &str); 1] = [(1, include_str!("../migrations/001.sql"))];
+
+/// The table of versions, which comes before any.
+const VERSIONS: &str = include_str!("../migrations/000.sql");
+
+/// The functions, each file after those that it needs. They are replaced as a whole with
+/// each migration.
+const FUNCTIONS: [&str; 20] = [
+    include_str!("../sql/tools.sql"),
+    include_str!("../sql/due.sql"),
+    include_str!("../sql/expire.sql"),
+    include_str!("../sql/add.sql"),
+    include_str!("../sql/add_limited.sql"),
+    include_str!("../sql/lease.sql"),
+    include_str!("../sql/finish.sql"),
+    include_str!("../sql/extend.sql"),
+    include_str!("../sql/reclaim.sql"),
+    include_str!("../sql/forget.sql"),
+    include_str!("../sql/remove.sql"),
+    include_str!("../sql/look.sql"),
+    include_str!("../sql/stats.sql"),
+    include_str!("../sql/failing.sql"),
+    include_str!("../sql/workers.sql"),
+    include_str!("../sql/dead.sql"),
+    include_str!("../sql/revive.sql"),
+    include_str!("../sql/drop_dead.sql"),
+    include_str!("../sql/pause.sql"),
+    include_str!("../sql/wake.sql"),
+];
+
+/// The oldest server that this works with, as it tells its version.
+const OLDEST_SERVER: i32 = 130_000;
+
+/// The name of the schema that everything is in.
+#[derive(Clone, PartialEq, Eq)]
+pub(crate) struct Schema {
+    quoted: String,
+}
+
+impl Schema {
+    /// Takes a name: letters, digits and underscores. It is put into the files of SQL, and
+    /// into the name of a channel, which has at most 63 bytes.
+    pub(crate) fn named(name: &str) -> Result<Self, Error> {
+        let allowed = |c: char| c.is_ascii_lowercase() || c.is_ascii_digit() || c == '_';
+        if name.is_empty() || name.len() > 40 || !name.chars().all(allowed) {
+            let text = format!(
+                "the schema {name:?} cannot be used: take up to 40 small letters, digits \
+                 and underscores"
+            );
+            return Err(Error::new(ErrorKind::Invalid, text));
+        }
+        Ok(Self { quoted: format!("\"{name}\"") })
+    }
+
+    /// The name as statements need it.
+    pub(crate) fn quoted(&self) -> &str {
+        &self.quoted
+    }
+
+    /// The channel on which workers of a queue are woken.
+    pub(crate) fn channel(&self, queue: i32) -> String {
+        format!("{}.{queue}", self.quoted)
+    }
+
+    /// A file of SQL, for this schema.
+    fn apply(&self, sql: &str) -> String {
+        let quoted = self.quoted();
+        sql.replace("\"requeue\"", quoted).replace("requeue.", &format!("{quoted}."))
+    }
+
+    /// Makes sure that the server and what is in the schema can be worked with, and brings
+    /// the schema to this version if it is older or missing.
+    pub(crate) async fn prepare(
+        &self,
+        session: &mut Session,
+        address: &Address,
+    ) -> Result<(), Error> {
+        check_server(session, address).await?;
+        let found = self.version(session).await.map_err(|error| wrap(error, address))?;
+        if found == VERSION {
+            return Ok(());
+        }
+        self.refuse_newer(found, address)?;
+        self.migrate(session, address).await
+    }
+
+    /// The version that is there; 0 if there is none.
+    async fn version(&self, session: &mut Session) -> Result<i32, tokio_postgres::Error> {
+        let text = self.apply("select coalesce(max(version), 0) from requeue.migration");
+        match session.client().query_one(&text, &[]).await {
+            Ok(row) => row.try_get(0),
+            Err(error) if failure::is_absence(&error) => Ok(0),
+            Err(error) => Err(error),
+        }
+    }
+
+    fn refuse_newer(&self, found: i32, address: &Address) -> Result<(), Error> {
+        if found <= VERSION {
+            return Ok(());
+        }
+        let text = format!(
+            "the schema {self} of {address} has version {found}, and this program knows \
+             {VERSION}: use a newer program"
+        );
+        Err(Error::new(ErrorKind::Version, text))
+    }
+
+    async fn migrate(
+        &self,
+        session: &mut Session,
+        address: &Address,
+    ) -> Result<(), Error> {
+        let wrap = |error| wrap(error, address);
+        let transaction = session.client().transaction().await.map_err(wrap)?;
+        let found = self.begin_migration(&transaction).await.map_err(wrap)?;
+        self.refuse_newer(found, address)?;
+        if found < VERSION {
+            self.run_migrations(&transaction, found).await.map_err(wrap)?;
+        }
+        transaction.commit().await.map_err(wrap)
+    }
+
+    /// Waits until nobody else migrates: the version that is there then.
+    async fn begin_migration(
+        &self,
+        transaction: &Transaction<'_>,
+    ) -> Result<i32, tokio_postgres::Error> {
+        transaction.batch_execute(&self.apply(VERSIONS)).await?;
+        let text = self.apply("select coalesce(max(version), 0) from requeue.migration");
+        transaction.query_one(&text, &[]).await?.try_get(0)
+    }
+
+    async fn run_migrations(
+        &self,
+        transaction: &Transaction<'_>,
+        found: i32,
+    ) -> Result<(), tokio_postgres::Error> {
+        for (version, migration) in MIGRATIONS.iter().filter(|(to, _)| *to > found) {
+            transaction.batch_execute(&self.apply(migration)).await?;
+            let text = self.apply("insert into requeue.migration (version) values ($1)");
+            transaction.execute(&text, &[version]).await?;
+        }
+        for functions in FUNCTIONS {
+            transaction.batch_execute(&self.apply(functions)).await?;
+        }
+        Ok(())
+    }
+}
+
+impl fmt::Display for Schema {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&self.quoted)
+    }
+}
+
+impl fmt::Debug for Schema {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&self.quoted)
+    }
+}
+
+fn wrap(error: tokio_postgres::Error, address: &Address) -> Error {
+    failure::of_call(error, "opening", &format!("PostgreSQL at {address}"))
+}
+
+async fn check_server(session: &mut Session, address: &Address) -> Result<(), Error> {
+    let row = session
+        .client()
+        .query_one("select current_setting('server_version_num')::integer", &[])
+        .await
+        .map_err(|error| wrap(error, address))?;
+    let version: i32 = row.try_get(0).map_err(|error| wrap(error, address))?;
+    check_version(version, address)
+}
+
+fn check_version(version: i32, address: &Address) -> Result<(), Error> {
+    if version >= OLDEST_SERVER {
+        return Ok(());
+    }
+    let (version, oldest) = (version / 10_000, OLDEST_SERVER / 10_000);
+    let text = format!(
+        "PostgreSQL at {address} is of version {version}; {oldest} or newer is needed"
+    );
+    Err(Error::new(ErrorKind::Version, text))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_server_that_is_too_old_is_refused_by_name_and_version() {
+        let address = Address::parse("postgres://me:secret@db:1/app").unwrap();
+        let error = check_version(120_005, &address).unwrap_err();
+        assert_eq!(error.kind(), ErrorKind::Version);
+        assert_eq!(
+            error.to_string(),
+            "PostgreSQL at db:1/app is of version 12; 13 or newer is needed"
+        );
+        assert!(check_version(130_000, &address).is_ok());
+    }
+
+    #[test]
+    fn a_schema_name_that_would_have_to_be_quoted_inside_is_refused() {
+        for name in ["", "a b", "a\"b", "A", "a.b", &"x".repeat(41)] {
+            assert_eq!(Schema::named(name).unwrap_err().kind(), ErrorKind::Invalid);
+        }
+        assert_eq!(Schema::named("user").unwrap().quoted(), "\"user\"");
+    }
+}

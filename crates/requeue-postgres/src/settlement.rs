@@ -1,0 +1,216 @@
+//! Ends of leases in the parts that one statement takes.
+//!
+//! A statement takes each key once, and one shared rate. Most leases end well and leave
+//! nothing behind: one statement deletes their rows without looking first. What that does
+//! not find so is left to a second one.
+
+use std::collections::HashSet;
+use std::time::Duration;
+
+use requeue_store::{End, Ending, Error, Finished, Rate, micros_of};
+
+use crate::pool::Pool;
+use crate::session::Param;
+use crate::{duration, number, signed};
+
+/// The most leases that one statement ends.
+const MOST: usize = 500;
+
+/// Ends of leases for one statement: which, in the order of their keys.
+pub(crate) struct Settlement<'a> {
+    ends: &'a [End],
+    sorted: Vec<usize>,
+    rate: Option<Rate>,
+}
+
+impl<'a> Settlement<'a> {
+    /// All ends, in as few parts as they fit in.
+    pub(crate) fn cut(ends: &'a [End]) -> Vec<Self> {
+        let mut parts = Vec::new();
+        let mut begin = 0;
+        while begin < ends.len() {
+            let end = begin + fitting(&ends[begin..]);
+            let mut sorted: Vec<_> = (begin..end).collect();
+            sorted.sort_unstable_by_key(|&index| &ends[index].hold.key);
+            let rate = ends[begin..end].iter().find_map(rate);
+            parts.push(Self { ends, sorted, rate });
+            begin = end;
+        }
+        parts
+    }
+
+    /// Ends the leases, and answers for each into its place.
+    pub(crate) async fn settle(
+        mut self,
+        pool: &Pool,
+        queue: i32,
+        now: Option<i64>,
+        answers: &mut [Finished],
+    ) -> Result<(), Error> {
+        let clean: Vec<_> =
+            self.sorted.iter().copied().filter(|&i| is_plain(&self.ends[i])).collect();
+        if !clean.is_empty() {
+            let done = self.finish_clean(pool, queue, &clean).await?;
+            for place in &done {
+                answers[*place] = Finished::Done;
+            }
+            self.sorted.retain(|index| !done.contains(index));
+        }
+        if self.sorted.is_empty() {
+            return Ok(());
+        }
+        self.finish(pool, queue, now, answers).await
+    }
+
+    async fn finish_clean(
+        &self,
+        pool: &Pool,
+        queue: i32,
+        clean: &[usize],
+    ) -> Result<HashSet<usize>, Error> {
+        let (keys, tokens, places) = self.holds(clean);
+        let succeed: Vec<_> =
+            clean.iter().map(|&i| self.ends[i].ending == Ending::Succeed).collect();
+        let params = params![queue, keys, tokens, succeed, places];
+        let row = pool.call_one("finish_clean", &params).await?;
+        let done: Option<Vec<i32>> =
+            row.try_get(0).map_err(|error| pool.unreadable("finish_clean", error))?;
+        Ok(done.unwrap_or_default().into_iter().map(index).collect())
+    }
+
+    async fn finish(
+        &self,
+        pool: &Pool,
+        queue: i32,
+        now: Option<i64>,
+        answers: &mut [Finished],
+    ) -> Result<(), Error> {
+        let row = pool.call_one("finish", &self.params(queue, now)).await?;
+        let read = || -> Result<_, tokio_postgres::Error> {
+            let places: Option<Vec<i32>> = row.try_get(0)?;
+            let codes: Option<Vec<i16>> = row.try_get(1)?;
+            let waits: Option<Vec<i64>> = row.try_get(2)?;
+            let codes =
+                codes.unwrap_or_default().into_iter().zip(waits.unwrap_or_default());
+            Ok(places.unwrap_or_default().into_iter().zip(codes))
+        };
+        let ended = read().map_err(|error| pool.unreadable("finish", error))?;
+        for (place, (code, wait)) in ended {
+            answers[index(place)] = finished(code, duration(wait));
+        }
+        Ok(())
+    }
+
+    fn params(&self, queue: i32, now: Option<i64>) -> Vec<Param> {
+        let (keys, tokens, places) = self.holds(&self.sorted);
+        let mut endings = Vec::new();
+        let (mut delays, mut limits) = (Vec::new(), Vec::new());
+        let mut texts = Vec::new();
+        for &index in &self.sorted {
+            let told = Told::of(&self.ends[index].ending);
+            endings.push(told.code);
+            delays.push(signed(micros_of(told.delay)));
+            limits.push(signed(micros_of(told.longest)));
+            texts.push(told.text.map(kept));
+        }
+        let pause = self.rate.map(|rate| signed(micros_of(rate.interval)).max(1));
+        let burst = self.rate.map(|rate| i64::from(rate.burst.get()));
+        params![
+            queue, keys, tokens, places, endings, delays, limits, texts, pause, burst,
+            now
+        ]
+    }
+
+    fn holds(&self, which: &[usize]) -> (Vec<Vec<u8>>, Vec<i64>, Vec<i32>) {
+        let hold = |&index: &usize| &self.ends[index].hold;
+        (
+            which.iter().map(|index| hold(index).key.to_vec()).collect(),
+            which.iter().map(|index| signed(hold(index).token.0)).collect(),
+            which.iter().map(|&index| number(index)).collect(),
+        )
+    }
+}
+
+/// What an ending says, as the statement takes it.
+struct Told<'a> {
+    code: i16,
+    delay: Duration,
+    longest: Duration,
+    text: Option<&'a str>,
+}
+
+impl<'a> Told<'a> {
+    fn of(ending: &'a Ending) -> Self {
+        let told = |code| Self {
+            code,
+            delay: Duration::ZERO,
+            longest: Duration::ZERO,
+            text: None,
+        };
+        match ending {
+            Ending::Succeed => told(1),
+            Ending::Retry { backoff, error } => Self {
+                delay: backoff.base,
+                longest: backoff.max,
+                text: Some(error),
+                ..told(2)
+            },
+            Ending::RetryAfter(delay) => Self { delay: *delay, ..told(3) },
+            Ending::Bury { reason } => Self { text: Some(reason), ..told(4) },
+            Ending::Release => told(5),
+            Ending::Done | _ => told(0),
+        }
+    }
+}
+
+/// How many of the first ends fit into one statement.
+fn fitting(ends: &[End]) -> usize {
+    let (mut keys, mut shared) = (HashSet::new(), None);
+    for (number, end) in ends.iter().enumerate() {
+        let rate = retry_rate(end);
+        let other = rate.is_some_and(|rate| *shared.get_or_insert(rate) != rate);
+        if other || number == MOST || !keys.insert(&end.hold.key) {
+            return number;
+        }
+    }
+    ends.len()
+}
+
+/// The rate of a retry, if the end is one: `Some(None)` for a retry without one.
+#[expect(clippy::option_option, reason = "no retry, and a retry without a rate, differ")]
+fn retry_rate(end: &End) -> Option<Option<Rate>> {
+    if let Ending::Retry { backoff, .. } = &end.ending {
+        Some(backoff.rate)
+    } else {
+        None
+    }
+}
+
+fn rate(end: &End) -> Option<Rate> {
+    retry_rate(end).flatten()
+}
+
+fn is_plain(end: &End) -> bool {
+    matches!(end.ending, Ending::Done | Ending::Succeed)
+}
+
+fn finished(code: i16, wait: Duration) -> Finished {
+    match code {
+        0 => Finished::Done,
+        1 => Finished::Requeued,
+        2 => Finished::Delayed(wait),
+        _ => Finished::Buried,
+    }
+}
+
+/// As much of a text for people as is kept. PostgreSQL has no zero bytes in its texts.
+fn kept(text: &str) -> String {
+    let mut text = text.replace('\0', "\u{fffd}");
+    let end = (0..=Ending::MAX_TEXT).rev().find(|&end| text.is_char_boundary(end));
+    text.truncate(end.unwrap_or_default());
+    text
+}
+
+fn index(place: i32) -> usize {
+    usize::try_from(place).unwrap_or_default()
+}

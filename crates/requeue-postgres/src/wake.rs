@@ -1,0 +1,193 @@
+//! How workers that wait learn that a key is ready.
+//!
+//! One connection of each store listens for all that wait on it; it is made when the first
+//! one waits. Whoever makes a key ready asks for a notification, which a task of its own
+//! sends: at most one in [`APART`], and none while all workers are busy anyway.
+//!
+//! # Invariants
+//!
+//! 1. A wake-up that comes while nobody waits is kept for the next who does.
+//! 2. One wake-up is for one waiter; whoever leaves keys behind passes it on.
+//! 3. Whoever waits looks again after [`FALLBACK`], notified or not. So a notification
+//!    that was lost with a connection, or never sent, costs no more than that.
+
+use std::fmt;
+use std::future::{Future, poll_fn};
+use std::hash::{BuildHasher, RandomState};
+use std::pin::pin;
+use std::sync::{Arc, Mutex, OnceLock, PoisonError};
+use std::task::Poll;
+use std::time::Duration;
+
+use requeue::{Clock, SystemClock};
+use requeue_store::{EngineClock, Error};
+use tokio::sync::Notify;
+use tokio::task::AbortHandle;
+use tokio_postgres::{AsyncMessage, NoTls};
+
+use crate::failure;
+use crate::pool::{Pool, Terms};
+
+/// The least time between two notifications of a process: each takes, at its commit, a lock
+/// that the whole database shares.
+const APART: Duration = Duration::from_millis(10);
+
+/// The same while a key has been ready for so long that no worker can be waiting, and
+/// after a notification that failed.
+const APART_IF_BUSY: Duration = Duration::from_millis(100);
+
+/// How long a notification may keep the server busy, as a part of the time.
+const SHARE: u32 = 20;
+
+/// About how long a waiter that hears nothing waits before it looks.
+const FALLBACK: Duration = Duration::from_secs(1);
+
+/// How long a key is ready at most while a worker waits: two rounds of that, in micros.
+const PATIENCE: i64 = 2_000_000;
+
+/// A delay that is longer than this is found by those who look in time anyway.
+pub(crate) const SOON: Duration = Duration::from_millis(1500);
+
+/// The wake-ups of one store.
+pub(crate) struct Wake {
+    pool: Arc<Pool>,
+    queue: i32,
+    clock: Option<EngineClock>,
+    ready: Arc<Notify>,
+    asked: Arc<Notify>,
+    teller: OnceLock<()>,
+    listener: OnceLock<()>,
+    tasks: Mutex<Vec<AbortHandle>>,
+}
+
+impl Wake {
+    pub(crate) fn new(pool: Arc<Pool>, queue: i32, clock: Option<EngineClock>) -> Self {
+        Self {
+            pool,
+            queue,
+            clock,
+            ready: Arc::new(Notify::new()),
+            asked: Arc::new(Notify::new()),
+            teller: OnceLock::new(),
+            listener: OnceLock::new(),
+            tasks: Mutex::new(Vec::new()),
+        }
+    }
+
+    /// Wakes one waiter of this store.
+    pub(crate) fn here(&self) {
+        self.ready.notify_one();
+    }
+
+    /// Wakes waiters of this store and, soon, of all others on the queue.
+    pub(crate) fn everywhere(&self) {
+        self.here();
+        self.asked.notify_one();
+        self.teller.get_or_init(|| {
+            let (pool, asked) = (Arc::clone(&self.pool), Arc::clone(&self.asked));
+            self.spawn(tell(pool, asked, self.queue, self.clock.clone()));
+        });
+    }
+
+    /// Waits for a wake-up, or until it is time to look.
+    pub(crate) async fn wait(&self, at_most: Duration) {
+        self.listener.get_or_init(|| {
+            let terms = self.pool.terms().clone();
+            self.spawn(listen(terms, self.queue, Arc::clone(&self.ready)));
+        });
+        let deadline = SystemClock.now() + at_most.min(jittered(FALLBACK));
+        first(self.ready.notified(), SystemClock.timer(deadline)).await;
+    }
+
+    fn spawn(&self, task: impl Future<Output = ()> + Send + 'static) {
+        let handle = tokio::spawn(task).abort_handle();
+        self.tasks.lock().unwrap_or_else(PoisonError::into_inner).push(handle);
+    }
+}
+
+impl Drop for Wake {
+    fn drop(&mut self) {
+        let tasks = self.tasks.get_mut().unwrap_or_else(PoisonError::into_inner);
+        tasks.iter().for_each(AbortHandle::abort);
+    }
+}
+
+impl fmt::Debug for Wake {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Wake").field("queue", &self.queue).finish_non_exhaustive()
+    }
+}
+
+/// Sends the notifications that were asked for, in one as many as came meanwhile.
+async fn tell(
+    pool: Arc<Pool>,
+    asked: Arc<Notify>,
+    queue: i32,
+    clock: Option<EngineClock>,
+) {
+    loop {
+        asked.notified().await;
+        let begun = SystemClock.now();
+        let now = clock.as_ref().map(|clock| crate::signed(clock.now().micros()));
+        let params = params![queue, PATIENCE, now];
+        let row = pool.call_one("wake", &params).await;
+        let told = row.ok().and_then(|row| row.try_get(0).ok()).unwrap_or(false);
+        let apart = if told { APART } else { APART_IF_BUSY };
+        let spent = SystemClock.now().saturating_duration_since(begun);
+        SystemClock.timer(begun + apart.max(spent * SHARE)).await;
+    }
+}
+
+/// Listens for notifications, on connection after connection.
+async fn listen(terms: Terms, queue: i32, ready: Arc<Notify>) {
+    loop {
+        // What went wrong is told to those who look; here it only means to try again.
+        let _ended = listen_once(&terms, queue, &ready).await;
+        let deadline = SystemClock.now() + jittered(FALLBACK);
+        SystemClock.timer(deadline).await;
+    }
+}
+
+/// Listens until the connection ends. Whoever waits looks once at the beginning: a key may
+/// have become ready before.
+async fn listen_once(
+    terms: &Terms,
+    queue: i32,
+    ready: &Arc<Notify>,
+) -> Result<(), Error> {
+    let address = &terms.address;
+    let wrap = |error| failure::of_connecting(error, address);
+    let (client, mut connection) = address.config().connect(NoTls).await.map_err(wrap)?;
+    let heard = Arc::clone(ready);
+    let driver = tokio::spawn(async move {
+        while let Some(Ok(message)) = poll_fn(|cx| connection.poll_message(cx)).await {
+            if matches!(message, AsyncMessage::Notification(_)) {
+                heard.notify_one();
+            }
+        }
+    });
+    let channel = terms.schema.channel(queue).replace('"', "\"\"");
+    client.batch_execute(&format!("listen \"{channel}\"")).await.map_err(wrap)?;
+    ready.notify_one();
+    let _ended = driver.await;
+    Ok(())
+}
+
+/// A time within a tenth of `time`, so that many who wait do not all look at once.
+fn jittered(time: Duration) -> Duration {
+    let random = RandomState::new().hash_one(0_u8) % 1000;
+    let share = u32::try_from(random).unwrap_or_default();
+    time * (900 + share / 5) / 1000
+}
+
+/// Waits for the first of two things.
+async fn first(one: impl Future, other: impl Future) {
+    let (mut one, mut other) = (pin!(one), pin!(other));
+    poll_fn(|cx| {
+        if one.as_mut().poll(cx).is_ready() || other.as_mut().poll(cx).is_ready() {
+            return Poll::Ready(());
+        }
+        Poll::Pending
+    })
+    .await;
+}

@@ -1,0 +1,208 @@
+//! Servers that cannot be reached, refuse, or go away.
+
+use std::error::Error as _;
+use std::time::Duration;
+
+use requeue_postgres::PostgresStore;
+use requeue_store::{Error, ErrorKind, Store};
+
+use crate::tools::{
+    Bench, add, block_on, connect, done, key, lease, new_name, pid, run, url,
+};
+
+/// An error with all its causes.
+fn told(error: &Error) -> String {
+    let mut text = error.to_string();
+    let mut cause = error.source();
+    while let Some(error) = cause {
+        text = format!("{text}: {error}");
+        cause = error.source();
+    }
+    text
+}
+
+async fn refused(url: &str) -> Error {
+    PostgresStore::builder(url).open().await.expect_err("it must not open")
+}
+
+/// The user, the password, the host and port, and the database of an address.
+fn parts(url: &str) -> (&str, &str, &str) {
+    let rest = url.strip_prefix("postgres://requeue:").expect("the user is requeue");
+    let (password, rest) = rest.split_once('@').expect("a password is told");
+    let (host, database) = rest.split_once('/').expect("a database is told");
+    (password, host, database)
+}
+
+#[test]
+fn a_wrong_password_is_denied_and_not_repeated() {
+    let Some(url) = url() else { return };
+    let (_, host, database) = parts(&url);
+    let wrong = format!("postgres://requeue:hunter2@{host}/{database}");
+    let error = block_on(refused(&wrong));
+    assert_eq!(error.kind(), ErrorKind::Denied);
+    let text = told(&error);
+    assert!(text.contains(host) && !text.contains("hunter2"), "{text}");
+}
+
+#[test]
+fn a_missing_password_is_denied() {
+    let Some(url) = url() else { return };
+    let (_, host, database) = parts(&url);
+    let error = block_on(refused(&format!("postgres://requeue@{host}/{database}")));
+    assert_eq!(error.kind(), ErrorKind::Denied);
+}
+
+#[test]
+fn an_unknown_database_is_named() {
+    let Some(url) = url() else { return };
+    let (password, host, _) = parts(&url);
+    let error =
+        block_on(refused(&format!("postgres://requeue:{password}@{host}/nowhere")));
+    assert_eq!(error.kind(), ErrorKind::Invalid);
+    let text = told(&error);
+    assert!(text.contains("no database \"nowhere\""), "{text}");
+    assert!(!text.contains(password), "{text}");
+}
+
+#[test]
+fn a_server_that_is_not_there_is_unavailable() {
+    // Nobody can listen on port 1 but the superuser, who does not.
+    let error = block_on(refused("postgres://requeue:hunter2@127.0.0.1:1/requeue"));
+    assert_eq!(error.kind(), ErrorKind::Unavailable);
+    assert_eq!(error.to_string(), "cannot reach PostgreSQL at 127.0.0.1:1/requeue");
+    assert!(!told(&error).contains("hunter2"));
+}
+
+#[test]
+fn a_server_that_accepts_and_says_nothing_is_unavailable() {
+    block_on(async {
+        let silent = tokio::net::TcpListener::bind("127.0.0.1:0").await.unwrap();
+        let port = silent.local_addr().unwrap().port();
+        let url = format!("postgres://requeue@127.0.0.1:{port}/requeue");
+        let builder = PostgresStore::builder(url).timeout(Duration::from_millis(50));
+        assert_eq!(builder.open().await.unwrap_err().kind(), ErrorKind::Unavailable);
+    });
+}
+
+/// Ends all connections of the store, as a restart or a failover does.
+async fn end_connections(bench: &Bench, name: &str) {
+    let text = "select count(pg_terminate_backend(pid)) from pg_stat_activity \
+                where application_name = $1";
+    bench.client.query_one(text, &[&name]).await.expect("they can be ended");
+    let gone = "select count(*) from pg_stat_activity where application_name = $1";
+    let count = async || {
+        let row = bench.client.query_one(gone, &[&name]).await;
+        row.expect("they can be counted").get::<_, i64>(0)
+    };
+    while count().await > 0 {
+        tokio::task::yield_now().await;
+    }
+}
+
+async fn open_named(bench: &Bench, name: &str) -> PostgresStore {
+    let url = format!("{}?application_name={name}", bench.url);
+    PostgresStore::builder(url).queue(&*bench.queue).open().await.expect("it opens")
+}
+
+#[test]
+fn a_call_whose_connection_is_ended_is_unknown_and_the_next_one_works() {
+    run(|bench| async move {
+        let name = new_name();
+        let store = open_named(&bench, &name).await;
+        store.add(&[add("a")]).await.unwrap();
+        let mut blocker = connect(&bench.url).await;
+        let transaction = blocker.transaction().await.unwrap();
+        let holder = pid(&transaction).await;
+        bench.store.add_in(&transaction, &[add("a")]).await.unwrap();
+
+        let adding = store.clone();
+        let call = tokio::spawn(async move { adding.add(&[add("a")]).await });
+        bench.somebody_waits_for(holder).await;
+        end_connections(&bench, &name).await;
+        let error = call.await.unwrap().unwrap_err();
+        assert_eq!(error.kind(), ErrorKind::Unknown);
+        transaction.rollback().await.unwrap();
+
+        store.add(&[add("b")]).await.unwrap();
+        assert_eq!(lease(&store, 9).await.len(), 2);
+    });
+}
+
+#[test]
+fn what_only_tells_survives_the_end_of_idle_connections() {
+    run(|bench| async move {
+        let name = new_name();
+        let store = open_named(&bench, &name).await;
+        store.add(&[add("a")]).await.unwrap();
+        for _ in 0..5 {
+            end_connections(&bench, &name).await;
+            assert_eq!(store.stats().await.unwrap().ready, 1);
+        }
+    });
+}
+
+#[test]
+fn a_waiter_is_woken_by_another_store_also_after_its_connections_were_ended() {
+    run(|bench| async move {
+        let name = new_name();
+        let store = open_named(&bench, &name).await;
+        for round in ["a", "b", "c"] {
+            let waiter = store.clone();
+            let waiting = tokio::spawn(async move {
+                loop {
+                    let grants = waiter.lease(&crate::tools::request(1)).await;
+                    let grants = grants.map(|leased| leased.grants).unwrap_or_default();
+                    if let Some(grant) = grants.into_iter().next() {
+                        return grant;
+                    }
+                    waiter.wait(crate::tools::PATIENCE).await.unwrap();
+                }
+            });
+            bench.store.add(&[add(round)]).await.unwrap();
+            let grant = waiting.await.unwrap();
+            assert_eq!(grant.key, key(round));
+            bench.store.finish(&[done(&grant)]).await.unwrap();
+            end_connections(&bench, &name).await;
+        }
+    });
+}
+
+#[test]
+fn a_transaction_that_stays_open_elsewhere_holds_nothing_up() {
+    run(|bench| async move {
+        let mut elsewhere = connect(&bench.url).await;
+        let level = tokio_postgres::IsolationLevel::RepeatableRead;
+        let transaction =
+            elsewhere.build_transaction().isolation_level(level).start().await.unwrap();
+        let count = "select count(*) from requeue.item";
+        transaction.query_one(count, &[]).await.unwrap();
+        for round in 0..30 {
+            let names: Vec<_> = (0..20).map(|n| format!("{round}-{n}")).collect();
+            let adds: Vec<_> = names.iter().map(|name| add(name)).collect();
+            bench.store.add(&adds).await.unwrap();
+            let grants = lease(&bench.store, 20).await;
+            let order: Vec<_> =
+                grants.iter().map(|grant| grant.key.to_string()).collect();
+            assert_eq!(order, names);
+            let ends: Vec<_> = grants.iter().map(done).collect();
+            bench.store.finish(&ends).await.unwrap();
+        }
+        transaction.commit().await.unwrap();
+        assert_eq!(bench.store.stats().await.unwrap().ready, 0);
+    });
+}
+
+#[test]
+fn a_user_without_rights_is_denied() {
+    run(|bench| async move {
+        let user = new_name();
+        let create = format!("create role {user} login password 'opensesame'");
+        bench.client.batch_execute(&create).await.unwrap();
+        let (_, host, database) = parts(&bench.url);
+        let error =
+            refused(&format!("postgres://{user}:opensesame@{host}/{database}")).await;
+        assert_eq!(error.kind(), ErrorKind::Denied);
+        assert!(!told(&error).contains("opensesame"));
+        bench.client.batch_execute(&format!("drop role {user}")).await.unwrap();
+    });
+}

@@ -1,0 +1,7 @@
+//! Tests of the store in PostgreSQL, on a server that `scripts/with-servers` starts.
+
+mod conformance;
+mod faults;
+mod races;
+mod schema;
+mod tools;

@@ -1,0 +1,106 @@
+//! What happens when two transactions meet on one key. No test here waits for time to
+//! pass: each asks the server whether a statement waits.
+
+use requeue_store::{Finished, Phase, Store};
+
+use crate::tools::{add, connect, done, key, lease, pid, run};
+
+/// A `done` that decided in one statement what to do with a row, by branches, did neither:
+/// the add that it had waited for was in no branch's snapshot. The key stayed with its
+/// worker until the lease ran out.
+#[test]
+fn a_done_that_waits_for_an_add_sees_it() {
+    run(|bench| async move {
+        bench.store.add(&[add("a")]).await.unwrap();
+        let grant = lease(&bench.store, 1).await.remove(0);
+        let mut producer = connect(&bench.url).await;
+        let transaction = producer.transaction().await.unwrap();
+        let holder = pid(&transaction).await;
+        bench.store.add_in(&transaction, &[add("a")]).await.unwrap();
+
+        let (store, ends) = (bench.store.clone(), [done(&grant)]);
+        let finishing = tokio::spawn(async move { store.finish(&ends).await.unwrap() });
+        bench.somebody_waits_for(holder).await;
+        transaction.commit().await.unwrap();
+
+        assert_eq!(finishing.await.unwrap(), [Finished::Requeued]);
+        let next = lease(&bench.store, 1).await;
+        assert!(next[0].key == key("a") && next[0].token > grant.token);
+    });
+}
+
+/// An add that did nothing to a key which was ready let a worker take it, run on the old
+/// data and finish it before the producer's transaction was seen: the update was lost.
+#[test]
+fn a_key_that_is_added_in_a_transaction_is_not_handed_out_before_it_commits() {
+    run(|bench| async move {
+        bench.store.add(&[add("a"), add("b")]).await.unwrap();
+        let mut producer = connect(&bench.url).await;
+        let transaction = producer.transaction().await.unwrap();
+        bench.store.add_in(&transaction, &[add("a")]).await.unwrap();
+
+        let before = lease(&bench.store, 9).await;
+        assert_eq!(before.len(), 1);
+        assert_eq!(before[0].key, key("b"));
+        transaction.commit().await.unwrap();
+        assert_eq!(lease(&bench.store, 9).await[0].key, key("a"));
+    });
+}
+
+#[test]
+fn a_key_that_is_added_in_a_transaction_that_is_rolled_back_was_never_there() {
+    run(|bench| async move {
+        let mut producer = connect(&bench.url).await;
+        let transaction = producer.transaction().await.unwrap();
+        bench.store.add_in(&transaction, &[add("a")]).await.unwrap();
+        assert!(lease(&bench.store, 9).await.is_empty());
+        transaction.rollback().await.unwrap();
+        assert!(lease(&bench.store, 9).await.is_empty());
+        assert_eq!(bench.store.look(&[key("a")]).await.unwrap()[0].phase, Phase::Absent);
+    });
+}
+
+/// Between its last look from the front and this one the line has moved on: the key has a
+/// place behind which the store begins.
+#[test]
+fn a_key_whose_transaction_took_longer_than_others_is_not_overlooked() {
+    run(|bench| async move {
+        let mut producer = connect(&bench.url).await;
+        let transaction = producer.transaction().await.unwrap();
+        bench.store.add_in(&transaction, &[add("early")]).await.unwrap();
+        for name in ["a", "b", "c"] {
+            bench.store.add(&[add(name)]).await.unwrap();
+            assert_eq!(lease(&bench.store, 1).await[0].key, key(name));
+        }
+        transaction.commit().await.unwrap();
+        assert_eq!(lease(&bench.store, 1).await[0].key, key("early"));
+    });
+}
+
+#[test]
+fn batches_that_meet_in_any_order_do_not_wait_for_each_other_for_ever() {
+    run(|bench| async move {
+        let names: Vec<_> = (0..50).map(|n| n.to_string()).collect();
+        let forth: Vec<_> = names.iter().map(|name| add(name)).collect();
+        let back: Vec<_> = forth.iter().rev().cloned().collect();
+        let adding = |adds: Vec<_>| {
+            let store = bench.store.clone();
+            tokio::spawn(async move {
+                for _ in 0..20 {
+                    store.add(&adds).await.unwrap();
+                    let grants = lease(&store, 20).await;
+                    let ends: Vec<_> = grants.iter().rev().map(done).collect();
+                    store.finish(&ends).await.unwrap();
+                }
+            })
+        };
+        let tasks = [adding(forth), adding(back)];
+        for task in tasks {
+            task.await.unwrap();
+        }
+        let text =
+            "select deadlocks from pg_stat_database where datname = current_database()";
+        let row = bench.client.query_one(text, &[]).await.unwrap();
+        assert_eq!(row.get::<_, i64>(0), 0);
+    });
+}

@@ -1,0 +1,95 @@
+//! Tables that are made, found, and not understood.
+
+use requeue_postgres::PostgresStore;
+use requeue_store::{ErrorKind, Store};
+
+use crate::tools::{add, block_on, connect, lease, new_name, run, url};
+
+#[test]
+fn opening_twice_and_at_once_makes_the_tables_once() {
+    run(|bench| async move {
+        let schema = new_name();
+        let open = || {
+            let builder = PostgresStore::builder(&*bench.url).schema(&*schema).queue("q");
+            tokio::spawn(builder.open())
+        };
+        for task in [open(), open(), open(), open()] {
+            task.await.unwrap().unwrap();
+        }
+        open().await.unwrap().unwrap();
+        let text = format!("select count(*) from {schema}.migration");
+        assert_eq!(bench.client.query_one(&text, &[]).await.unwrap().get::<_, i64>(0), 1);
+        let text = format!("select count(*) from {schema}.queue");
+        assert_eq!(bench.client.query_one(&text, &[]).await.unwrap().get::<_, i64>(0), 1);
+        let drop = format!("drop schema {schema} cascade");
+        bench.client.batch_execute(&drop).await.unwrap();
+    });
+}
+
+#[test]
+fn tables_of_a_newer_program_are_left_alone() {
+    let Some(url) = url() else { return };
+    block_on(async {
+        let schema = new_name();
+        let builder = || PostgresStore::builder(&*url).schema(&*schema);
+        drop(builder().open().await.unwrap());
+        let client = connect(&url).await;
+        let newer = format!("insert into {schema}.migration (version) values (99)");
+        client.batch_execute(&newer).await.unwrap();
+        let error = builder().open().await.unwrap_err();
+        assert_eq!(error.kind(), ErrorKind::Version);
+        assert!(error.to_string().contains("has version 99"), "{error}");
+        client.batch_execute(&format!("drop schema {schema} cascade")).await.unwrap();
+    });
+}
+
+#[test]
+fn tables_that_are_gone_are_told_as_that() {
+    let Some(url) = url() else { return };
+    block_on(async {
+        let schema = new_name();
+        let store = PostgresStore::builder(&*url).schema(&*schema).open().await.unwrap();
+        let client = connect(&url).await;
+        client.batch_execute(&format!("drop schema {schema} cascade")).await.unwrap();
+        assert_eq!(store.stats().await.unwrap_err().kind(), ErrorKind::Corrupt);
+    });
+}
+
+#[test]
+fn any_language_can_add_with_a_function() {
+    run(|bench| async move {
+        let add = format!("select requeue.add('{}', 'a')", bench.queue);
+        bench.client.batch_execute(&add).await.unwrap();
+        let later = format!("select requeue.add('{}', 'b', '1 hour')", bench.queue);
+        bench.client.batch_execute(&later).await.unwrap();
+        let stats = bench.store.stats().await.unwrap();
+        assert_eq!((stats.ready, stats.delayed), (1, 1));
+        assert_eq!(&*lease(&bench.store, 9).await[0].key, b"a");
+        let long = format!("select requeue.add('{}', repeat('x', 1025))", bench.queue);
+        assert!(bench.client.batch_execute(&long).await.is_err());
+    });
+}
+
+/// River's way of adding rewrites the row of each key that is there already.
+#[test]
+fn an_add_of_a_key_that_is_ready_or_dirty_writes_nothing() {
+    run(|bench| async move {
+        let queue = bench.queue_id().await;
+        let written = || async {
+            let text = "select xmin::text, ctid::text from requeue.item where queue = $1";
+            let row = bench.client.query_one(text, &[&queue]).await.unwrap();
+            (row.get::<_, String>(0), row.get::<_, String>(1))
+        };
+        bench.store.add(&[add("a")]).await.unwrap();
+        let ready = written().await;
+        bench.store.add(&[add("a"), add("a")]).await.unwrap();
+        assert_eq!(written().await, ready);
+
+        lease(&bench.store, 1).await;
+        bench.store.add(&[add("a")]).await.unwrap();
+        let dirty = written().await;
+        assert_ne!(dirty, ready);
+        bench.store.add(&[add("a")]).await.unwrap();
+        assert_eq!(written().await, dirty);
+    });
+}

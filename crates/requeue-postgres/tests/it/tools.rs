@@ -1,0 +1,126 @@
+//! What the tests have in common.
+
+use std::future::Future;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::{Duration, SystemTime, UNIX_EPOCH};
+
+use requeue_postgres::PostgresStore;
+use requeue_store::{
+    Add, End, Ending, Grant, Hold, Key, LeaseRequest, Owner, Store, When,
+};
+use tokio_postgres::{Client, NoTls};
+
+/// How long a test waits for what must happen.
+pub(crate) const PATIENCE: Duration = Duration::from_secs(60);
+
+/// The address of the server, if there is one; without it a test leaves itself out.
+#[expect(clippy::print_stderr, reason = "a test tells whoever runs it")]
+pub(crate) fn url() -> Option<String> {
+    let url = std::env::var("REQUEUE_POSTGRES_URL").ok();
+    if url.is_none() {
+        let ci = std::env::var("CI").is_ok_and(|ci| ci == "true");
+        assert!(!ci, "REQUEUE_POSTGRES_URL is not set: run scripts/with-servers");
+        eprintln!("left out: REQUEUE_POSTGRES_URL is not set, see scripts/with-servers");
+    }
+    url
+}
+
+/// A name that no other test has, for a queue or a schema.
+pub(crate) fn new_name() -> String {
+    static COUNT: AtomicU64 = AtomicU64::new(0);
+    let count = COUNT.fetch_add(1, Ordering::Relaxed);
+    #[expect(clippy::disallowed_methods, reason = "it only has to differ")]
+    let now = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
+    format!("test_{}_{count}_{}", std::process::id(), now.subsec_nanos())
+}
+
+/// A queue of its own, and a connection besides.
+pub(crate) struct Bench {
+    pub(crate) store: PostgresStore,
+    pub(crate) queue: String,
+    pub(crate) url: String,
+    pub(crate) client: Client,
+}
+
+/// Runs a test on a queue of its own, if there is a server.
+pub(crate) fn run<F: Future<Output = ()>>(test: impl FnOnce(Bench) -> F) {
+    let Some(url) = url() else { return };
+    block_on(async {
+        let queue = new_name();
+        let store = PostgresStore::builder(&*url).queue(&*queue).open().await;
+        let store = store.expect("the store opens");
+        let client = connect(&url).await;
+        test(Bench { store, queue, url, client }).await;
+    });
+}
+
+/// Runs a future on a runtime of its own, for a bounded time.
+pub(crate) fn block_on<F: Future>(future: F) -> F::Output {
+    let mut runtime = tokio::runtime::Builder::new_multi_thread();
+    let runtime = runtime.worker_threads(2).enable_all().build();
+    runtime.expect("a runtime starts").block_on(async {
+        tokio::time::timeout(PATIENCE, future).await.expect("the test ends in time")
+    })
+}
+
+/// Another connection, with nothing set.
+pub(crate) async fn connect(url: &str) -> Client {
+    let (client, connection) =
+        tokio_postgres::connect(url, NoTls).await.expect("the server answers");
+    tokio::spawn(connection);
+    client
+}
+
+pub(crate) fn key(name: &str) -> Key {
+    Key::new(name.as_bytes()).expect("the key is short")
+}
+
+pub(crate) fn add(name: &str) -> Add {
+    Add { key: key(name), when: When::Now, revive_after: Duration::from_secs(1) }
+}
+
+pub(crate) fn request(max: usize) -> LeaseRequest {
+    LeaseRequest {
+        owner: Owner::new("tester"),
+        max,
+        lease: Duration::from_secs(60),
+        max_deliveries: None,
+    }
+}
+
+pub(crate) fn done(grant: &Grant) -> End {
+    let hold = Hold { key: grant.key.clone(), token: grant.token };
+    End { hold, ending: Ending::Done }
+}
+
+pub(crate) async fn lease(store: &PostgresStore, max: usize) -> Vec<Grant> {
+    store.lease(&request(max)).await.expect("a lease is answered").grants
+}
+
+impl Bench {
+    /// The number of the queue.
+    pub(crate) async fn queue_id(&self) -> i32 {
+        let text = "select id from requeue.queue where name = $1";
+        let row = self.client.query_one(text, &[&self.queue]).await;
+        row.expect("the queue is there").get(0)
+    }
+
+    /// Waits until a statement of some connection waits for the end of the transaction of
+    /// `holder`.
+    pub(crate) async fn somebody_waits_for(&self, holder: i32) {
+        let text = "select count(*) from pg_stat_activity where $1 = any (pg_blocking_pids(pid))";
+        loop {
+            let row = self.client.query_one(text, &[&holder]).await;
+            if row.expect("the server tells who waits").get::<_, i64>(0) > 0 {
+                return;
+            }
+            tokio::task::yield_now().await;
+        }
+    }
+}
+
+/// The process that serves a connection.
+pub(crate) async fn pid(client: &impl tokio_postgres::GenericClient) -> i32 {
+    let row = client.query_one("select pg_backend_pid()", &[]).await;
+    row.expect("the server tells its process").get(0)
+}
