@@ -77,7 +77,8 @@ fn make_folder(piece: &Piece) -> Result<PathBuf> {
         now()
     );
     let folder = std::env::temp_dir().join(name);
-    fs::create_dir(&folder).with_context(|| format!("cannot make {}", folder.display()))?;
+    fs::create_dir(&folder)
+        .with_context(|| format!("cannot make {}", folder.display()))?;
     Ok(folder)
 }
 
@@ -127,7 +128,8 @@ fn roles(home: Home) -> Box<dyn Iterator<Item = (Role, usize)>> {
 fn calm(piece: &Piece, folder: &Path, targets: &mut Targets) -> Result<Rest> {
     let Some((engine, proxy)) = &mut targets.server else {
         targets.crew.iter_mut().try_for_each(|station| station.wait(PATIENCE))?;
-        let text = fs::read(folder.join("rest.json")).context("the station wrote no rest")?;
+        let text =
+            fs::read(folder.join("rest.json")).context("the station wrote no rest")?;
         return Ok(serde_json::from_slice(&text)?);
     };
     proxy.heal();

@@ -67,11 +67,6 @@ impl Member {
         Ok(())
     }
 
-    /// Whether it has ended, well or not.
-    pub(crate) fn has_ended(&mut self) -> Result<bool> {
-        Ok(self.child.try_wait()?.is_some())
-    }
-
     /// Waits until the process ends by itself, which it must do well.
     pub(crate) fn wait(&mut self, at_most: Duration) -> Result<()> {
         let give_up = SystemClock.now() + at_most;

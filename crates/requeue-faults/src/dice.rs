@@ -9,7 +9,8 @@ pub(crate) struct Dice(u64);
 impl Dice {
     /// Dice for one purpose of a run.
     pub(crate) fn new(seed: u64, purpose: &str) -> Self {
-        let mix = |hash: u64, byte: u8| (hash ^ u64::from(byte)).wrapping_mul(0x0100_0000_01b3);
+        let mix =
+            |hash: u64, byte: u8| (hash ^ u64::from(byte)).wrapping_mul(0x0100_0000_01b3);
         Self(purpose.bytes().fold(seed ^ 0xcbf2_9ce4_8422_2325, mix))
     }
 

@@ -41,7 +41,9 @@ use self::stores::Kind;
 
 /// The command line.
 #[derive(Debug, Parser)]
-#[command(about = "Kill, stop and cut off what uses a store, and check what became of it")]
+#[command(
+    about = "Kill, stop and cut off what uses a store, and check what became of it"
+)]
 struct Flags {
     #[command(subcommand)]
     verb: Verb,
@@ -85,9 +87,12 @@ const SHORT: u64 = 6;
 
 fn main() -> ExitCode {
     let done = match Flags::parse().verb {
-        Verb::Run { store, seconds, seed, mutant } => {
-            run(&Piece { store, seconds, seed: seed.unwrap_or_else(journal::now), mutant })
-        }
+        Verb::Run { store, seconds, seed, mutant } => run(&Piece {
+            store,
+            seconds,
+            seed: seed.unwrap_or_else(journal::now),
+            mutant,
+        }),
         Verb::Mutants { store, seconds, seed, bugs } => {
             let seed = seed.unwrap_or_else(journal::now);
             find_all(&Piece { store, seconds, seed, mutant: None }, &bugs)
@@ -146,11 +151,15 @@ fn find(piece: &Piece, bug: Bug) -> Result<bool> {
 }
 
 fn check_again(folder: &Path) -> Result<bool> {
-    let text = fs::read(folder.join("rest.json")).context("the folder has no rest.json")?;
+    let text =
+        fs::read(folder.join("rest.json")).context("the folder has no rest.json")?;
     let store = fs::read_to_string(folder.join("store")).context("it says no store")?;
     let store = Kind::from_str(&store, false).map_err(anyhow::Error::msg)?;
-    let verdict =
-        check::check(&History::read(folder)?, &serde_json::from_slice(&text)?, store.home());
+    let verdict = check::check(
+        &History::read(folder)?,
+        &serde_json::from_slice(&text)?,
+        store.home(),
+    );
     report::verdict(&verdict);
     Ok(verdict.violations.is_empty())
 }

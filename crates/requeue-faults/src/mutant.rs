@@ -12,8 +12,8 @@ use std::time::Duration;
 use clap::ValueEnum;
 use requeue::Added;
 use requeue_store::{
-    Add, End, Ending, Error, Finished, Hold, Key, LeaseRequest, Leased, Look, Owner, Phase,
-    Receipt, Reply, Store, Token, When, forward_store,
+    Add, End, Ending, Error, Finished, Hold, Key, LeaseRequest, Leased, Look, Owner,
+    Phase, Receipt, Reply, Store, Token, When, forward_store,
 };
 
 use crate::stores::Kind;
@@ -120,7 +120,8 @@ impl Mutant {
         let looks = self.look_at(adds, |add| &add.key).await?;
         for (add, look) in adds.iter().zip(looks) {
             let When::After(delay) = add.when else { continue };
-            if look.phase == Phase::Absent && look.delayed.is_some_and(|old| old < delay) {
+            if look.phase == Phase::Absent && look.delayed.is_some_and(|old| old < delay)
+            {
                 self.store.remove(std::slice::from_ref(&add.key)).await?;
             }
         }
@@ -134,11 +135,13 @@ impl Mutant {
         }
         let keys: Vec<_> = lock(&self.recent).iter().cloned().collect();
         let looks = self.store.look(&keys).await?;
-        let held = keys.into_iter().zip(looks).filter_map(|(key, look)| match look.phase {
-            Phase::Processing { token, .. } => Some(Hold { key, token }),
-            _ => None,
-        });
-        let ends: Vec<_> = held.map(|hold| End { hold, ending: Ending::Release }).collect();
+        let held =
+            keys.into_iter().zip(looks).filter_map(|(key, look)| match look.phase {
+                Phase::Processing { token, .. } => Some(Hold { key, token }),
+                _ => None,
+            });
+        let ends: Vec<_> =
+            held.map(|hold| End { hold, ending: Ending::Release }).collect();
         self.store.finish(&ends).await.map(drop)
     }
 
@@ -193,7 +196,9 @@ impl Mutant {
         let mut answers = Vec::with_capacity(ends.len());
         for (end, look) in ends.iter().zip(looks) {
             match look.phase {
-                Phase::Processing { token, dirty: true, .. } if token == end.hold.token => {
+                Phase::Processing { token, dirty: true, .. }
+                    if token == end.hold.token =>
+                {
                     answers.push(Finished::Requeued);
                 }
                 _ => answers.extend(self.store.finish(std::slice::from_ref(end)).await?),
@@ -243,7 +248,11 @@ impl Store for Mutant {
             let request = LeaseRequest { lease, ..request.clone() };
             let leased = self.store.lease(&request).await?;
             self.remember(&leased);
-            Ok(if self.bug == Bug::IncrToken { self.count_tokens(leased) } else { leased })
+            Ok(if self.bug == Bug::IncrToken {
+                self.count_tokens(leased)
+            } else {
+                leased
+            })
         })
     }
 
@@ -265,8 +274,9 @@ impl Store for Mutant {
                 Bug::TwoBranchDone => self.finish_clean(ends).await,
                 Bug::ExtraRun => self.finish_again(ends).await,
                 _ => {
-                    let real = |end: &End| {
-                        End { hold: self.real(&end.hold), ending: end.ending.clone() }
+                    let real = |end: &End| End {
+                        hold: self.real(&end.hold),
+                        ending: end.ending.clone(),
                     };
                     let ends: Vec<_> = ends.iter().map(real).collect();
                     self.store.finish(&ends).await

@@ -46,10 +46,11 @@ const SERVER: [Fault; 16] = [
 ];
 
 /// All that can happen to an embedded store.
-const EMBEDDED: [Fault; 5] = [
+const EMBEDDED: [Fault; 6] = [
     Fault::KillWorker,
     Fault::KillWorker,
-    Fault::KillWorker,
+    Fault::Stop(100),
+    Fault::Stop(600),
     Fault::Stop(600),
     Fault::Stop(1200),
 ];
@@ -177,8 +178,10 @@ impl<'a> Nemesis<'a> {
 
     fn choose(&mut self, chosen: impl Fn(Role) -> bool) -> usize {
         let crew = self.targets.crew.iter().enumerate();
-        let places: Vec<_> =
-            crew.filter(|(_, member)| chosen(member.role)).map(|(place, _)| place).collect();
+        let places: Vec<_> = crew
+            .filter(|(_, member)| chosen(member.role))
+            .map(|(place, _)| place)
+            .collect();
         self.dice.pick(&places).copied().unwrap_or(0)
     }
 
@@ -186,7 +189,8 @@ impl<'a> Nemesis<'a> {
         let place = self.choose(chosen);
         self.faults.kills += 1;
         // A process that was stopped is gone, and its successor was not stopped.
-        let continues = |undo: &Undo| matches!(undo, Undo::Continue(other) if *other == place);
+        let continues =
+            |undo: &Undo| matches!(undo, Undo::Continue(other) if *other == place);
         self.undo.retain(|(_, undo)| !continues(undo));
         self.targets.crew[place].kill()
     }

@@ -42,7 +42,11 @@ impl Lane {
                 self.delay_twice(generation).await?;
             }
             let key = self.process.plan.hot(generation, self.dice.below(u64::MAX));
-            let delay = if self.dice.percent(8) { self.dice.millis(1..60) } else { Duration::ZERO };
+            let delay = if self.dice.percent(8) {
+                self.dice.millis(1..60)
+            } else {
+                Duration::ZERO
+            };
             self.add(key, delay).await?;
             pause(self.dice.millis(0..40)).await;
         }
@@ -61,7 +65,13 @@ impl Lane {
         let version = world.raise(&key, self.number)?;
         let (op, lane) = (journal.number(), self.number);
         let micros = requeue_store::micros_of(delay);
-        journal.write(Event::Adding { op, key: key.clone(), lane, version, delay: micros });
+        journal.write(Event::Adding {
+            op,
+            key: key.clone(),
+            lane,
+            version,
+            delay: micros,
+        });
         let answer = if delay.is_zero() {
             self.queue.add(key).await
         } else {

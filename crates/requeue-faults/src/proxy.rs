@@ -62,7 +62,8 @@ impl Proxy {
     pub(crate) fn start(engine: u16) -> Result<Self> {
         let listener = TcpListener::bind("127.0.0.1:0").context("cannot listen")?;
         let port = listener.local_addr()?.port();
-        let shared = Arc::new(Shared { trouble: AtomicU8::new(0), links: Mutex::default() });
+        let shared =
+            Arc::new(Shared { trouble: AtomicU8::new(0), links: Mutex::default() });
         let accepting = Arc::clone(&shared);
         std::thread::spawn(move || {
             for client in listener.incoming().flatten() {
@@ -79,7 +80,9 @@ impl Proxy {
     /// Ends all trouble, and cuts what it has touched.
     pub(crate) fn heal(&self) {
         self.make(Trouble::None);
-        self.cut_if(|link| link.doomed.iter().any(|doomed| doomed.load(Ordering::Relaxed)));
+        self.cut_if(|link| {
+            link.doomed.iter().any(|doomed| doomed.load(Ordering::Relaxed))
+        });
     }
 
     /// Cuts every connection.
@@ -109,7 +112,8 @@ impl Shared {
 
     /// A client whose engine is not there is turned away.
     fn connect(self: &Arc<Self>, client: TcpStream, engine: u16) {
-        let Ok(engine) = TcpStream::connect(SocketAddr::from(([127, 0, 0, 1], engine))) else {
+        let Ok(engine) = TcpStream::connect(SocketAddr::from(([127, 0, 0, 1], engine)))
+        else {
             return;
         };
         drop((client.set_nodelay(true), engine.set_nodelay(true)));

@@ -91,9 +91,11 @@ fn grants(leased: &Leased) -> Answer {
 impl Store for Recorder {
     fn add<'a>(&'a self, adds: &'a [Add]) -> Reply<'a, Vec<Receipt>> {
         let keys = adds.iter().map(|add| add.key.to_string()).collect();
-        self.record(Request::Add(keys), || self.store.add(adds), |receipts| {
-            Answer::Added(receipts.iter().map(added).collect())
-        })
+        self.record(
+            Request::Add(keys),
+            || self.store.add(adds),
+            |receipts| Answer::Added(receipts.iter().map(added).collect()),
+        )
     }
 
     fn lease<'a>(&'a self, request: &'a LeaseRequest) -> Reply<'a, Leased> {
@@ -109,23 +111,29 @@ impl Store for Recorder {
         lease: Duration,
     ) -> Reply<'a, Vec<bool>> {
         let asked = Request::Extend { held: held(holds), lease: micros_of(lease) };
-        self.record(asked, move || self.store.extend(owner, holds, lease), |answers| {
-            Answer::Extended(answers.clone())
-        })
+        self.record(
+            asked,
+            move || self.store.extend(owner, holds, lease),
+            |answers| Answer::Extended(answers.clone()),
+        )
     }
 
     fn finish<'a>(&'a self, ends: &'a [End]) -> Reply<'a, Vec<Finished>> {
         let asked = Request::Finish(ends.iter().map(ending).collect());
-        self.record(asked, || self.store.finish(ends), |answers| {
-            Answer::Finished(answers.iter().map(finished).collect())
-        })
+        self.record(
+            asked,
+            || self.store.finish(ends),
+            |answers| Answer::Finished(answers.iter().map(finished).collect()),
+        )
     }
 
     fn reclaim<'a>(&'a self, owner: &'a Owner, holds: &'a [Hold]) -> Reply<'a, u64> {
         let asked = Request::Reclaim { owner: owner.to_string(), held: held(holds) };
-        self.record(asked, || self.store.reclaim(owner, holds), |count| {
-            Answer::Reclaimed(*count)
-        })
+        self.record(
+            asked,
+            || self.store.reclaim(owner, holds),
+            |count| Answer::Reclaimed(*count),
+        )
     }
 
     forward_store!(self => self.store; describe, expire, forget, remove, look, stats,

@@ -1,5 +1,9 @@
 //! The only place that prints.
-#![expect(clippy::print_stdout, clippy::print_stderr, reason = "this is where it is done")]
+#![expect(
+    clippy::print_stdout,
+    clippy::print_stderr,
+    reason = "this is where it is done"
+)]
 
 use std::time::Duration;
 
@@ -32,7 +36,9 @@ pub(crate) fn outcome(piece: &Piece, outcome: &Outcome) {
 pub(crate) fn verdict(verdict: &Verdict) {
     let Counts { keys, adds, acknowledged, merged, .. } = verdict.counts;
     let Counts { grants, accepted, in_doubt, refused, taken_over, .. } = verdict.counts;
-    println!("  {adds} adds of {keys} keys, {acknowledged} acknowledged, {merged} merged");
+    println!(
+        "  {adds} adds of {keys} keys, {acknowledged} acknowledged, {merged} merged"
+    );
     println!(
         "  {grants} runs, {accepted} ends accepted, {refused} stale ends refused, \
          {in_doubt} in doubt, {taken_over} runs taken over"

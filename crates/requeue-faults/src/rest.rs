@@ -53,7 +53,8 @@ async fn count_late(store: &dyn Store, plan: &Plan) -> Result<u64, Error> {
     for keys in plan.all_late().chunks(AT_ONCE) {
         let looks = store.look(keys).await?;
         let is_late = |delay: Duration| delay > long;
-        count += looks.iter().filter(|look| look.delayed.is_some_and(is_late)).count() as u64;
+        count +=
+            looks.iter().filter(|look| look.delayed.is_some_and(is_late)).count() as u64;
     }
     Ok(count)
 }

@@ -107,7 +107,7 @@ async fn until_end_of_input(task: impl Future<Output = Result<()>>) -> Result<()
     std::thread::spawn(move || {
         let mut rest = Vec::new();
         drop(std::io::stdin().read_to_end(&mut rest));
-        drop(ended.send(()));
+        ended.send(()).ok();
     });
     tokio::select! {
         done = task => done.context("the work ended by itself"),

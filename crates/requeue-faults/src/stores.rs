@@ -7,6 +7,8 @@ use std::time::Duration;
 use anyhow::{Context, Result};
 use clap::ValueEnum;
 use requeue::{Clock, SystemClock};
+use requeue_fjall::FjallStore;
+use requeue_postgres::PostgresStore;
 use requeue_redis::RedisStore;
 use requeue_store::{Error, MemoryStore, Store};
 
@@ -29,30 +31,37 @@ const QUEUE: &str = "faults";
 pub(crate) enum Kind {
     /// In memory: only stopped, never killed
     Memory,
+    /// On disk, in the process that uses it
+    Fjall,
     /// Redis, every write on disk before its answer
     Redis,
+    /// PostgreSQL as it is by default
+    Postgres,
 }
 
 impl Kind {
     pub(crate) fn home(self) -> Home {
         match self {
-            Self::Memory => Home::Embedded,
-            Self::Redis => Home::Server,
+            Self::Memory | Self::Fjall => Home::Embedded,
+            Self::Redis | Self::Postgres => Home::Server,
         }
     }
 
     pub(crate) fn name(self) -> &'static str {
         match self {
             Self::Memory => "memory",
+            Self::Fjall => "fjall",
             Self::Redis => "redis",
+            Self::Postgres => "postgres",
         }
     }
 
     /// Where a server on this port is.
     pub(crate) fn address(self, port: u16) -> String {
         match self {
-            Self::Memory => String::new(),
+            Self::Memory | Self::Fjall => String::new(),
             Self::Redis => format!("redis://127.0.0.1:{port}/"),
+            Self::Postgres => format!("postgres://requeue@127.0.0.1:{port}/postgres"),
         }
     }
 }
@@ -82,6 +91,11 @@ pub(crate) async fn open(
 async fn open_once(kind: Kind, place: &str) -> Result<Arc<dyn Store>, Error> {
     Ok(match kind {
         Kind::Memory => Arc::new(MemoryStore::new()),
+        Kind::Fjall => Arc::new(FjallStore::builder(place).open()?),
+        Kind::Postgres => {
+            let builder = PostgresStore::builder(place).queue(QUEUE).connections(3);
+            Arc::new(builder.timeout(TIMEOUT).open().await?)
+        }
         Kind::Redis => {
             let builder = RedisStore::builder(place).queue(QUEUE).partitions(2);
             Arc::new(builder.timeout(TIMEOUT).open().await?)

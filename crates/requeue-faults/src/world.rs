@@ -46,7 +46,8 @@ impl Plan {
     }
 
     pub(crate) fn read(folder: &Path) -> Result<Self> {
-        let text = std::fs::read(folder.join("plan.json")).context("cannot read the plan")?;
+        let text =
+            std::fs::read(folder.join("plan.json")).context("cannot read the plan")?;
         serde_json::from_slice(&text).context("the plan cannot be understood")
     }
 
@@ -119,7 +120,8 @@ impl World {
                 read => filled += read,
             }
         }
-        let counters = row.chunks_exact(8).map(|bytes| bytes.try_into().map(u64::from_le_bytes));
+        let counters =
+            row.chunks_exact(8).map(|bytes| bytes.try_into().map(u64::from_le_bytes));
         Ok(counters.collect::<Result<_, _>>()?)
     }
 

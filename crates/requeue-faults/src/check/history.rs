@@ -271,12 +271,15 @@ impl<'a> Calls<'a> {
 
 /// The last line of a process that was killed may be cut off.
 fn read_lines(path: &Path) -> Result<Vec<Line>> {
-    let text = fs::read(path).with_context(|| format!("cannot read {}", path.display()))?;
+    let text =
+        fs::read(path).with_context(|| format!("cannot read {}", path.display()))?;
     let whole = text.iter().rposition(|byte| *byte == b'\n').map_or(0, |end| end + 1);
-    let lines = text[..whole].split(|byte| *byte == b'\n').filter(|line| !line.is_empty());
+    let lines =
+        text[..whole].split(|byte| *byte == b'\n').filter(|line| !line.is_empty());
     let parse = |(number, line): (usize, &[u8])| {
-        serde_json::from_slice(line)
-            .with_context(|| format!("{}: line {} is no event", path.display(), number + 1))
+        serde_json::from_slice(line).with_context(|| {
+            format!("{}: line {} is no event", path.display(), number + 1)
+        })
     };
     lines.enumerate().map(parse).collect()
 }

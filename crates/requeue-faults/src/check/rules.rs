@@ -140,7 +140,9 @@ impl View<'_> {
         let again = self.grants().iter().filter(comes_again).count();
         let grants = self.grants().len();
         if grants > adds + again {
-            found(format!("{grants} grants from {adds} adds and {again} leases to repeat"));
+            found(format!(
+                "{grants} grants from {adds} adds and {again} leases to repeat"
+            ));
         }
     }
 }
