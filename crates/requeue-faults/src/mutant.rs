@@ -50,11 +50,10 @@ impl Bug {
     /// Whether a store can have it: one in memory is never restarted, and one that is
     /// embedded has no engine of its own.
     pub(crate) fn exists_in(self, store: Kind) -> bool {
-        match self {
-            Self::IncrToken => store != Kind::Memory,
-            Self::ForgetfulEngine => store == Kind::Redis,
-            _ => true,
-        }
+        let is_restarted = store != Kind::Memory;
+        let can_forget = store == Kind::Redis;
+        (self != Self::IncrToken || is_restarted)
+            && (self != Self::ForgetfulEngine || can_forget)
     }
 }
 
@@ -130,16 +129,15 @@ impl Mutant {
 
     /// Gives back what others hold: by a clock that is ahead, their leases have passed.
     async fn expire_by_own_clock(&self) -> Result<(), Error> {
-        if self.calls.fetch_add(1, Ordering::Relaxed) % 8 != 0 {
+        if !self.calls.fetch_add(1, Ordering::Relaxed).is_multiple_of(8) {
             return Ok(());
         }
         let keys: Vec<_> = lock(&self.recent).iter().cloned().collect();
         let looks = self.store.look(&keys).await?;
-        let held =
-            keys.into_iter().zip(looks).filter_map(|(key, look)| match look.phase {
-                Phase::Processing { token, .. } => Some(Hold { key, token }),
-                _ => None,
-            });
+        let held = keys.into_iter().zip(looks).filter_map(|(key, look)| {
+            let Phase::Processing { token, .. } = look.phase else { return None };
+            Some(Hold { key, token })
+        });
         let ends: Vec<_> =
             held.map(|hold| End { hold, ending: Ending::Release }).collect();
         self.store.finish(&ends).await.map(drop)
@@ -178,6 +176,13 @@ impl Mutant {
         if self.bug == Bug::EarlyExpiry { lease * 2 / 3 } else { lease }
     }
 
+    async fn finish_real(&self, ends: &[End]) -> Result<Vec<Finished>, Error> {
+        let real =
+            |end: &End| End { hold: self.real(&end.hold), ending: end.ending.clone() };
+        let ends: Vec<_> = ends.iter().map(real).collect();
+        self.store.finish(&ends).await
+    }
+
     async fn finish_unfenced(&self, ends: &[End]) -> Result<Vec<Finished>, Error> {
         let looks = self.look_at(ends, |end| &end.hold.key).await?;
         let present = |(end, look): (&End, Look)| {
@@ -195,13 +200,12 @@ impl Mutant {
         let looks = self.look_at(ends, |end| &end.hold.key).await?;
         let mut answers = Vec::with_capacity(ends.len());
         for (end, look) in ends.iter().zip(looks) {
-            match look.phase {
-                Phase::Processing { token, dirty: true, .. }
-                    if token == end.hold.token =>
-                {
-                    answers.push(Finished::Requeued);
-                }
-                _ => answers.extend(self.store.finish(std::slice::from_ref(end)).await?),
+            let is_dirty = matches!(look.phase, Phase::Processing { token, dirty: true, .. }
+                if token == end.hold.token);
+            if is_dirty {
+                answers.push(Finished::Requeued);
+            } else {
+                answers.extend(self.store.finish(std::slice::from_ref(end)).await?);
             }
         }
         Ok(answers)
@@ -210,7 +214,7 @@ impl Mutant {
     async fn finish_again(&self, ends: &[End]) -> Result<Vec<Finished>, Error> {
         let again = |end: &End| {
             let done = matches!(end.ending, Ending::Done | Ending::Succeed);
-            let ending = if done && end.hold.token.0 % 4 == 0 {
+            let ending = if done && end.hold.token.0.is_multiple_of(4) {
                 Ending::Release
             } else {
                 end.ending.clone()
@@ -234,7 +238,13 @@ impl Store for Mutant {
                     self.add_some(adds, |phase| *phase != Phase::Absent).await
                 }
                 Bug::LatestDelay => self.add_latest(adds).await,
-                _ => self.store.add(adds).await,
+                Bug::NoFence
+                | Bug::ClientClock
+                | Bug::TwoBranchDone
+                | Bug::IncrToken
+                | Bug::EarlyExpiry
+                | Bug::ExtraRun
+                | Bug::ForgetfulEngine => self.store.add(adds).await,
             }
         })
     }
@@ -273,14 +283,13 @@ impl Store for Mutant {
                 Bug::NoFence => self.finish_unfenced(ends).await,
                 Bug::TwoBranchDone => self.finish_clean(ends).await,
                 Bug::ExtraRun => self.finish_again(ends).await,
-                _ => {
-                    let real = |end: &End| End {
-                        hold: self.real(&end.hold),
-                        ending: end.ending.clone(),
-                    };
-                    let ends: Vec<_> = ends.iter().map(real).collect();
-                    self.store.finish(&ends).await
-                }
+                Bug::NoDirtyBit
+                | Bug::ClientClock
+                | Bug::DoNothingAdd
+                | Bug::IncrToken
+                | Bug::EarlyExpiry
+                | Bug::LatestDelay
+                | Bug::ForgetfulEngine => self.finish_real(ends).await,
             }
         })
     }

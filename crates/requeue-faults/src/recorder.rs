@@ -60,23 +60,23 @@ fn ending(end: &End) -> (String, u64, event::Ending) {
     let ending = match end.ending {
         Ending::Retry { .. } | Ending::RetryAfter(_) => event::Ending::Retry,
         Ending::Release => event::Ending::Release,
-        _ => event::Ending::Done,
+        Ending::Done | Ending::Succeed | Ending::Bury { .. } | _ => event::Ending::Done,
     };
     (end.hold.key.to_string(), end.hold.token.0, ending)
 }
 
 fn added(receipt: &Receipt) -> event::Added {
-    match receipt.added {
-        Added::Duplicate => event::Added::Duplicate,
-        _ => event::Added::Changed,
+    if receipt.added == Added::Duplicate {
+        return event::Added::Duplicate;
     }
+    event::Added::Changed
 }
 
 fn finished(finished: &Finished) -> event::Finished {
-    match finished {
-        Finished::LeaseLost => event::Finished::Refused,
-        _ => event::Finished::Accepted,
+    if *finished == Finished::LeaseLost {
+        return event::Finished::Refused;
     }
+    event::Finished::Accepted
 }
 
 fn grants(leased: &Leased) -> Answer {

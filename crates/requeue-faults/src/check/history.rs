@@ -133,7 +133,9 @@ impl History {
             story.grants.sort_by_key(|grant| grant.token);
         }
         calls.iter().flat_map(|calls| &calls.0).for_each(|call| history.put(call));
-        processes.iter().for_each(|lines| history.put_own(lines));
+        for lines in &processes {
+            history.put_own(lines);
+        }
         history
     }
 
@@ -235,10 +237,8 @@ impl History {
 }
 
 fn outcome(line: &Line) -> Option<(u64, bool)> {
-    match &line.event {
-        Event::Added { op, acknowledged } => Some((*op, *acknowledged)),
-        _ => None,
-    }
+    let Event::Added { op, acknowledged } = &line.event else { return None };
+    Some((*op, *acknowledged))
 }
 
 /// A call to a store, with its answer if there was one.
@@ -253,17 +253,14 @@ struct Calls<'a>(Vec<Call<'a>>);
 
 impl<'a> Calls<'a> {
     fn of(lines: &'a [Line]) -> Self {
-        let answer = |line: &'a Line| match &line.event {
-            Event::Answered { call, answer } => Some((*call, (line.at, answer))),
-            _ => None,
+        let answer = |line: &'a Line| {
+            let Event::Answered { call, answer } = &line.event else { return None };
+            Some((*call, (line.at, answer)))
         };
         let answers: HashMap<_, _> = lines.iter().filter_map(answer).collect();
-        let calls = lines.iter().filter_map(|line| match &line.event {
-            Event::Sent { call, request } => {
-                let answer = answers.get(call).copied();
-                Some(Call { sent: line.at, request, answer })
-            }
-            _ => None,
+        let calls = lines.iter().filter_map(|line| {
+            let Event::Sent { call, request } = &line.event else { return None };
+            Some(Call { sent: line.at, request, answer: answers.get(call).copied() })
         });
         Self(calls.collect())
     }
