@@ -4,7 +4,9 @@
 //! other was sent; of two grants of a key, the one with the smaller token came first.
 //! Nothing else is concluded from times, so a process that is stopped between an answer and
 //! its line can hide a violation but not make one up. A call without an answer is in doubt:
-//! it may have been carried out, or not, whichever excuses the store.
+//! it may have been carried out, or not, whichever excuses the store. Of the engine's clock
+//! no more is believed than that a lease is no shorter on it than on that of the clients,
+//! which are on the same machine.
 //!
 //! # Invariants
 //!
