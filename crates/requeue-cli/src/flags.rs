@@ -1,5 +1,7 @@
 //! What was typed, and nothing more: no file is opened here and nothing is looked up.
 
+mod store;
+
 use std::ffi::OsString;
 use std::num::{NonZeroU32, NonZeroUsize};
 use std::path::PathBuf;
@@ -8,6 +10,11 @@ use std::time::Duration;
 use clap::{Args, Parser, Subcommand, ValueEnum};
 
 use crate::values::{self, Backoff, Codes, MaxRetries, Rate};
+
+pub(crate) use self::store::{
+    AddFlags, Chosen, DeadVerb, ForgetFlags, ListFlags, QueueFlags, RunStoreFlags,
+    StatusFlags, StoreFlags, WatchFlags,
+};
 
 const ABOUT: &str = "Run a command for each key of a stream";
 
@@ -30,6 +37,11 @@ Examples:
     requeue run --shell 'ping -c1 {} >/dev/null && echo {} is up' ::: host-a host-b
   Names of any bytes:
     find . -name '*.png' -print0 | requeue run -0 -- optipng -quiet {}
+  A queue that survives a crash; the same line again goes on where it was:
+    requeue run --store ./queue.db -- ./sync {} < hosts
+  A queue that many machines work on, with REQUEUE_STORE=redis://... or postgres://...:
+    requeue add host-a host-b
+    requeue run --worker -- ./sync {}
 
 Exit codes:
   0    the last run of every key succeeded
@@ -41,9 +53,20 @@ Exit codes:
 
 Signals:
   The first Ctrl-C or TERM finishes what runs and starts nothing more. The second sends TERM
-  to what runs, the third, or --kill-after, sends KILL. USR1 prints a summary.";
+  to what runs, the third, or --kill-after, sends KILL. USR1 prints a summary.
+
+On a store:
+  Keys that were not run to their end stay in the store; a key that is given up goes to the
+  dead, see requeue dead. A key that is too long for a store is left out and told of, and the
+  exit code is 1. The command is given REQUEUE_TOKEN, a number that grows with each run of a
+  key: whoever has seen a greater one can refuse a smaller. If a lease is lost while its
+  command runs, the command is ended and the run does not count.";
 
 const USAGE: &str = "requeue run [OPTIONS] [--] COMMAND [ARGUMENT]... [::: KEY...]";
+
+/// The verbs that have a manual page of their own.
+const VERBS: [&str; 8] =
+    ["run", "add", "status", "watch", "dead", "forget", "pause", "resume"];
 
 /// The command line.
 #[derive(Debug, Parser)]
@@ -58,6 +81,22 @@ pub(crate) enum Verb {
     /// Run a command for each key
     #[command(after_help = EXAMPLES, long_about = LONG_ABOUT, override_usage = USAGE)]
     Run(Box<RunFlags>),
+    /// Add keys to the queue of a store
+    #[command(long_about = store::ADD, after_help = store::ADD_CODES)]
+    Add(AddFlags),
+    /// Tell how the queue of a store stands
+    Status(StatusFlags),
+    /// Tell how the queue of a store stands, again and again
+    Watch(WatchFlags),
+    /// List keys that failed for good, give them a new chance, or drop them
+    #[command(subcommand)]
+    Dead(DeadVerb),
+    /// Forget the failures of keys, so that their backoff begins anew
+    Forget(ForgetFlags),
+    /// Hand out no more keys, to no worker, until resumed; what runs goes on
+    Pause(StoreFlags),
+    /// Hand out keys again
+    Resume(StoreFlags),
     /// Print the completions for a shell
     Completions {
         /// The shell
@@ -66,7 +105,7 @@ pub(crate) enum Verb {
     /// Print the manual page, of the command or of one verb
     Man {
         /// The verb
-        #[arg(value_parser = ["run"])]
+        #[arg(value_parser = VERBS)]
         verb: Option<String>,
     },
 }
@@ -83,6 +122,8 @@ pub(crate) struct RunFlags {
     pub(crate) output: OutputFlags,
     #[command(flatten)]
     pub(crate) record: RecordFlags,
+    #[command(flatten)]
+    pub(crate) store: RunStoreFlags,
 
     /// The command and its arguments; {} is replaced by the key, which is appended if there
     /// is no {}. Words after ::: are keys, and then the standard input is not read

@@ -3,10 +3,12 @@
 use std::sync::{Condvar, Mutex, PoisonError};
 
 use requeue::rate::{Limit, Limiter};
-use requeue::{Clock, Lease, Queue, SystemClock};
+use requeue::{Clock, Queue, SystemClock};
+use requeue_store::Error;
 
 use crate::input::Key;
 use crate::signals::Control;
+use crate::supply::{Held, Supply};
 
 /// Lets workers start no more often than a limit says.
 ///
@@ -30,18 +32,19 @@ impl Gate {
     /// Waits for a token and a key; `None` if nothing more is started.
     pub(crate) fn pass(
         &self,
-        queue: &Queue<Key>,
+        supply: &Supply,
         control: &Control,
-    ) -> Option<Lease<Key>> {
+    ) -> Result<Option<Held>, Error> {
         let turn = self.turn.lock().unwrap_or_else(PoisonError::into_inner);
-        let lease = self.wait_for_token(control).then(|| queue.get_blocking()).flatten();
-        if lease.is_some() {
+        let starts = self.wait_for_token(control);
+        let held = if starts { supply.take()? } else { None };
+        if held.is_some() {
             // It is there: only the holder of the turn takes tokens.
             let taken = self.limiter.allow();
             debug_assert!(taken, "the token that was waited for is there");
         }
         drop(turn);
-        lease
+        Ok(held)
     }
 
     /// Waits until there is a token, without taking it: whether keys still start.
@@ -63,7 +66,7 @@ impl Gate {
 /// Keeps the reader from running ahead of the workers.
 #[derive(Debug)]
 pub(crate) struct Room {
-    max: usize,
+    pub(crate) max: usize,
     waiting: Mutex<()>,
     freed: Condvar,
 }

@@ -17,6 +17,16 @@ pub(crate) struct Input {
     /// Which word of a line is its priority, from 1.
     pub(crate) priority: Option<usize>,
     pub(crate) max_queued: Option<usize>,
+    pub(crate) work: Work,
+}
+
+/// What a run works on.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Work {
+    /// The keys that are read, until no key is left.
+    OnInput,
+    /// The keys of a store, until it is told to end.
+    OnStore,
 }
 
 /// One place that keys come from.

@@ -4,14 +4,21 @@ mod command;
 mod flags;
 mod gate;
 mod input;
+mod ledger;
 mod metrics;
+mod outage;
 mod plan;
 mod reader;
 mod report;
 mod run;
+mod shared;
 mod signals;
 mod slots;
+mod store;
+mod stored;
+mod supply;
 mod values;
+mod verbs;
 mod worker;
 
 use std::io;
@@ -30,6 +37,13 @@ const USAGE: u8 = 2;
 fn main() -> ExitCode {
     let done = match Flags::parse().verb {
         Verb::Run(flags) => run(*flags),
+        Verb::Add(flags) => verbs::add(flags),
+        Verb::Status(flags) => verbs::status(flags),
+        Verb::Watch(flags) => verbs::watch(flags),
+        Verb::Dead(verb) => verbs::dead(verb),
+        Verb::Forget(flags) => verbs::forget(flags),
+        Verb::Pause(flags) => verbs::pause(flags),
+        Verb::Resume(flags) => verbs::resume(flags),
         Verb::Completions { shell } => completions(shell),
         Verb::Man { verb } => man(verb.as_deref()),
     };

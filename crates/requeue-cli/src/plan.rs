@@ -17,8 +17,10 @@ use crate::flags::{
     ExecutionFlags, InputFlags, JitterForm, OutputFlags, PolicyFlags, ProgressForm,
     RunFlags,
 };
-use crate::input::{Input, Source};
+use crate::input::{Input, Source, Work};
 use crate::report::{Log, Resumed, resume};
+use crate::shared::Terms;
+use crate::store::Place;
 use crate::values::{Backoff, Codes, MaxRetries, Rate};
 
 /// Everything that a run needs to know.
@@ -34,6 +36,14 @@ pub(crate) struct Plan {
     pub(crate) log: Option<Log>,
     pub(crate) resumed: Option<Resumed>,
     pub(crate) metrics: Option<TcpListener>,
+    pub(crate) store: Option<StorePlan>,
+}
+
+/// The store of a run.
+#[derive(Debug)]
+pub(crate) struct StorePlan {
+    pub(crate) place: Place,
+    pub(crate) terms: Terms,
 }
 
 /// How long a run may take, and how long it has to heed TERM.
@@ -135,10 +145,12 @@ pub(crate) enum Progress {
 
 impl Plan {
     pub(crate) fn new(flags: RunFlags) -> Result<Self> {
-        let (command, keys) = split_keys(flags.command);
+        let (command, keys) = split_keys(flags.command.clone());
         if command.is_empty() {
             bail!("no command before ':::': expected requeue run -- COMMAND ::: KEY...");
         }
+        let store = store(&flags)?;
+        let work = work(&flags, keys.is_some())?;
         let resumed = flags.record.resume.as_deref();
         Ok(Self {
             workers: workers(&flags.execution),
@@ -147,7 +159,7 @@ impl Plan {
                 kill_after: flags.execution.kill_after,
             },
             template: Template::new(&command, flags.execution.shell)?,
-            input: input(&flags.input, keys, flags.policy.priority)?,
+            input: input(&flags.input, keys, flags.policy.priority, work)?,
             policy: policy(flags.policy)?,
             progress: progress(flags.output.progress),
             output: output(flags.output)?,
@@ -156,6 +168,7 @@ impl Plan {
                 .transpose()?,
             log: flags.record.log.as_deref().map(open_log).transpose()?,
             metrics: flags.record.metrics.map(listen).transpose()?,
+            store,
         })
     }
 }
@@ -181,30 +194,104 @@ fn input(
     flags: &InputFlags,
     keys: Option<Vec<OsString>>,
     priority: Option<NonZeroUsize>,
+    work: Work,
 ) -> Result<Input> {
     let mut sources = Vec::new();
     for path in &flags.arg_file {
         sources.push(Source::Stream(open_keys(path)?));
     }
     sources.extend(keys.map(Source::Words));
-    if sources.is_empty() {
-        sources.push(Source::Stream(Box::new(BufReader::with_capacity(
-            READ_AHEAD,
-            io::stdin(),
-        ))));
+    if sources.is_empty() && work == Work::OnInput {
+        sources.push(standard_input());
     }
     Ok(Input {
         sources,
-        separator: if flags.null { 0 } else { b'\n' },
+        work,
+        separator: separator(flags.null),
         priority: priority.map(NonZeroUsize::get),
         max_queued: flags.max_queued.map(NonZeroUsize::get),
     })
 }
 
+/// What ends a key.
+pub(crate) fn separator(null: bool) -> u8 {
+    if null { 0 } else { b'\n' }
+}
+
+/// What a run works on, if it has a store.
+fn work(flags: &RunFlags, keys: bool) -> Result<Work> {
+    if flags.store.worker && flags.store.store.is_none() {
+        bail!("--worker needs --store, or REQUEUE_STORE: it has its keys from there");
+    }
+    if flags.store.worker && keys {
+        bail!("--worker reads no keys, and there are some behind ':::'");
+    }
+    let no_input = !keys && flags.input.arg_file.is_empty();
+    let by_hand = flags.store.store.is_some() && no_input && io::stdin().is_terminal();
+    Ok(if flags.store.worker || by_hand { Work::OnStore } else { Work::OnInput })
+}
+
+/// The store that is asked for, if one is, and if it can do what is asked for.
+fn store(flags: &RunFlags) -> Result<Option<StorePlan>> {
+    let Some(address) = &flags.store.store else { return Ok(None) };
+    refuse_on_store(flags)?;
+    let place = Place::new(address, flags.store.queue.clone())?;
+    let policy = &flags.policy;
+    let rate = match policy.retry_rate {
+        Rate::Unlimited => None,
+        Rate::PerSecond(rate) => Some(requeue_store::Rate {
+            interval: Duration::try_from_secs_f64(1.0 / rate).unwrap_or(Duration::MAX),
+            burst: policy.retry_burst,
+        }),
+    };
+    let Backoff { base, max } = policy.backoff;
+    let terms = Terms {
+        lease: flags.store.lease,
+        max_deliveries: flags.store.max_deliveries(),
+        revive_after: flags.store.revive_after,
+        backoff: requeue_store::Backoff { base, max, rate },
+    };
+    Ok(Some(StorePlan { place, terms }))
+}
+
+fn refuse_on_store(flags: &RunFlags) -> Result<()> {
+    let policy = &flags.policy;
+    let unfit = [
+        (policy.priority.is_some(), "--priority", "hands keys out first in, first out"),
+        (policy.fair_by.is_some(), "--fair-by", "hands keys out first in, first out"),
+        (
+            policy.debounce.is_some(),
+            "--debounce",
+            "keeps the earliest time of a key, and not the latest",
+        ),
+        (
+            policy.jitter != JitterForm::None,
+            "--jitter",
+            "keeps the backoff of all workers, without chance",
+        ),
+        (
+            flags.record.resume.is_some(),
+            "--resume",
+            "knows by itself which keys are left",
+        ),
+    ];
+    match unfit.into_iter().find(|(given, ..)| *given) {
+        Some((_, flag, why)) => {
+            bail!("{flag} cannot be used with --store: a store {why}")
+        }
+        None => Ok(()),
+    }
+}
+
 /// Bytes of input that are read at a time.
 const READ_AHEAD: usize = 64 * 1024;
 
-fn open_keys(path: &Path) -> Result<Box<dyn io::BufRead + Send>> {
+/// Where keys are read from if there are no others.
+pub(crate) fn standard_input() -> Source {
+    Source::Stream(Box::new(BufReader::with_capacity(READ_AHEAD, io::stdin())))
+}
+
+pub(crate) fn open_keys(path: &Path) -> Result<Box<dyn io::BufRead + Send>> {
     if path.as_os_str() == "-" {
         return Ok(Box::new(BufReader::with_capacity(READ_AHEAD, io::stdin())));
     }

@@ -5,10 +5,13 @@ use std::ops::ControlFlow;
 use std::time::Duration;
 
 use requeue::{AddOptions, Added, Queue};
+use requeue_store::Key as StoreKey;
 
 use crate::input::{Input, Key, Record, split_priority};
 use crate::report::Resumed;
 use crate::run::Run;
+use crate::shared::{SharedKeys, fatal};
+use crate::supply::Supply;
 
 /// How lines become keys in the queue.
 #[derive(Debug)]
@@ -18,20 +21,38 @@ pub(crate) struct Reader {
     pub(crate) resumed: Resumed,
 }
 
+/// The most keys that go to a store in one call.
+pub(crate) const BATCH: usize = 256;
+
+/// Lines that are at hand together.
+#[derive(Debug, Default)]
+struct Bundle {
+    /// All of them.
+    lines: HashSet<Vec<u8>>,
+    /// Those that are to go to a store.
+    unsent: Vec<StoreKey>,
+}
+
 impl Reader {
     /// Reads all sources, one after the other; breaks off if nothing more is wanted.
     pub(crate) fn read(&self, run: &Run, input: Input) -> ControlFlow<()> {
         for source in input.sources {
-            let mut at_hand = HashSet::new();
+            let mut bundle = Bundle::default();
             let take = |record: Record<'_>| match record {
-                Record::Line(line) => self.add(run, line, &mut at_hand),
+                Record::Line(line) => self.add(run, line, &mut bundle),
                 Record::Pause => {
-                    at_hand.clear();
-                    ControlFlow::Continue(())
+                    bundle.lines.clear();
+                    send(run, &mut bundle.unsent)
                 }
             };
-            match source.read(input.separator, take) {
-                Ok(flow) => flow?,
+            let read = source.read(input.separator, take);
+            // The last line may end without a pause.
+            let sent = send(run, &mut bundle.unsent);
+            match read {
+                Ok(flow) => {
+                    flow?;
+                    sent?;
+                }
                 Err(error) => {
                     run.fault(&format!("cannot read the keys: {error}"));
                     return ControlFlow::Break(());
@@ -44,32 +65,39 @@ impl Reader {
     /// Adds the key of a line. Of equal lines that are at hand together, the first is
     /// added and the others are merged with it, though it may run already: they were
     /// written before that.
-    fn add(
-        &self,
-        run: &Run,
-        line: &[u8],
-        at_hand: &mut HashSet<Vec<u8>>,
-    ) -> ControlFlow<()> {
+    fn add(&self, run: &Run, line: &[u8], bundle: &mut Bundle) -> ControlFlow<()> {
         let Some(field) = self.priority else {
-            if at_hand.contains(line) {
+            if bundle.lines.contains(line) {
                 return self.tell(run, line, || Added::Duplicate);
             }
-            at_hand.insert(line.to_vec());
-            return self.add_key(run, line, None);
+            bundle.lines.insert(line.to_vec());
+            return match &run.supply {
+                Supply::Memory(queue) => self.add_key(run, queue, line, None),
+                Supply::Store(_) => put(run, line, &mut bundle.unsent),
+            };
+        };
+        let Supply::Memory(queue) = &run.supply else {
+            unreachable!("--priority is refused on a store")
         };
         if let Ok((priority, key)) = split_priority(line, field) {
-            return self.add_key(run, &key, Some(priority));
+            return self.add_key(run, queue, &key, Some(priority));
         }
         let why = format!("--priority wants a whole number as word {field}");
         run.report.refused(line, &why);
         ControlFlow::Continue(())
     }
 
-    fn add_key(&self, run: &Run, key: &[u8], priority: Option<i32>) -> ControlFlow<()> {
+    fn add_key(
+        &self,
+        run: &Run,
+        queue: &Queue<Key>,
+        key: &[u8],
+        priority: Option<i32>,
+    ) -> ControlFlow<()> {
         if let Some(room) = &run.room {
-            room.wait(&run.queue);
+            room.wait(queue);
         }
-        self.tell(run, key, || self.enqueue(&run.queue, key, priority))
+        self.tell(run, key, || self.enqueue(queue, key, priority))
     }
 
     fn tell(
@@ -105,4 +133,42 @@ impl Reader {
             (None, None) => queue.add_ref(key),
         }
     }
+}
+
+/// Puts a key with those that go to the store, and sends them if they are many. A key that
+/// no store takes is told of and left out.
+fn put(run: &Run, line: &[u8], unsent: &mut Vec<StoreKey>) -> ControlFlow<()> {
+    match StoreKey::new(line) {
+        Ok(key) => unsent.push(key),
+        Err(error) => run.report.refused(line, &error.to_string()),
+    }
+    if unsent.len() < BATCH { ControlFlow::Continue(()) } else { send(run, unsent) }
+}
+
+/// Sends keys to the store, no more than there is room for at a time.
+fn send(run: &Run, unsent: &mut Vec<StoreKey>) -> ControlFlow<()> {
+    let Supply::Store(keys) = &run.supply else { return ControlFlow::Continue(()) };
+    while !unsent.is_empty() {
+        let room = run.room.as_ref().map_or(unsent.len(), |room| keys.room(room.max));
+        let batch: Vec<_> = unsent.drain(..room.min(unsent.len())).collect();
+        send_batch(run, keys, &batch)?;
+    }
+    ControlFlow::Continue(())
+}
+
+fn send_batch(run: &Run, keys: &SharedKeys, batch: &[StoreKey]) -> ControlFlow<()> {
+    let receipts = match keys.add(batch) {
+        Ok(receipts) => receipts,
+        Err(error) => {
+            run.fault(&fatal(&error));
+            return ControlFlow::Break(());
+        }
+    };
+    if receipts.is_empty() {
+        return ControlFlow::Break(()); // closed
+    }
+    for (key, receipt) in batch.iter().zip(receipts) {
+        run.logged(run.report.added(key, receipt.added));
+    }
+    ControlFlow::Continue(())
 }

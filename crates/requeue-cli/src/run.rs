@@ -8,26 +8,30 @@ use std::thread;
 use std::time::Duration;
 
 use anyhow::{Context, Result};
-use requeue::Queue;
 use requeue::metrics::Prometheus;
 
 use crate::command::{Group, is_alive};
 use crate::gate::{Gate, Room};
-use crate::input::{Input, Key};
+use crate::input::{Input, Key, Work};
+use crate::ledger::Ledger;
 use crate::metrics;
-use crate::plan::{Plan, Progress};
+use crate::plan::{Plan, Progress, StorePlan};
 use crate::reader::Reader;
 use crate::report::{Report, Resumed, View};
+use crate::shared::{self, SharedKeys};
 use crate::signals::{self, Control, Reason, Request, Stage};
 use crate::slots::Slots;
+use crate::supply::Supply;
 use crate::worker::{self, Worker};
 
 /// What the threads of a run share.
 #[derive(Debug)]
 pub(crate) struct Run {
-    pub(crate) queue: Queue<Key>,
+    pub(crate) supply: Supply,
+    /// What runs, if the store is embedded.
+    pub(crate) ledger: Option<Ledger>,
     pub(crate) control: Control,
-    pub(crate) report: Report,
+    pub(crate) report: Arc<Report>,
     pub(crate) slots: Slots,
     pub(crate) gate: Option<Gate>,
     pub(crate) room: Option<Room>,
@@ -41,10 +45,16 @@ pub(crate) struct Run {
 pub(crate) fn run(plan: Plan) -> Result<u8> {
     let signals = signals::listen().context("cannot listen to signals")?;
     let prometheus = plan.metrics.is_some().then(Prometheus::new);
+    let report = Arc::new(Report::new(plan.progress, plan.log));
+    let (supply, ledger) = match &plan.store {
+        None => (Supply::Memory(worker::queue(&plan.policy, prometheus.clone())), None),
+        Some(store) => open(store, &report)?,
+    };
     let run = Arc::new(Run {
-        queue: worker::queue(&plan.policy, prometheus.clone()),
+        supply,
+        ledger,
         control: Control::new(),
-        report: Report::new(plan.progress, plan.log),
+        report,
         slots: Slots::new(plan.workers),
         gate: worker::gate(&plan.policy),
         room: plan.input.max_queued.map(Room::new),
@@ -59,17 +69,33 @@ pub(crate) fn run(plan: Plan) -> Result<u8> {
     let workers =
         Worker::start_all(&run, plan.template, plan.limits, plan.policy, plan.output)?;
     run.warn_of_running(plan.resumed.as_ref());
-    let (priority, resumed) = (plan.input.priority, plan.resumed.unwrap_or_default());
-    run.read(plan.input, Reader { priority, debounce: workers.debounce, resumed })?;
-    run.control.wait_while_reading();
-    if run.control.starts() {
-        run.queue.wait_idle_blocking();
+    match plan.input.work {
+        Work::OnStore => run.serve(),
+        Work::OnInput => {
+            let (priority, resumed) =
+                (plan.input.priority, plan.resumed.unwrap_or_default());
+            let debounce = workers.debounce;
+            run.read(plan.input, Reader { priority, debounce, resumed })?;
+        }
     }
+    run.control.wait_while_reading();
+    run.wait_idle();
     run.control.nothing_left();
     run.close();
     workers.join();
+    run.settle();
     drop(ticker);
     Ok(run.end())
+}
+
+/// Opens the queue on a store.
+fn open(plan: &StorePlan, report: &Arc<Report>) -> Result<(Supply, Option<Ledger>)> {
+    let runtime = shared::runtime()?;
+    let store = runtime.block_on(plan.place.open())?;
+    let ledger = plan.place.folder().map(Ledger::open).transpose();
+    let ledger = ledger.context("cannot write down what runs beside the store")?;
+    let keys = SharedKeys::new(runtime, store, plan.terms, Arc::clone(report));
+    Ok((Supply::Store(Box::new(keys)), ledger))
 }
 
 impl Run {
@@ -98,6 +124,14 @@ impl Run {
 
     /// Tells of commands that an earlier run has left running: they may run twice now.
     fn warn_of_running(&self, resumed: Option<&Resumed>) {
+        let strangers = self.ledger.iter().flat_map(Ledger::strangers);
+        for (key, stranger) in strangers {
+            let (key, pid) = (String::from_utf8_lossy(&key).into_owned(), stranger.pid);
+            self.report.note(&format!(
+                "key {key:?} is still run by process {pid}, which an earlier run has \
+                 started; it starts again once that has ended"
+            ));
+        }
         let running = resumed.into_iter().flat_map(Resumed::running);
         for (key, pid) in running.filter(|(_, pid)| is_alive(*pid)) {
             let key = String::from_utf8_lossy(key);
@@ -116,7 +150,7 @@ impl Run {
         let again = Arc::clone(self);
         self.spawn("signal listener", move |run| {
             signals::heed(signals, &run.control, |request| match request {
-                Request::Summary => run.report.summary(&run.view()),
+                Request::Summary => run.report.summary(&run.fresh_view()),
                 Request::End(stage) => again.end_by(stage, kill_after),
             });
         })
@@ -128,12 +162,52 @@ impl Run {
             Stage::Reading | Stage::Emptying => {}
             Stage::Finishing => self.announce_finishing(),
             Stage::Terminating => {
+                self.abandon_store();
                 self.slots.each(Group::terminate);
                 let escalate = move |run: &Self| run.kill_later(kill_after);
                 // Without this thread, a third signal still kills.
                 self.spawn("killer", escalate).unwrap_or_default();
             }
-            Stage::Killing => self.slots.each(Group::kill),
+            Stage::Killing => {
+                self.abandon_store();
+                self.slots.each(Group::kill);
+            }
+        }
+    }
+
+    /// Waits no longer for a store that is away: its leases run out by themselves.
+    fn abandon_store(&self) {
+        if let Some(keys) = self.supply.store() {
+            keys.abandon();
+        }
+    }
+
+    /// Works on the keys of a store until it is told to end.
+    fn serve(&self) {
+        self.control.nothing_to_read();
+        if let Some(keys) = self.supply.store() {
+            self.report.note(&format!("working on {}", keys.describe()));
+            keys.greet();
+        }
+    }
+
+    /// Waits until no key is left, or nothing more is started.
+    fn wait_idle(&self) {
+        if !self.control.starts() {
+            return;
+        }
+        if let Err(error) = self.supply.wait_idle() {
+            self.fault(&shared::fatal(&error));
+        }
+    }
+
+    /// Waits until a store knows how everything has ended.
+    fn settle(&self) {
+        if let Some(keys) = self.supply.store() {
+            keys.drain();
+        }
+        if let Some(ledger) = &self.ledger {
+            ledger.close();
         }
     }
 
@@ -160,7 +234,10 @@ impl Run {
         let address = listener.local_addr().context("cannot tell where metrics are")?;
         self.report.note(&format!("metrics at http://{address}/metrics"));
         self.spawn("metrics server", move |run| {
-            let page = || prometheus.encode() + &run.report.metrics();
+            let page = || match run.supply.store() {
+                None => prometheus.encode() + &run.report.metrics(),
+                Some(keys) => keys.metrics() + &run.report.metrics(),
+            };
             metrics::serve(&listener, Prometheus::CONTENT_TYPE, page);
         })
     }
@@ -184,12 +261,19 @@ impl Run {
 
     fn view(&self) -> View {
         let running = self.slots.running();
-        View { counts: self.queue.counts(), workers: self.slots.len(), running }
+        View { counts: self.supply.counts(), workers: self.slots.len(), running }
+    }
+
+    fn fresh_view(&self) -> View {
+        if let Some(keys) = self.supply.store() {
+            keys.refresh();
+        }
+        self.view()
     }
 
     /// Takes back all that has not been started.
     fn close(&self) {
-        let undelivered = self.queue.close_now();
+        let undelivered = self.supply.close();
         self.left().extend(undelivered);
         if let Some(room) = &self.room {
             room.freed();
@@ -243,22 +327,30 @@ impl Run {
         }
     }
 
-    /// Tells how it went: the exit code.
-    fn end(&self) -> u8 {
-        self.close();
+    /// How many keys were not run to their end: here, or in the whole queue of a store.
+    fn count_left(&self) -> usize {
         let mut left = std::mem::take(&mut *self.left());
         left.sort_unstable();
         left.dedup();
+        let stats = self.supply.store().and_then(SharedKeys::glance);
+        let stored = stats.map(|stats| shared::left(&stats));
+        stored.map_or(left.len(), |stored| usize::try_from(stored).unwrap_or(usize::MAX))
+    }
+
+    /// Tells how it went: the exit code.
+    fn end(&self) -> u8 {
+        self.close();
+        let left = self.count_left();
         if self.control.reason() != Some(Reason::BrokenPipe) {
-            self.report.summarize(&self.view(), left.len());
+            self.report.summarize(&self.view(), left);
         }
-        self.logged(self.report.ended(left.len()));
+        self.logged(self.report.ended(left));
         let unread = !self.control.all_read();
         let failed = u8::from(self.report.has_failures());
         match self.control.reason() {
             Some(Reason::CannotRun(code)) => code,
             Some(Reason::Fault) => 2,
-            Some(Reason::Signal(signal)) if unread || !left.is_empty() => {
+            Some(Reason::Signal(signal)) if unread || left > 0 => {
                 u8::try_from(128 + signal).unwrap_or(u8::MAX)
             }
             Some(Reason::Signal(_) | Reason::Failure | Reason::BrokenPipe) | None => {

@@ -86,6 +86,11 @@ impl Control {
         self.enter(Stage::Emptying, None);
     }
 
+    /// Takes note that no keys are to be read: it goes on until it is told to end.
+    pub(crate) fn nothing_to_read(&self) {
+        self.lock().all_read = true;
+    }
+
     pub(crate) fn all_read(&self) -> bool {
         self.lock().all_read
     }

@@ -21,6 +21,8 @@ pub(crate) struct Running {
     pub(crate) attempt: u32,
     pub(crate) since: Instant,
     pub(crate) group: Group,
+    /// The lease of the key was lost, and the run is ended for that.
+    pub(crate) lost: bool,
 }
 
 impl Slots {
@@ -42,6 +44,20 @@ impl Slots {
 
     pub(crate) fn leave(&self, slot: usize) {
         *self.lock(slot) = None;
+    }
+
+    /// Whether the lease of what runs there was lost.
+    pub(crate) fn is_lost(&self, slot: usize) -> bool {
+        self.lock(slot).as_ref().is_some_and(|running| running.lost)
+    }
+
+    /// Does something to the group of a run whose lease is lost, if it is still there.
+    pub(crate) fn lose(&self, slot: usize, group: Group, act: impl Fn(Group)) {
+        let mut place = self.lock(slot);
+        if let Some(running) = place.as_mut().filter(|running| running.group == group) {
+            running.lost = true;
+            act(group);
+        }
     }
 
     /// Does something to every group. None of them is reaped meanwhile.

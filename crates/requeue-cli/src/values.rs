@@ -37,6 +37,24 @@ pub(crate) fn duration(text: &str) -> Result<Duration, Expected> {
     if text.is_empty() { Err(DURATION) } else { Ok(total) }
 }
 
+const LEASE: Expected = Expected("a duration of at least 100ms, such as 30s or 2m");
+
+/// Reads how long a lease lasts. A shorter one would be lost to a busy machine.
+pub(crate) fn lease(text: &str) -> Result<Duration, Expected> {
+    at_least(Duration::from_millis(100), text).ok_or(LEASE)
+}
+
+const INTERVAL: Expected = Expected("a duration of at least 100ms, such as 1s or 500ms");
+
+/// Reads how often something is looked at.
+pub(crate) fn interval(text: &str) -> Result<Duration, Expected> {
+    at_least(Duration::from_millis(100), text).ok_or(INTERVAL)
+}
+
+fn at_least(least: Duration, text: &str) -> Option<Duration> {
+    duration(text).ok().filter(|duration| *duration >= least)
+}
+
 /// The number and unit that `text` begins with, and what follows them.
 fn leading_duration(text: &str) -> Option<(Duration, &str)> {
     let digits = text.find(|c: char| !c.is_ascii_digit() && c != '.')?;

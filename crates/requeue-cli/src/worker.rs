@@ -1,6 +1,7 @@
 //! A worker: takes keys, runs the command, decides what comes of it.
 
 use std::io;
+use std::process::Command;
 use std::sync::Arc;
 use std::thread::{self, JoinHandle};
 use std::time::Duration;
@@ -16,11 +17,14 @@ use crate::command::{CannotRun, Ending, Pace, Process, Template};
 use crate::flags::JitterForm;
 use crate::gate::Gate;
 use crate::input::Key;
+use crate::ledger::Ledger;
 use crate::plan::{Order, Output, Policy, TimeLimits};
-use crate::report::{Capture, Failure, Finished};
+use crate::report::{Capture, Failure, Finished, error_text};
 use crate::run::Run;
+use crate::shared::{StoredKey, fatal};
 use crate::signals::{Reason, Stage};
 use crate::slots::Running;
+use crate::supply::Held;
 use crate::values::Rate;
 
 /// The queue that a policy asks for.
@@ -69,9 +73,9 @@ pub(crate) fn gate(policy: &Policy) -> Option<Gate> {
 /// What all workers do.
 #[derive(Debug)]
 pub(crate) struct Worker {
-    run: Arc<Run>,
+    pub(crate) run: Arc<Run>,
     template: Template,
-    limits: TimeLimits,
+    pub(crate) limits: TimeLimits,
     policy: Policy,
     output: Output,
 }
@@ -94,13 +98,44 @@ impl Workers {
 }
 
 /// What comes of a run.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Verdict {
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) enum Verdict {
     Succeeded,
-    Retry,
-    GiveUp,
+    /// It failed and is to be tried again: how it failed.
+    Retry(String),
+    /// It failed for good: how.
+    GiveUp(String),
     /// It was not run to its end, and will not be.
     Leave,
+    /// The key is another's by now.
+    Lost,
+}
+
+/// One run of one key, before it is run.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Task<'t> {
+    pub(crate) slot: usize,
+    pub(crate) key: &'t [u8],
+    pub(crate) retries: u32,
+    /// Its lease, if it is one of a store.
+    pub(crate) stored: Option<&'t StoredKey>,
+}
+
+impl Task<'_> {
+    fn attempt(&self) -> u32 {
+        self.retries.saturating_add(1)
+    }
+
+    /// Tells a command what it is run for.
+    fn tell(&self, command: &mut Command) {
+        command
+            .env("REQUEUE_KEY", as_os(self.key))
+            .env("REQUEUE_ATTEMPT", self.attempt().to_string())
+            .env("REQUEUE_SLOT", (self.slot + 1).to_string());
+        if let Some(stored) = self.stored {
+            command.env("REQUEUE_TOKEN", stored.token().to_string());
+        }
+    }
 }
 
 /// How a run went.
@@ -133,32 +168,48 @@ impl Worker {
 
     fn work(&self, slot: usize) {
         let mut next = self.take();
-        while let Some(lease) = next {
+        while let Some(held) = next {
             if let Some(room) = &self.run.room {
                 room.freed();
             }
-            next = self.handle(slot, lease);
+            next = match held {
+                Held::Memory(lease) => self.handle(slot, lease),
+                Held::Store(key) => {
+                    self.handle_stored(slot, key);
+                    self.take()
+                }
+            };
         }
     }
 
-    fn take(&self) -> Option<Lease<Key>> {
-        match &self.run.gate {
-            None => self.run.queue.get_blocking(),
-            Some(gate) => gate.pass(&self.run.queue, &self.run.control),
-        }
+    fn take(&self) -> Option<Held> {
+        let taken = match &self.run.gate {
+            None => self.run.supply.take(),
+            Some(gate) => gate.pass(&self.run.supply, &self.run.control),
+        };
+        taken.unwrap_or_else(|error| {
+            self.run.fault(&fatal(&error));
+            None
+        })
     }
 
     /// Runs one key, ends its lease, and takes the next.
-    fn handle(&self, slot: usize, lease: Lease<Key>) -> Option<Lease<Key>> {
+    fn handle(&self, slot: usize, lease: Lease<Key>) -> Option<Held> {
         let retries = lease.num_requeues();
-        let verdict = self.run_key(slot, &lease, retries);
-        match verdict {
-            Verdict::Succeeded | Verdict::GiveUp => self.finish(lease, Finish::Succeed),
-            Verdict::Leave => {
+        let task = Task { slot, key: &lease, retries, stored: None };
+        match self.run_key(&task) {
+            Verdict::Succeeded | Verdict::GiveUp(_) => {
+                self.finish(lease, Finish::Succeed)
+            }
+            Verdict::Leave | Verdict::Lost => {
                 self.run.leave(&lease);
                 self.finish(lease, Finish::Done)
             }
-            Verdict::Retry => {
+            Verdict::Retry(_) if !self.run.control.starts() => {
+                self.run.leave(&lease);
+                self.finish(lease, Finish::Done)
+            }
+            Verdict::Retry(_) => {
                 let key = lease.key().clone();
                 let told = self.run.report.retrying(&key, retries + 1, || lease.retry());
                 self.run.logged(told);
@@ -167,44 +218,48 @@ impl Worker {
         }
     }
 
-    fn finish(&self, lease: Lease<Key>, finish: Finish) -> Option<Lease<Key>> {
+    fn finish(&self, lease: Lease<Key>, finish: Finish) -> Option<Held> {
         if self.run.gate.is_none() {
-            return lease.next_blocking_with(finish);
+            return lease.next_blocking_with(finish).map(Held::Memory);
         }
         lease.finish(finish);
         self.take()
     }
 
-    fn run_key(&self, slot: usize, key: &[u8], retries: u32) -> Verdict {
+    pub(crate) fn run_key(&self, task: &Task<'_>) -> Verdict {
         if !self.run.control.starts() {
             return Verdict::Leave;
         }
-        let (attempt, began) = (retries.saturating_add(1), SystemClock.now());
-        let outcome = match self.execute(slot, key, attempt) {
+        let (key, began) = (task.key, SystemClock.now());
+        let outcome = match self.execute(task) {
             Ok(outcome) => outcome,
             Err(verdict) => return verdict,
         };
         let took = SystemClock.now().saturating_duration_since(began);
+        let attempt = task.attempt();
         let finished = Finished { key, attempt, ending: outcome.ending, took };
         self.run.logged(self.run.report.finished(&finished));
-        let verdict = self.judge(outcome.ending, retries);
-        if verdict == Verdict::GiveUp {
+        let verdict = self.judge(&outcome, task.retries);
+        if matches!(verdict, Verdict::GiveUp(_)) {
             self.give_up(key, attempt, outcome);
         }
         verdict
     }
 
-    fn judge(&self, ending: Ending, retries: u32) -> Verdict {
+    fn judge(&self, outcome: &Outcome, retries: u32) -> Verdict {
+        let Outcome { ending, last_line } = outcome;
         let worth_it = self.policy.retry.allows(ending.code(), retries);
         let stage = self.run.control.stage();
+        let error = || error_text(*ending, last_line);
         match ending {
             _ if ending.is_success() => Verdict::Succeeded,
             // Its failure is our doing.
             _ if stage >= Stage::Terminating => Verdict::Leave,
-            Ending::UnfitKey => Verdict::GiveUp,
-            _ if !worth_it => Verdict::GiveUp,
-            _ if stage >= Stage::Finishing => Verdict::Leave,
-            Ending::Exited(_) | Ending::TimedOut | Ending::NotStarted => Verdict::Retry,
+            Ending::UnfitKey => Verdict::GiveUp(error()),
+            _ if !worth_it => Verdict::GiveUp(error()),
+            Ending::Exited(_) | Ending::TimedOut | Ending::NotStarted => {
+                Verdict::Retry(error())
+            }
         }
     }
 
@@ -218,52 +273,63 @@ impl Worker {
     }
 
     /// Runs the command to its end; `Err` if no command can be run.
-    fn execute(&self, slot: usize, key: &[u8], attempt: u32) -> Result<Outcome, Verdict> {
-        let mut capture = self.run.report.capture(&self.output, key);
-        let mut command = self.template.command(key);
-        command
-            .env("REQUEUE_KEY", as_os(key))
-            .env("REQUEUE_ATTEMPT", attempt.to_string())
-            .env("REQUEUE_SLOT", (slot + 1).to_string());
+    fn execute(&self, task: &Task<'_>) -> Result<Outcome, Verdict> {
+        let mut capture = self.run.report.capture(&self.output, task.key);
+        let mut command = self.template.command(task.key);
+        task.tell(&mut command);
         let wiring = capture.connect(&mut command).map_err(|error| {
             self.run.fault(&format!("cannot write the files of --output: {error}"));
             Verdict::Leave
         })?;
-        match Process::start(&mut command, wiring) {
+        self.written(task, |ledger, token| ledger.starting(token, task.key));
+        let started = Process::start(&mut command, wiring);
+        match started {
             Ok(mut process) => {
                 process.keep(command);
-                let ending = self.watch(slot, key, attempt, process, &mut capture);
+                let ending = self.watch(task, process, &mut capture)?;
                 let (last_line, printed) = capture.finish(ending);
                 self.run.printed(printed);
                 Ok(Outcome { ending, last_line })
             }
-            Err(error) => self.not_started(command.get_program(), &error),
+            Err(error) => {
+                self.written(task, Ledger::ended);
+                self.not_started(command.get_program(), &error)
+            }
         }
     }
 
+    /// Watches a command to its end; `Err` if it was ended because its lease is lost.
     fn watch(
         &self,
-        slot: usize,
-        key: &[u8],
-        attempt: u32,
+        task: &Task<'_>,
         mut process: Process,
         capture: &mut Capture<'_>,
-    ) -> Ending {
-        let (group, since) = (process.group(), SystemClock.now());
-        let running = Running { key: key.to_vec(), attempt, since, group };
+    ) -> Result<Ending, Verdict> {
+        let Task { slot, key, .. } = *task;
+        let (group, since, attempt) =
+            (process.group(), SystemClock.now(), task.attempt());
+        let running = Running { key: key.to_vec(), attempt, since, group, lost: false };
         self.run.slots.occupy(slot, running);
         // A signal that came before this line has not seen the slot.
         self.heed_stage(group);
+        self.written(task, |ledger, token| ledger.started(token, group.pid()));
+        let guard = self.on_loss(task, group);
         self.run.logged(self.run.report.started(key, attempt, slot + 1, group.pid()));
         let pace = process.watch(capture, self.limits);
-        if pace == Pace::TooLong || self.run.control.stage() >= Stage::Terminating {
+        drop(guard);
+        let lost = self.run.slots.is_lost(slot);
+        let stopping = self.run.control.stage() >= Stage::Terminating;
+        if pace == Pace::TooLong || lost || stopping {
             group.kill(); // no orphans: whoever ignored TERM while its leader heeded it
         }
         self.run.slots.leave(slot);
-        match (pace, process.reap()) {
-            (Pace::TooLong, _) => Ending::TimedOut,
-            (Pace::InTime, Ok(status)) => Ending::Exited(status),
-            (Pace::InTime, Err(_)) => Ending::NotStarted,
+        let reaped = process.reap();
+        self.written(task, Ledger::ended);
+        match (pace, reaped) {
+            _ if lost => Err(Verdict::Lost),
+            (Pace::TooLong, _) => Ok(Ending::TimedOut),
+            (Pace::InTime, Ok(status)) => Ok(Ending::Exited(status)),
+            (Pace::InTime, Err(_)) => Ok(Ending::NotStarted),
         }
     }
 

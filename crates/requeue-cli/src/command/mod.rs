@@ -2,10 +2,12 @@
 
 mod process;
 mod program;
+mod stranger;
 mod template;
 
 pub(crate) use process::{Group, Pace, Process, Sink, Stream, Wiring, is_alive};
 pub(crate) use program::CannotRun;
+pub(crate) use stranger::Stranger;
 pub(crate) use template::Template;
 
 use std::io;

@@ -266,7 +266,7 @@ fn wait_for_exit(pid: Pid, how: WaitIdOptions) -> bool {
 }
 
 /// What happened to each of the descriptors that are there.
-fn poll_all<const N: usize>(
+pub(super) fn poll_all<const N: usize>(
     watched: [Option<BorrowedFd<'_>>; N],
     timeout: Option<Duration>,
 ) -> [PollFlags; N] {

@@ -8,12 +8,16 @@ mod progress;
 mod resume;
 mod screen;
 mod stats;
+mod stored;
 mod text;
 
 pub(crate) use capture::Capture;
 pub(crate) use log::Log;
 pub(crate) use progress::{RunningKey, View};
 pub(crate) use resume::{Resumed, resume};
+pub(crate) use stored::{
+    added_text, dead_json, dead_table, status_json, status_text, stored_metrics,
+};
 
 use std::io::{self, Write};
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -24,9 +28,9 @@ use requeue::{Added, Clock, SystemClock};
 
 use self::log::Line;
 use self::screen::Screen;
-pub(crate) use self::stats::Failure;
 use self::stats::Stats;
-use self::text::shown;
+pub(crate) use self::stats::{Failure, error_text};
+pub(crate) use self::text::{chain, count, duration as brief, shown};
 use crate::command::Ending;
 use crate::plan::{Output, Progress};
 
@@ -40,7 +44,40 @@ pub(crate) fn page(text: &[u8]) -> io::Result<()> {
 /// Says what went wrong before there was anything to run.
 pub(crate) fn complaint(error: &anyhow::Error) {
     // Nobody is left to tell if the standard error is gone.
-    writeln!(io::stderr(), "requeue: {error:#}").unwrap_or_default();
+    writeln!(io::stderr(), "requeue: {}", chain(error.as_ref())).unwrap_or_default();
+}
+
+/// Writes a text over the one before, on a terminal.
+pub(crate) fn redraw(text: &str) -> io::Result<()> {
+    let rows = rustix::termios::tcgetwinsize(io::stdout()).map_or(0, |size| size.ws_row);
+    let rows = if rows < 2 { usize::MAX } else { usize::from(rows) - 1 };
+    let mut drawn = String::from("\x1b[H");
+    for line in text.lines().take(rows) {
+        drawn += line;
+        drawn += "\x1b[K\n";
+    }
+    drawn += "\x1b[J";
+    page(drawn.as_bytes())
+}
+
+/// What became of keys that were added to a store.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(crate) struct AddedKeys {
+    pub(crate) new: u64,
+    pub(crate) present: u64,
+    pub(crate) delayed: u64,
+    pub(crate) revived: u64,
+}
+
+impl AddedKeys {
+    pub(crate) fn total(&self) -> u64 {
+        self.new + self.present + self.delayed + self.revived
+    }
+}
+
+/// Says one line to the person who typed a verb.
+pub(crate) fn tell(text: &str) {
+    writeln!(io::stderr(), "requeue: {text}").unwrap_or_default();
 }
 
 /// What is known of a run while it goes on, and who is told of it.
@@ -110,6 +147,11 @@ impl Report {
         written.map(|()| added)
     }
 
+    /// Tells what became of a key that was added to a store.
+    pub(crate) fn added(&self, key: &[u8], added: Added) -> io::Result<()> {
+        self.adding(key, || added).map(|_| ())
+    }
+
     /// Takes note of a key that an earlier run has finished.
     pub(crate) fn skipped(&self) {
         self.input.skipped.fetch_add(1, Ordering::Relaxed);
@@ -148,6 +190,15 @@ impl Report {
                 .flag("timeout", run.ending == Ending::TimedOut)
                 .millis("took_ms", run.took)
         })
+    }
+
+    /// Tells of a run that does not count, since its lease was lost.
+    pub(crate) fn lost(&self, key: &[u8]) -> io::Result<()> {
+        self.note(&format!(
+            "lost the lease of {}: its command was ended, and it runs again",
+            shown(key)
+        ));
+        self.log(|log| log.line("lost").key(key))
     }
 
     /// Retries a key by `retry` and tells when it comes again.

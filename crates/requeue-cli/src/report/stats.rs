@@ -165,15 +165,27 @@ fn line(text: &mut String, line: &str) {
     writeln!(text, "{line}").unwrap_or_default();
 }
 
-fn reason(failure: &Failure) -> String {
-    let how = match failure.ending {
+/// How a failed run ended, and what it said last.
+pub(crate) fn error_text(ending: Ending, last_line: &str) -> String {
+    match last_line {
+        "" => how(ending),
+        last => format!("{}: {last}", how(ending)),
+    }
+}
+
+fn how(ending: Ending) -> String {
+    match ending {
         Ending::TimedOut => "took too long".to_owned(),
         Ending::NotStarted | Ending::UnfitKey => "could not be started".to_owned(),
-        Ending::Exited(_) => match failure.ending.signal() {
+        Ending::Exited(_) => match ending.signal() {
             Some(signal) => format!("ended by signal {signal}"),
-            None => format!("exit code {}", failure.ending.code()),
+            None => format!("exit code {}", ending.code()),
         },
-    };
+    }
+}
+
+fn reason(failure: &Failure) -> String {
+    let how = how(failure.ending);
     let runs = count(u64::from(failure.runs), "run", "runs");
     match failure.last_line.as_str() {
         "" => format!("{how} after {runs}"),

@@ -10,4 +10,8 @@ mod load;
 mod output;
 mod policy;
 mod record;
+mod store;
+mod store_faults;
+mod store_workers;
+mod stores;
 mod texts;

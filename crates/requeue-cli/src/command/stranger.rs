@@ -1,0 +1,127 @@
+//! Processes that are not our children: those that an earlier run has left behind.
+
+use std::fs;
+use std::time::Duration;
+
+use rustix::process::Pid;
+
+/// A process that another run of ours has started, told apart from a later one with the
+/// same number by when it started.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub(crate) struct Stranger {
+    pub(crate) pid: i32,
+    /// In ticks of the kernel since the machine has started.
+    pub(crate) started: u64,
+}
+
+/// How often to look whether the process, or the wish to wait for it, is still there.
+const LOOK_EVERY: Duration = Duration::from_millis(200);
+
+impl Stranger {
+    /// The process of this number, if it is there.
+    pub(crate) fn find(pid: i32) -> Option<Self> {
+        let stat = fs::read_to_string(format!("/proc/{pid}/stat")).ok()?;
+        // The name of the program stands in brackets and may hold anything.
+        let mut fields = stat.rsplit(')').next()?.split_whitespace();
+        let state = fields.next()?;
+        let started = fields.nth(18)?.parse().ok()?;
+        let ended = matches!(state, "Z" | "X");
+        (!ended).then_some(Self { pid, started })
+    }
+
+    /// The leader of a process group that was started with these in its environment.
+    pub(crate) fn with_environment(wanted: &[Vec<u8>]) -> Option<Self> {
+        let processes = fs::read_dir("/proc").ok()?.flatten();
+        let mut pids =
+            processes.filter_map(|entry| entry.file_name().to_str()?.parse().ok());
+        let pid =
+            pids.find(|pid| leads_a_group(*pid) && has_environment(*pid, wanted))?;
+        Self::find(pid)
+    }
+
+    pub(crate) fn is_alive(self) -> bool {
+        Self::find(self.pid) == Some(self)
+    }
+
+    /// Waits until it has ended, or until nobody wants to know: whether it has.
+    pub(crate) fn wait(self, wanted: impl Fn() -> bool) -> bool {
+        let notice = Notice::of(self.pid);
+        // Looks after the descriptor was opened: it is that of this process if it is there.
+        while self.is_alive() {
+            if !wanted() {
+                return false;
+            }
+            notice.wait(LOOK_EVERY);
+        }
+        true
+    }
+}
+
+fn leads_a_group(pid: i32) -> bool {
+    let group =
+        Pid::from_raw(pid).map(|pid| rustix::process::getpgid(Some(pid)) == Ok(pid));
+    group.unwrap_or(false)
+}
+
+fn has_environment(pid: i32, wanted: &[Vec<u8>]) -> bool {
+    let environment = fs::read(format!("/proc/{pid}/environ")).unwrap_or_default();
+    let entries: Vec<_> = environment.split(|byte| *byte == 0).collect();
+    wanted.iter().all(|entry| entries.contains(&&entry[..]))
+}
+
+/// Wakes when a process ends, where the system can do that.
+struct Notice(Option<std::os::fd::OwnedFd>);
+
+impl Notice {
+    #[cfg(target_os = "linux")]
+    fn of(pid: i32) -> Self {
+        use rustix::process::{PidfdFlags, pidfd_open};
+        Self(Pid::from_raw(pid).and_then(|pid| pidfd_open(pid, PidfdFlags::empty()).ok()))
+    }
+
+    #[cfg(not(target_os = "linux"))]
+    fn of(_: i32) -> Self {
+        Self(None)
+    }
+
+    fn wait(&self, at_most: Duration) {
+        use std::os::fd::AsFd;
+        super::process::poll_all([self.0.as_ref().map(AsFd::as_fd)], Some(at_most));
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::process::Command;
+
+    use super::*;
+
+    #[test]
+    fn a_process_is_told_from_a_later_one_of_its_number() {
+        let pid = i32::try_from(std::process::id()).unwrap();
+        let this = Stranger::find(pid).unwrap();
+        assert!(this.is_alive());
+        let other = Stranger { started: this.started + 1, ..this };
+        assert!(!other.is_alive());
+        assert!(other.wait(|| true), "it has ended");
+        assert!(!this.wait(|| false), "nobody wants to know");
+    }
+
+    #[test]
+    fn a_process_is_found_by_its_environment() {
+        use std::os::unix::process::CommandExt;
+        let mut child = Command::new("cat")
+            .env("REQUEUE_TEST", "a b")
+            .stdin(std::process::Stdio::piped())
+            .process_group(0)
+            .spawn()
+            .unwrap();
+        let pid = i32::try_from(child.id()).unwrap();
+        let wanted = [b"REQUEUE_TEST=a b".to_vec()];
+        let found = Stranger::with_environment(&wanted);
+        drop(child.stdin.take());
+        child.wait().unwrap();
+        assert_eq!(found.map(|found| found.pid), Some(pid));
+        assert_eq!(Stranger::with_environment(&wanted), None);
+    }
+}

@@ -1,0 +1,285 @@
+//! How the queue of a store stands: as text for people, as JSON, as metrics.
+
+use std::fmt::Write as _;
+use std::time::Duration;
+
+use requeue_store::{Dead, Failing, Stats, Worker};
+use serde_json::{Map, Value, json};
+
+use super::log::hex;
+use super::text::{count, duration, shown};
+
+/// Everything as text; `place` says which queue it is.
+pub(crate) fn status_text(
+    place: &str,
+    stats: &Stats,
+    failing: &[Failing],
+    workers: &[Worker],
+) -> String {
+    let mut text = format!("{place}{}\n\n", if stats.paused { "  PAUSED" } else { "" });
+    text += &counts(stats);
+    if !failing.is_empty() {
+        text.push('\n');
+        text +=
+            &table(["FAILING", "RETRIES", "NEXT", "LAST ERROR"], failing, failing_row);
+    }
+    let more = stats.failing.saturating_sub(failing.len() as u64);
+    if more > 0 {
+        // Writing to a string does not fail.
+        writeln!(text, "and {more} more that fail").unwrap_or_default();
+    }
+    if !workers.is_empty() {
+        text.push('\n');
+        text += &table(["WORKER", "KEYS", "LAST SEEN"], workers, worker_row);
+    }
+    text
+}
+
+fn counts(stats: &Stats) -> String {
+    let oldest =
+        stats.oldest_ready.map(|age| format!("the oldest for {}", duration(age)));
+    let dirty = (stats.dirty > 0).then(|| format!("{} came again", stats.dirty));
+    let rows = [
+        ("ready", stats.ready, oldest),
+        ("delayed", stats.delayed, None),
+        ("processing", stats.processing, dirty),
+        ("failing", stats.failing, None),
+        ("dead", stats.dead, None),
+    ];
+    let mut text = String::new();
+    for (name, number, note) in rows {
+        let note = note.map(|note| format!("  {note}")).unwrap_or_default();
+        writeln!(text, "{name:<11}{number:>8}{note}").unwrap_or_default();
+    }
+    text
+}
+
+fn failing_row(key: &Failing) -> [String; 4] {
+    let next =
+        key.retry_in.map_or("-".to_owned(), |left| format!("in {}", duration(left)));
+    [shown(&key.key), key.failures.to_string(), next, shown(key.error.as_bytes())]
+}
+
+fn worker_row(worker: &Worker) -> [String; 3] {
+    let seen = format!("{} ago", duration(worker.seen));
+    [shown(worker.owner.as_str().as_bytes()), worker.processing.to_string(), seen]
+}
+
+/// Dead keys as text.
+pub(crate) fn dead_table(dead: &[Dead]) -> String {
+    if dead.is_empty() {
+        return String::new();
+    }
+    table(["DEAD", "SINCE", "RETRIES", "REASON"], dead, |key| {
+        [
+            shown(&key.key),
+            format!("{} ago", duration(key.since)),
+            key.failures.to_string(),
+            shown(key.reason.as_bytes()),
+        ]
+    })
+}
+
+/// Rows under a head, with columns as wide as they must be.
+fn table<T, const N: usize>(
+    head: [&str; N],
+    items: &[T],
+    row: impl Fn(&T) -> [String; N],
+) -> String {
+    let rows = std::iter::once(head.map(str::to_owned)).chain(items.iter().map(row));
+    let rows: Vec<_> = rows.collect();
+    let width = |column: usize| rows.iter().map(|row| row[column].chars().count()).max();
+    let widths: [usize; N] = std::array::from_fn(|column| width(column).unwrap_or(0));
+    let mut text = String::new();
+    for row in rows {
+        let mut line = String::new();
+        for (cell, width) in row.iter().zip(widths) {
+            write!(line, "{cell:<width$}  ").unwrap_or_default();
+        }
+        text += line.trim_end();
+        text.push('\n');
+    }
+    text
+}
+
+/// Everything as a JSON object.
+pub(crate) fn status_json(
+    place: &str,
+    stats: &Stats,
+    failing: &[Failing],
+    workers: &[Worker],
+) -> String {
+    let failing: Vec<_> = failing.iter().map(failing_object).collect();
+    let workers: Vec<_> = workers.iter().map(worker_object).collect();
+    let all = json!({
+        "store": place,
+        "ready": stats.ready,
+        "delayed": stats.delayed,
+        "processing": stats.processing,
+        "dirty": stats.dirty,
+        "failing": stats.failing,
+        "dead": stats.dead,
+        "paused": stats.paused,
+        "oldest_ready_ms": stats.oldest_ready.map(millis),
+        "failing_keys": failing,
+        "workers": workers,
+    });
+    format!("{all}\n")
+}
+
+fn failing_object(key: &Failing) -> Value {
+    let mut object = keyed(&key.key);
+    object.insert("retries".to_owned(), key.failures.into());
+    object.insert("error".to_owned(), key.error.clone().into());
+    object.insert("retry_in_ms".to_owned(), key.retry_in.map(millis).into());
+    object.into()
+}
+
+fn worker_object(worker: &Worker) -> Value {
+    json!({
+        "name": worker.owner.as_str(),
+        "keys": worker.processing,
+        "seen_ms_ago": millis(worker.seen),
+    })
+}
+
+/// Dead keys as JSON objects, one on each line.
+pub(crate) fn dead_json(dead: &[Dead]) -> String {
+    dead.iter().fold(String::new(), |mut text, key| {
+        let mut object = keyed(&key.key);
+        object.insert("reason".to_owned(), key.reason.clone().into());
+        object.insert("since_ms".to_owned(), millis(key.since).into());
+        object.insert("retries".to_owned(), key.failures.into());
+        object.insert("deliveries".to_owned(), key.deliveries.into());
+        object.insert("worker".to_owned(), key.owner.as_str().into());
+        writeln!(text, "{}", Value::from(object)).unwrap_or_default();
+        text
+    })
+}
+
+/// An object with the key as text and, if it is none, its bytes in hexadecimal besides.
+fn keyed(key: &[u8]) -> Map<String, Value> {
+    let mut object = Map::new();
+    object.insert("key".to_owned(), String::from_utf8_lossy(key).into_owned().into());
+    if std::str::from_utf8(key).is_err() {
+        object.insert("key_hex".to_owned(), hex(key).into());
+    }
+    object
+}
+
+#[expect(clippy::cast_possible_truncation, reason = "of half a billion years")]
+fn millis(time: Duration) -> u64 {
+    time.as_millis() as u64
+}
+
+/// The numbers of the whole queue as text for Prometheus.
+pub(crate) fn stored_metrics(stats: &Stats) -> String {
+    let age = stats.oldest_ready.unwrap_or_default().as_secs_f64();
+    let gauges = [
+        (
+            "workqueue_depth",
+            "Keys that are ready or came again.",
+            stats.ready + stats.dirty,
+        ),
+        ("requeue_ready", "Keys that can be handed out now.", stats.ready),
+        ("requeue_delayed", "Keys with a delay.", stats.delayed),
+        ("requeue_processing", "Keys that are with a worker.", stats.processing),
+        ("requeue_dirty", "Keys that came again meanwhile.", stats.dirty),
+        ("requeue_failing", "Keys that failed and are tried again.", stats.failing),
+        ("requeue_dead", "Keys that failed for good.", stats.dead),
+        ("requeue_paused", "Whether nothing is handed out.", stats.paused.into()),
+    ];
+    let mut text = String::new();
+    for (name, help, value) in gauges {
+        text += &gauge(name, help, value);
+    }
+    text + &gauge("requeue_oldest_ready_seconds", "Age of the oldest ready key.", age)
+}
+
+fn gauge(name: &str, help: &str, value: impl std::fmt::Display) -> String {
+    format!("# HELP {name} {help}\n# TYPE {name} gauge\n{name}{{name=\"run\"}} {value}\n")
+}
+
+/// What became of keys that were added, in words.
+pub(crate) fn added_text(added: &super::AddedKeys) -> String {
+    let parts = [
+        (added.new, "added"),
+        (added.present, "already there"),
+        (added.delayed, "delayed"),
+        (added.revived, "revived from the dead"),
+    ];
+    let parts = parts.iter().filter(|(number, _)| *number > 0);
+    let parts: Vec<_> = parts.map(|(number, what)| format!("{number} {what}")).collect();
+    let all = count(added.total(), "key", "keys");
+    if parts.is_empty() { all } else { format!("{all}: {}", parts.join(", ")) }
+}
+
+#[cfg(test)]
+mod tests {
+    use requeue_store::{Key, Owner};
+
+    use super::*;
+
+    fn failing() -> Failing {
+        Failing {
+            key: Key::new(&b"db\n7"[..]).unwrap(),
+            failures: 3,
+            error: "exit code 1: no route".to_owned(),
+            retry_in: Some(Duration::from_millis(1500)),
+        }
+    }
+
+    fn worker() -> Worker {
+        let seen = Duration::from_millis(800);
+        Worker { owner: Owner::new("web/42/ff"), seen, processing: 2 }
+    }
+
+    fn stats() -> Stats {
+        let oldest_ready = Some(Duration::from_secs(3));
+        Stats {
+            ready: 12,
+            processing: 2,
+            dirty: 1,
+            failing: 4,
+            oldest_ready,
+            ..Stats::default()
+        }
+    }
+
+    #[test]
+    fn the_status_tells_counts_failing_keys_and_workers() {
+        let text = status_text("the queue", &stats(), &[failing()], &[worker()]);
+        let wanted = "the queue\n\n\
+                      ready            12  the oldest for 3.0s\n\
+                      delayed           0\n\
+                      processing        2  1 came again\n\
+                      failing           4\n\
+                      dead              0\n\n\
+                      FAILING  RETRIES  NEXT     LAST ERROR\n\
+                      db\\n7    3        in 1.5s  exit code 1: no route\n\
+                      and 3 more that fail\n\n\
+                      WORKER     KEYS  LAST SEEN\n\
+                      web/42/ff  2     800ms ago\n";
+        assert_eq!(text, wanted);
+    }
+
+    #[test]
+    fn a_paused_queue_says_so() {
+        let stats = Stats { paused: true, ..Stats::default() };
+        assert!(
+            status_text("the queue", &stats, &[], &[]).starts_with("the queue  PAUSED")
+        );
+    }
+
+    #[test]
+    fn json_has_keys_that_are_no_text_as_bytes_besides() {
+        let key = Key::new(&b"\xff"[..]).unwrap();
+        let failing = Failing { key, retry_in: None, ..failing() };
+        let text = status_json("q", &stats(), &[failing], &[worker()]);
+        let value: Value = serde_json::from_str(&text).unwrap();
+        assert_eq!(value["failing_keys"][0]["key_hex"], "ff");
+        assert_eq!(value["failing_keys"][0]["retry_in_ms"], Value::Null);
+        assert_eq!(value["oldest_ready_ms"], 3000);
+        assert_eq!(value["workers"][0]["keys"], 2);
+    }
+}

@@ -1,0 +1,425 @@
+//! The queue of a run on a store: asynchronous there, called by threads that wait here.
+//!
+//! # Invariants
+//!
+//! 1. While the store is away, calls are repeated; only [`SharedKeys::abandon`] ends them.
+//! 2. A key counts as held here from before its command starts until the store has answered
+//!    to its end, so whoever finds nothing held asks the store about a settled state.
+
+use std::num::NonZeroU32;
+use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
+use std::time::{Duration, Instant};
+
+use anyhow::{Context, Result};
+use requeue::{Clock, Counts, SystemClock};
+use requeue_store::{
+    Add, Backoff, Error, ErrorKind, Finished, Key as StoreKey, Receipt, SharedLease,
+    SharedQueue, Stats, Store, When,
+};
+use tokio::runtime::Runtime;
+use tokio::sync::watch;
+use tokio::task::JoinHandle;
+
+use crate::input::Key;
+use crate::outage::Outage;
+use crate::report::{Report, chain};
+
+/// How a queue on a store is used.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Terms {
+    pub(crate) lease: Duration,
+    pub(crate) max_deliveries: Option<NonZeroU32>,
+    pub(crate) revive_after: Duration,
+    pub(crate) backoff: Backoff,
+}
+
+/// Longer than any outage: a run ends by signals, not by a store that is away. The clock
+/// can still add it to the present.
+const PATIENCE: Duration = Duration::from_secs(60 * 60 * 24 * 365 * 10);
+
+/// How old the numbers of the status line may be.
+const STALE: Duration = Duration::from_secs(1);
+
+/// How long the status line waits for new numbers.
+const GLANCE: Duration = Duration::from_millis(500);
+
+/// How often the store is asked whether all is done, if nothing happens here.
+const LOOK_EVERY: Duration = Duration::from_secs(1);
+
+/// How long a store that is no longer waited for has to answer nevertheless.
+const LAST_CALL: Duration = Duration::from_secs(2);
+
+type Queue = SharedQueue<Key, Arc<dyn Store>>;
+
+/// The queue on a store.
+#[derive(Debug)]
+pub(crate) struct SharedKeys {
+    queue: Queue,
+    terms: Terms,
+    outage: Arc<Outage>,
+    report: Arc<Report>,
+    desk: Arc<Desk>,
+    latest: Mutex<Option<(Instant, Stats)>>,
+    abandoned: watch::Sender<bool>,
+    runtime: Runtime,
+}
+
+/// What threads wait on: how many keys are held here, and whether more will be.
+#[derive(Debug, Default)]
+struct Desk {
+    state: Mutex<DeskState>,
+    changed: Condvar,
+}
+
+#[derive(Debug, Default)]
+struct DeskState {
+    held: usize,
+    closed: bool,
+}
+
+impl Desk {
+    fn lock(&self) -> MutexGuard<'_, DeskState> {
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn change(&self, change: impl FnOnce(&mut DeskState)) {
+        change(&mut self.lock());
+        self.changed.notify_all();
+    }
+
+    /// Waits until nothing is held here, or it is closed: whether it is.
+    fn wait_free(&self) -> bool {
+        let busy = |state: &mut DeskState| state.held > 0 && !state.closed;
+        let waited = self.changed.wait_while(self.lock(), busy);
+        waited.unwrap_or_else(PoisonError::into_inner).closed
+    }
+
+    /// Waits for `time`, or until anything changes here.
+    fn wait_news(&self, time: Duration) {
+        drop(self.changed.wait_timeout(self.lock(), time));
+    }
+
+    /// Waits for `time`, or until something is held here or it is closed.
+    fn wait_busy(&self, time: Duration) {
+        let free = |state: &mut DeskState| state.held == 0 && !state.closed;
+        drop(self.changed.wait_timeout_while(self.lock(), time, free));
+    }
+}
+
+/// A key of the store that is held here.
+#[derive(Debug)]
+pub(crate) struct StoredKey {
+    lease: SharedLease<Key, Arc<dyn Store>>,
+    stay: Stay,
+}
+
+/// That a key is held here, invariant 2.
+#[derive(Debug)]
+struct Stay(Arc<Desk>);
+
+impl Drop for Stay {
+    fn drop(&mut self) {
+        self.0.change(|state| state.held -= 1);
+    }
+}
+
+impl StoredKey {
+    pub(crate) fn key(&self) -> &Key {
+        self.lease.key()
+    }
+
+    pub(crate) fn retries(&self) -> u32 {
+        self.lease.num_requeues()
+    }
+
+    pub(crate) fn token(&self) -> u64 {
+        self.lease.token().0
+    }
+}
+
+/// How a key of a store ends here.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) enum End {
+    Succeed,
+    /// It comes again by its backoff; why, for people.
+    Retry(String),
+    /// It goes to the dead; why, for people.
+    Bury(String),
+    /// It was not run to its end, which is not its fault.
+    Release,
+}
+
+/// What runs the calls of a store.
+pub(crate) fn runtime() -> Result<Runtime> {
+    tokio::runtime::Builder::new_multi_thread()
+        .worker_threads(2)
+        .thread_name("store")
+        .enable_all()
+        .build()
+        .context("cannot start the threads of the store")
+}
+
+impl SharedKeys {
+    pub(crate) fn new(
+        runtime: Runtime,
+        store: Arc<dyn Store>,
+        terms: Terms,
+        report: Arc<Report>,
+    ) -> Self {
+        let handle = runtime.handle().clone();
+        let outage = Outage::new(Arc::clone(&store), Arc::clone(&report), handle.clone());
+        let heard = Arc::clone(&outage);
+        let queue = Queue::builder(store)
+            .name("run")
+            .lease(terms.lease)
+            .max_deliveries(terms.max_deliveries)
+            .backoff(terms.backoff)
+            .revive_after(terms.revive_after)
+            .patience(PATIENCE)
+            .on_error(move |error| heard.heard(error))
+            .build_on(handle);
+        Self {
+            queue,
+            terms,
+            outage,
+            report,
+            desk: Arc::default(),
+            latest: Mutex::default(),
+            abandoned: watch::Sender::new(false),
+            runtime,
+        }
+    }
+
+    fn store(&self) -> &Arc<dyn Store> {
+        self.queue.store()
+    }
+
+    pub(crate) fn describe(&self) -> String {
+        self.store().describe()
+    }
+
+    /// Waits for the answer of the store; `None` if that was given up.
+    fn wait<T>(&self, call: impl Future<Output = T>) -> Option<T> {
+        let mut abandoned = self.abandoned.subscribe();
+        let given_up = async {
+            // Its sender lives as long as this.
+            drop(abandoned.wait_for(|abandoned| *abandoned).await);
+            SystemClock.timer(SystemClock.now() + LAST_CALL).await;
+        };
+        self.runtime.block_on(async {
+            tokio::select! {
+                biased;
+                answer = call => Some(answer),
+                () = given_up => None,
+            }
+        })
+    }
+
+    /// Waits for a key; `None` if this is closed.
+    pub(crate) fn take(&self) -> Result<Option<StoredKey>, Error> {
+        let taken = self.wait(self.queue.get()).unwrap_or(Ok(None))?;
+        Ok(taken.map(|lease| {
+            self.desk.change(|state| state.held += 1);
+            StoredKey { lease, stay: Stay(Arc::clone(&self.desk)) }
+        }))
+    }
+
+    /// Ends a lease: what came of it, once the store knows.
+    pub(crate) fn end(&self, key: StoredKey, end: End) -> Result<Finished, Error> {
+        let StoredKey { lease, stay } = key;
+        let ending = match end {
+            End::Succeed => lease.succeed(),
+            End::Retry(error) => lease.retry(error),
+            End::Bury(reason) => lease.bury(reason),
+            End::Release => lease.release(),
+        };
+        let finished = self.wait(ending).unwrap_or_else(|| {
+            let text = format!("no answer from {} was waited for", self.describe());
+            Err(Error::new(ErrorKind::Unknown, text))
+        });
+        drop(stay);
+        finished
+    }
+
+    /// Adds keys, in one call for all: what became of each; nothing if this is closed.
+    pub(crate) fn add(&self, keys: &[StoreKey]) -> Result<Vec<Receipt>, Error> {
+        let add = |key: &StoreKey| Add {
+            key: key.clone(),
+            when: When::Now,
+            revive_after: self.terms.revive_after,
+        };
+        let adds: Vec<_> = keys.iter().map(add).collect();
+        self.wait(self.add_patiently(&adds)).unwrap_or_else(|| Ok(Vec::new()))
+    }
+
+    /// An add that is repeated costs one more run at worst.
+    async fn add_patiently(&self, adds: &[Add]) -> Result<Vec<Receipt>, Error> {
+        let mut pause = Duration::from_millis(20);
+        while !self.is_closed() {
+            match self.store().add(adds).await {
+                Err(error) if error.is_transient() => self.outage.heard(&error),
+                answer => return answer,
+            }
+            SystemClock.timer(SystemClock.now() + pause).await;
+            pause = (pause * 2).min(LOOK_EVERY);
+        }
+        Ok(Vec::new())
+    }
+
+    /// Does something if the lease of a key is lost, and something else a while later,
+    /// unless what comes back is dropped before. The while is shorter than what is left
+    /// until another is given the key.
+    pub(crate) fn on_loss(
+        &self,
+        key: &StoredKey,
+        kill_after: Duration,
+        first: impl FnOnce() + Send + 'static,
+        then: impl FnOnce() + Send + 'static,
+    ) -> LossWatch {
+        let lost = key.lease.lost();
+        let grace = kill_after.min(self.terms.lease / 10);
+        LossWatch(self.runtime.spawn(async move {
+            lost.await;
+            first();
+            SystemClock.timer(SystemClock.now() + grace).await;
+            then();
+        }))
+    }
+
+    /// Takes no more keys and adds none.
+    pub(crate) fn close(&self) {
+        self.queue.close();
+        self.desk.change(|state| state.closed = true);
+    }
+
+    pub(crate) fn is_closed(&self) -> bool {
+        self.queue.is_closed()
+    }
+
+    /// Waits no longer for a store that does not answer.
+    pub(crate) fn abandon(&self) {
+        self.abandoned.send_replace(true);
+    }
+
+    /// Waits until the store knows the end of everything that was held here.
+    pub(crate) fn drain(&self) {
+        self.wait(self.queue.drain());
+    }
+
+    /// Waits until the whole queue is empty, or this is closed.
+    pub(crate) fn wait_idle(&self) -> Result<(), Error> {
+        let mut told = false;
+        loop {
+            if self.desk.wait_free() {
+                return Ok(());
+            }
+            match self.wait(self.store().stats()) {
+                None => return Ok(()),
+                Some(Ok(stats)) if left(&stats) == 0 => return Ok(()),
+                Some(Ok(stats)) => {
+                    if stats.paused && !std::mem::replace(&mut told, true) {
+                        self.tell_paused();
+                    }
+                }
+                Some(Err(error)) if error.is_transient() => self.outage.heard(&error),
+                Some(Err(error)) => return Err(error),
+            }
+            self.desk.wait_busy(LOOK_EVERY);
+        }
+    }
+
+    /// Tells of a queue that hands out nothing.
+    fn tell_paused(&self) {
+        self.report.note(&format!(
+            "{} is paused: nothing starts until requeue resume",
+            self.describe()
+        ));
+    }
+
+    /// Tells a worker what it will find.
+    pub(crate) fn greet(&self) {
+        if let Some(Ok(stats)) = self.wait(self.store().stats()) {
+            if stats.paused {
+                self.tell_paused();
+            }
+        }
+    }
+
+    /// How the queue stands, now or a moment ago.
+    pub(crate) fn counts(&self) -> Counts {
+        let mut latest = self.latest.lock().unwrap_or_else(PoisonError::into_inner);
+        let known = latest.filter(|(at, _)| SystemClock.now() < *at + STALE);
+        let stats = known.map_or_else(
+            || {
+                let stats = self.glance().or(latest.map(|(_, stats)| stats));
+                let stats = stats.unwrap_or_default();
+                *latest = Some((SystemClock.now(), stats));
+                stats
+            },
+            |(_, stats)| stats,
+        );
+        counts(&stats)
+    }
+
+    /// How the queue stands now, if that can be told at once.
+    pub(crate) fn glance(&self) -> Option<Stats> {
+        let asked = async { tokio::time::timeout(GLANCE, self.store().stats()).await };
+        self.wait(asked)?.ok()?.ok()
+    }
+
+    /// The numbers of the whole queue as text for Prometheus.
+    pub(crate) fn metrics(&self) -> String {
+        self.glance()
+            .map(|stats| crate::report::stored_metrics(&stats))
+            .unwrap_or_default()
+    }
+
+    /// How many more keys may wait, if at most `max` may; waits until it is some, or until
+    /// this is closed.
+    pub(crate) fn room(&self, max: usize) -> usize {
+        loop {
+            self.refresh();
+            let counts = self.counts();
+            let room = max.saturating_sub(counts.ready + counts.delayed);
+            if room > 0 || self.is_closed() {
+                return room;
+            }
+            self.desk.wait_news(LOOK_EVERY);
+        }
+    }
+
+    /// Has the next counts be new ones.
+    pub(crate) fn refresh(&self) {
+        *self.latest.lock().unwrap_or_else(PoisonError::into_inner) = None;
+    }
+}
+
+/// Watches for the loss of a lease until it is dropped.
+#[derive(Debug)]
+pub(crate) struct LossWatch(JoinHandle<()>);
+
+impl Drop for LossWatch {
+    fn drop(&mut self) {
+        self.0.abort();
+    }
+}
+
+/// How many keys are still to be worked on. One that has a delay besides counts twice.
+pub(crate) fn left(stats: &Stats) -> u64 {
+    stats.ready + stats.delayed + stats.processing
+}
+
+fn counts(stats: &Stats) -> Counts {
+    let number = |count: u64| usize::try_from(count).unwrap_or(usize::MAX);
+    Counts {
+        ready: number(stats.ready),
+        delayed: number(stats.delayed),
+        processing: number(stats.processing),
+        dirty: number(stats.dirty),
+    }
+}
+
+/// What is told of an error that ends a run.
+pub(crate) fn fatal(error: &Error) -> String {
+    format!("the store failed: {}", chain(error))
+}

@@ -1,0 +1,152 @@
+//! Which store is meant, and opening it.
+
+use std::ffi::OsStr;
+use std::fmt;
+use std::num::NonZeroUsize;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+
+use anyhow::{Context, Result, bail};
+use requeue_fjall::FjallStore;
+use requeue_postgres::PostgresStore;
+use requeue_redis::RedisStore;
+use requeue_store::Store;
+
+use crate::flags::{QueueFlags, StoreFlags};
+
+/// A queue of a store.
+#[derive(Clone)]
+pub(crate) struct Place {
+    address: Address,
+    queue: Option<String>,
+    partitions: Option<NonZeroUsize>,
+}
+
+/// Where a store is.
+#[derive(Clone, PartialEq, Eq)]
+enum Address {
+    Folder(PathBuf),
+    Redis(String),
+    Postgres(String),
+}
+
+/// The queue that is meant if none is named.
+const QUEUE: &str = "default";
+
+/// What is said before the reason.
+const CANNOT: &str = "cannot open the store";
+
+const EXPECTED: &str = "expected a folder such as ./queue.db, or an address that begins \
+                        with redis://, rediss://, postgres:// or postgresql://";
+
+impl Place {
+    pub(crate) fn of(flags: StoreFlags) -> Result<Self> {
+        Self::new(&flags.store, flags.queue)
+    }
+
+    /// Reads what was typed. Errors do not repeat an address: it may hold a password.
+    pub(crate) fn new(address: &OsStr, flags: QueueFlags) -> Result<Self> {
+        let address = Address::read(address)?;
+        let place = Self { address, queue: flags.queue, partitions: flags.partitions };
+        place.check()?;
+        Ok(place)
+    }
+
+    fn check(&self) -> Result<()> {
+        let partitions = self.partitions.is_some();
+        match &self.address {
+            Address::Folder(path) if self.queue.is_some() => bail!(
+                "--queue and REQUEUE_QUEUE name a queue on a server, and --store {} is a \
+                 folder, which holds one queue: use a folder for each",
+                path.display()
+            ),
+            Address::Folder(path) if partitions => bail!(
+                "--partitions divides a queue on Redis, and --store {} is a folder",
+                path.display()
+            ),
+            Address::Postgres(_) if partitions => {
+                bail!("--partitions divides a queue on Redis, and --store is PostgreSQL")
+            }
+            _ if self.queue.as_deref() == Some("") => {
+                bail!("invalid value '' for '--queue <NAME>': expected a name")
+            }
+            Address::Folder(_) | Address::Redis(_) | Address::Postgres(_) => Ok(()),
+        }
+    }
+
+    /// The folder of an embedded store.
+    pub(crate) fn folder(&self) -> Option<&Path> {
+        match &self.address {
+            Address::Folder(path) => Some(path),
+            Address::Redis(_) | Address::Postgres(_) => None,
+        }
+    }
+
+    /// Opens the store.
+    pub(crate) async fn open(&self) -> Result<Arc<dyn Store>> {
+        let queue = self.queue.as_deref().unwrap_or(QUEUE);
+        match &self.address {
+            Address::Folder(path) => {
+                Ok(Arc::new(FjallStore::builder(path).open().context(CANNOT)?))
+            }
+            Address::Redis(url) => {
+                let mut builder = RedisStore::builder(url).queue(queue);
+                if let Some(partitions) = self.partitions {
+                    builder = builder.partitions(partitions.get());
+                }
+                Ok(Arc::new(builder.open().await.context(CANNOT)?))
+            }
+            Address::Postgres(url) => {
+                let builder = PostgresStore::builder(url).queue(queue);
+                Ok(Arc::new(builder.open().await.context(CANNOT)?))
+            }
+        }
+    }
+}
+
+/// Without the address, which may hold a password.
+impl fmt::Debug for Place {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Place").field("queue", &self.queue).finish_non_exhaustive()
+    }
+}
+
+impl Address {
+    fn read(text: &OsStr) -> Result<Self> {
+        if text.is_empty() {
+            bail!("--store is empty: {EXPECTED}");
+        }
+        let Some((scheme, _)) = text.to_str().and_then(|text| text.split_once("://"))
+        else {
+            return Ok(Self::Folder(PathBuf::from(text)));
+        };
+        let url = text.to_str().unwrap_or_default().to_owned();
+        match scheme {
+            "redis" | "rediss" => Ok(Self::Redis(url)),
+            "postgres" | "postgresql" => Ok(Self::Postgres(url)),
+            unknown => bail!("unknown scheme '{unknown}://' of --store: {EXPECTED}"),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_has_no_scheme_is_a_folder() {
+        let read = |text: &str| Address::read(OsStr::new(text)).unwrap();
+        assert!(read("./queue.db") == Address::Folder("./queue.db".into()));
+        assert!(read("C:/x") == Address::Folder("C:/x".into()));
+        assert!(read("rediss://h") == Address::Redis("rediss://h".into()));
+        assert!(read("postgresql://h/d") == Address::Postgres("postgresql://h/d".into()));
+    }
+
+    #[test]
+    fn an_unknown_scheme_is_told_without_the_rest() {
+        let error = Address::read(OsStr::new("mysql://me:secret@host/db")).err().unwrap();
+        let text = error.to_string();
+        assert!(text.contains("'mysql://'") && text.contains("redis://"), "{text}");
+        assert!(!text.contains("secret"), "{text}");
+    }
+}

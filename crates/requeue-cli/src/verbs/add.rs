@@ -1,0 +1,144 @@
+//! Adding keys from the command line or a stream.
+
+use std::ops::ControlFlow;
+use std::sync::Arc;
+use std::time::Duration;
+
+use anyhow::{Context, Result};
+use requeue::{Added, Clock, SystemClock};
+use requeue_store::{Add, Error, Key, Receipt, Store, When};
+use tokio::runtime::Runtime;
+
+use crate::flags::AddFlags;
+use crate::input::{Record, Source};
+use crate::plan;
+use crate::reader::BATCH;
+use crate::report::{self, AddedKeys, count};
+use crate::store::Place;
+
+/// How long a store that is away is tried again, and the pause in between.
+const PATIENCE: Duration = Duration::from_secs(10);
+const PAUSE: Duration = Duration::from_millis(500);
+
+/// Keys on their way to a store.
+struct Adder {
+    runtime: Runtime,
+    store: Arc<dyn Store>,
+    when: When,
+    revive_after: Duration,
+    unsent: Vec<Key>,
+    added: AddedKeys,
+    refused: u64,
+}
+
+pub(crate) fn add(flags: AddFlags) -> Result<u8> {
+    let separator = plan::separator(flags.null);
+    let sources = sources(&flags)?;
+    let place = Place::of(flags.store)?;
+    let runtime = super::runtime()?;
+    let store = runtime.block_on(place.open())?;
+    let mut adder = Adder {
+        runtime,
+        store,
+        when: flags.after.map_or(When::Now, When::After),
+        revive_after: flags.revive_after,
+        unsent: Vec::new(),
+        added: AddedKeys::default(),
+        refused: 0,
+    };
+    for source in sources {
+        adder.read(source, separator)?;
+    }
+    report::tell(&report::added_text(&adder.added));
+    Ok(u8::from(adder.refused > 0))
+}
+
+fn sources(flags: &AddFlags) -> Result<Vec<Source>> {
+    let mut sources = Vec::new();
+    for path in &flags.arg_file {
+        sources.push(Source::Stream(plan::open_keys(path)?));
+    }
+    if !flags.keys.is_empty() {
+        sources.push(Source::Words(flags.keys.clone()));
+    }
+    if sources.is_empty() {
+        sources.push(plan::standard_input());
+    }
+    Ok(sources)
+}
+
+impl Adder {
+    fn read(&mut self, source: Source, separator: u8) -> Result<()> {
+        let mut sent = Ok(());
+        let read = source.read(separator, |record| {
+            sent = match record {
+                Record::Line(line) => self.put(line),
+                Record::Pause => self.send(),
+            };
+            if sent.is_ok() { ControlFlow::Continue(()) } else { ControlFlow::Break(()) }
+        });
+        sent?;
+        // What was read is added, even if no more can be read.
+        self.send()?;
+        let read =
+            read.with_context(|| format!("cannot read the keys; {}", self.known()));
+        read.map(|_| ())
+    }
+
+    fn put(&mut self, line: &[u8]) -> Result<()> {
+        match Key::new(line) {
+            Ok(key) => self.unsent.push(key),
+            Err(error) => {
+                self.refused += 1;
+                let line = report::shown(line);
+                report::tell(&format!("line left out, {error}: {line}"));
+            }
+        }
+        if self.unsent.len() < BATCH { Ok(()) } else { self.send() }
+    }
+
+    fn send(&mut self) -> Result<()> {
+        if self.unsent.is_empty() {
+            return Ok(());
+        }
+        let (when, revive_after) = (self.when, self.revive_after);
+        let adds = self.unsent.drain(..).map(|key| Add { key, when, revive_after });
+        let adds: Vec<_> = adds.collect();
+        let receipts = self.runtime.block_on(patiently(&*self.store, &adds));
+        let receipts =
+            receipts.with_context(|| format!("the store failed; {}", self.known()))?;
+        for receipt in receipts {
+            self.count(receipt);
+        }
+        Ok(())
+    }
+
+    fn count(&mut self, receipt: Receipt) {
+        let now = self.when == When::Now;
+        match receipt.added {
+            Added::Duplicate => self.added.present += 1,
+            // Only a dead key that was to be ready now is told to wait.
+            Added::Delayed if now => self.added.revived += 1,
+            Added::Delayed => self.added.delayed += 1,
+            Added::Ready | Added::Dirty | Added::Closed | _ => self.added.new += 1,
+        }
+    }
+
+    /// What is certain when something has failed.
+    fn known(&self) -> String {
+        let known = count(self.added.total(), "key was", "keys were");
+        format!("{known} acknowledged")
+    }
+}
+
+/// Adds keys; an add that is repeated costs one more run at worst.
+async fn patiently(store: &dyn Store, adds: &[Add]) -> Result<Vec<Receipt>, Error> {
+    let give_up = SystemClock.now() + PATIENCE;
+    loop {
+        match store.add(adds).await {
+            Err(error) if error.is_transient() && SystemClock.now() < give_up => {}
+            answer => return answer,
+        }
+        SystemClock.timer(SystemClock.now() + PAUSE).await;
+    }
+}
