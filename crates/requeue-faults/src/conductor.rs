@@ -88,7 +88,8 @@ fn prepare(piece: &Piece, folder: &Path) -> Result<Targets> {
     begin_epoch(folder)?;
     let start = now();
     let until = start + piece.seconds * 1_000_000;
-    let plan = Plan { start, until, seed: piece.seed, producers: PRODUCERS };
+    let producers = PRODUCERS + usize::from(piece.store == Kind::Postgres);
+    let plan = Plan { start, until, seed: piece.seed, producers };
     plan.write(folder)?;
     let place = match &server {
         Some((_, proxy)) => piece.store.address(proxy.port),
@@ -96,7 +97,7 @@ fn prepare(piece: &Piece, folder: &Path) -> Result<Targets> {
     };
     let (store, mutant) = (piece.store, piece.mutant);
     let terms = Terms { folder: folder.to_owned(), store, place, mutant };
-    let crew = roles(piece.store.home())
+    let crew = roles(piece.store)
         .map(|(role, number)| Member::start(&terms, role, number))
         .collect::<Result<_>>()?;
     Ok(Targets { crew, server })
@@ -112,13 +113,15 @@ fn start_server(piece: &Piece, folder: &Path) -> Result<Option<(Engine, Proxy)>>
     Ok(Some((engine, proxy)))
 }
 
-fn roles(home: Home) -> Box<dyn Iterator<Item = (Role, usize)>> {
-    match home {
+fn roles(store: Kind) -> Box<dyn Iterator<Item = (Role, usize)>> {
+    match store.home() {
         Home::Embedded => Box::new(std::iter::once((Role::Station, 0))),
         Home::Server => {
             let workers = (0..WORKERS).map(|number| (Role::Worker, number));
             let producers = (0..PRODUCERS).map(|number| (Role::Producer, number));
-            Box::new(workers.chain([(Role::Raw, 0)]).chain(producers))
+            // The first lanes are those of the producers.
+            let clerk = (store == Kind::Postgres).then_some((Role::Clerk, PRODUCERS));
+            Box::new(workers.chain([(Role::Raw, 0)]).chain(producers).chain(clerk))
         }
     }
 }
@@ -134,7 +137,7 @@ fn calm(piece: &Piece, folder: &Path, targets: &mut Targets) -> Result<Rest> {
     };
     proxy.heal();
     engine.wait_until_it_answers()?;
-    let is_producer = |member: &&mut Member| member.role == Role::Producer;
+    let is_producer = |member: &&mut Member| member.role.adds();
     for producer in targets.crew.iter_mut().filter(is_producer) {
         producer.wait(PATIENCE)?;
     }

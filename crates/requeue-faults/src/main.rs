@@ -6,6 +6,7 @@
 //! whether every promise was kept; see the module `check`.
 
 mod check;
+mod clerk;
 mod conductor;
 mod crew;
 mod dice;

@@ -154,8 +154,8 @@ impl<'a> Nemesis<'a> {
 
     fn strike(&mut self, fault: Fault) -> Result<()> {
         match fault {
-            Fault::KillWorker => self.kill(|role| role != Role::Producer),
-            Fault::KillProducer => self.kill(|role| role == Role::Producer),
+            Fault::KillWorker => self.kill(|role| !role.adds()),
+            Fault::KillProducer => self.kill(Role::adds),
             Fault::Stop(millis) => self.stop(Duration::from_millis(millis)),
             Fault::KillEngine => self.kill_engine(),
             Fault::Cut => {
@@ -196,7 +196,7 @@ impl<'a> Nemesis<'a> {
     }
 
     fn stop(&mut self, delay: Duration) -> Result<()> {
-        let place = self.choose(|role| role != Role::Producer);
+        let place = self.choose(|role| !role.adds());
         self.faults.stalls += 1;
         self.targets.crew[place].stop()?;
         self.later(delay, Undo::Continue(place));

@@ -65,11 +65,10 @@ fn ending(end: &End) -> (String, u64, event::Ending) {
     (end.hold.key.to_string(), end.hold.token.0, ending)
 }
 
-fn added(receipt: &Receipt) -> event::Added {
-    if receipt.added == Added::Duplicate {
-        return event::Added::Duplicate;
+impl From<Receipt> for event::Added {
+    fn from(receipt: Receipt) -> Self {
+        if receipt.added == Added::Duplicate { Self::Duplicate } else { Self::Changed }
     }
-    event::Added::Changed
 }
 
 fn finished(finished: &Finished) -> event::Finished {
@@ -94,7 +93,9 @@ impl Store for Recorder {
         self.record(
             Request::Add(keys),
             || self.store.add(adds),
-            |receipts| Answer::Added(receipts.iter().map(added).collect()),
+            |receipts| {
+                Answer::Added(receipts.iter().copied().map(event::Added::from).collect())
+            },
         )
     }
 

@@ -14,7 +14,7 @@ use crate::process::{Process, belongings, runtime};
 use crate::recorder::Recorder;
 use crate::rest::rest;
 use crate::stores::{self, Kind};
-use crate::{producer, worker};
+use crate::{clerk, producer, worker};
 
 /// What a process is there for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
@@ -25,8 +25,17 @@ pub(crate) enum Role {
     Raw,
     /// Adds keys
     Producer,
+    /// Adds keys inside transactions of its own
+    Clerk,
     /// Does all of that, with the store inside
     Station,
+}
+
+impl Role {
+    /// Whether it is for adding keys, and ends by the plan.
+    pub(crate) fn adds(self) -> bool {
+        matches!(self, Self::Producer | Self::Clerk)
+    }
 }
 
 #[derive(Debug, Args)]
@@ -60,6 +69,9 @@ pub(crate) fn play(flags: &RoleFlags) -> Result<()> {
             Role::Worker => work(process).await,
             Role::Raw => until_end_of_input(worker::work_raw(process)).await,
             Role::Producer => producer::produce(process, flags.number).await,
+            Role::Clerk => {
+                clerk::work(process, &flags.place, flags.number, flags.mutant).await
+            }
             Role::Station => station(process, &flags.folder).await,
         }
     })

@@ -73,29 +73,40 @@ pub(crate) async fn open(
     bug: Option<Bug>,
     folder: &Path,
 ) -> Result<Arc<dyn Store>> {
-    let give_up = SystemClock.now() + PATIENCE;
-    let store = loop {
-        match open_once(kind, place).await {
-            Err(error) if error.is_transient() && SystemClock.now() < give_up => {
-                pause(Duration::from_millis(50)).await;
-            }
-            other => break other.context("cannot open the store")?,
-        }
-    };
+    let store = patiently(|| open_once(kind, place)).await?;
     Ok(match bug {
         Some(bug) => Arc::new(Mutant::new(store, bug, folder)),
         None => store,
     })
 }
 
+/// Opens as soon as the engine is there.
+pub(crate) async fn patiently<T, F>(open: impl Fn() -> F) -> Result<T>
+where
+    F: Future<Output = Result<T, Error>>,
+{
+    let give_up = SystemClock.now() + PATIENCE;
+    loop {
+        match open().await {
+            Err(error) if error.is_transient() && SystemClock.now() < give_up => {
+                pause(Duration::from_millis(50)).await;
+            }
+            other => return other.context("cannot open the store"),
+        }
+    }
+}
+
+/// Opens the queue in PostgreSQL.
+pub(crate) async fn open_postgres(place: &str) -> Result<PostgresStore, Error> {
+    let builder = PostgresStore::builder(place).queue(QUEUE).connections(3);
+    builder.timeout(TIMEOUT).open().await
+}
+
 async fn open_once(kind: Kind, place: &str) -> Result<Arc<dyn Store>, Error> {
     Ok(match kind {
         Kind::Memory => Arc::new(MemoryStore::new()),
         Kind::Fjall => Arc::new(FjallStore::builder(place).open()?),
-        Kind::Postgres => {
-            let builder = PostgresStore::builder(place).queue(QUEUE).connections(3);
-            Arc::new(builder.timeout(TIMEOUT).open().await?)
-        }
+        Kind::Postgres => Arc::new(open_postgres(place).await?),
         Kind::Redis => {
             let builder = RedisStore::builder(place).queue(QUEUE).partitions(2);
             Arc::new(builder.timeout(TIMEOUT).open().await?)

@@ -109,7 +109,8 @@ async fn run_raw(process: &Process, grants: &[Grant], dice: &mut Dice) -> Result
         begin(process, &grant.key.to_string(), grant.token.0)?;
     }
     if !grants.is_empty() {
-        pause(duration(dice)).await;
+        let late = dice.percent(20);
+        pause(if late { dice.millis(450..800) } else { duration(dice) }).await;
         let ends: Vec<_> = grants.iter().map(|grant| end(grant, dice)).collect();
         drop(tokio::time::timeout(PATIENCE, process.store.finish(&ends)).await);
     }
