@@ -12,7 +12,7 @@ use crate::crew::{Member, Terms};
 use crate::engine::Engine;
 use crate::event::Rest;
 use crate::journal::now;
-use crate::mutant::{Bug, begin_epoch};
+use crate::mutant::Bug;
 use crate::nemesis::{Faults, Nemesis, Targets};
 use crate::process::runtime;
 use crate::proxy::Proxy;
@@ -85,7 +85,6 @@ fn make_folder(piece: &Piece) -> Result<PathBuf> {
 /// Starts everything.
 fn prepare(piece: &Piece, folder: &Path) -> Result<Targets> {
     let server = start_server(piece, folder)?;
-    begin_epoch(folder)?;
     let start = now();
     let until = start + piece.seconds * 1_000_000;
     let producers = PRODUCERS + usize::from(piece.store == Kind::Postgres);

@@ -9,7 +9,7 @@ use clap::ValueEnum;
 use requeue::{Clock, SystemClock};
 use rustix::process::{Pid, Signal, kill_process};
 
-use crate::mutant::{Bug, begin_epoch};
+use crate::mutant::Bug;
 use crate::proxy::park;
 use crate::roles::Role;
 use crate::stores::Kind;
@@ -63,9 +63,6 @@ impl Member {
 
     fn revive(&mut self) -> Result<()> {
         self.lives += 1;
-        if self.role == Role::Station {
-            begin_epoch(&self.terms.folder)?;
-        }
         self.child = spawn(&self.terms, self.role, self.number, self.lives)?;
         Ok(())
     }

@@ -6,7 +6,7 @@
 use std::collections::{HashMap, VecDeque};
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
 use std::time::Duration;
 
 use clap::ValueEnum;
@@ -65,8 +65,9 @@ pub(crate) struct Mutant {
     recent: Mutex<VecDeque<Key>>,
     /// The tokens of the engine for those that were told.
     tokens: Mutex<HashMap<(Key, u64), Token>>,
-    /// Where it stands since when the engine runs.
+    /// Where it stands since when the engine runs, if that is a process of its own.
     epoch: PathBuf,
+    first: OnceLock<u64>,
     calls: AtomicU64,
 }
 
@@ -83,6 +84,7 @@ impl Mutant {
             recent: Mutex::default(),
             tokens: Mutex::default(),
             epoch: folder.join("epoch"),
+            first: OnceLock::new(),
             calls: AtomicU64::new(0),
         }
     }
@@ -150,12 +152,20 @@ impl Mutant {
         recent.drain(..surplus);
     }
 
+    /// What the engine counts from: when it was started, or what an embedded one gave first.
+    fn begun(&self, leased: &Leased) -> u64 {
+        let epoch = std::fs::read_to_string(&self.epoch).ok();
+        epoch.and_then(|text| text.parse().ok()).unwrap_or_else(|| {
+            let first = leased.grants.first().map_or(0, |grant| grant.token.0);
+            if first == 0 { 0 } else { *self.first.get_or_init(|| first - 1) }
+        })
+    }
+
     /// Tells tokens as if they were counted since the engine was started.
     fn count_tokens(&self, mut leased: Leased) -> Leased {
-        let epoch = std::fs::read_to_string(&self.epoch).ok();
-        let epoch = epoch.and_then(|text| text.parse().ok()).unwrap_or(0);
+        let begun = self.begun(&leased);
         for grant in &mut leased.grants {
-            let counted = grant.token.0.saturating_sub(epoch);
+            let counted = grant.token.0.saturating_sub(begun);
             lock(&self.tokens).insert((grant.key.clone(), counted), grant.token);
             grant.token = Token(counted);
         }
