@@ -2,7 +2,7 @@
 
 mod store;
 
-use std::ffi::OsString;
+use std::ffi::{OsStr, OsString};
 use std::num::{NonZeroU32, NonZeroUsize};
 use std::path::PathBuf;
 use std::time::Duration;
@@ -108,6 +108,27 @@ pub(crate) enum Verb {
         #[arg(value_parser = VERBS)]
         verb: Option<String>,
     },
+}
+
+impl Verb {
+    /// The address of the store, if one was given.
+    pub(crate) fn address(&self) -> Option<&OsStr> {
+        match self {
+            Self::Run(flags) => flags.store.store.as_deref(),
+            Self::Add(AddFlags { store, .. })
+            | Self::Status(StatusFlags { store, .. })
+            | Self::Watch(WatchFlags { status: StatusFlags { store, .. }, .. })
+            | Self::Dead(
+                DeadVerb::List(ListFlags { store, .. })
+                | DeadVerb::Revive(Chosen { store, .. })
+                | DeadVerb::Drop(Chosen { store, .. }),
+            )
+            | Self::Forget(ForgetFlags { store, .. })
+            | Self::Pause(store)
+            | Self::Resume(store) => Some(&store.store),
+            Self::Completions { .. } | Self::Man { .. } => None,
+        }
+    }
 }
 
 #[derive(Debug, Args)]

@@ -18,6 +18,7 @@ use crate::flags::JitterForm;
 use crate::gate::Gate;
 use crate::input::Key;
 use crate::ledger::Ledger;
+use crate::password;
 use crate::plan::{Order, Output, Policy, TimeLimits};
 use crate::report::{Capture, Failure, Finished, error_text};
 use crate::run::Run;
@@ -78,6 +79,8 @@ pub(crate) struct Worker {
     pub(crate) limits: TimeLimits,
     policy: Policy,
     output: Output,
+    /// Commands are not told of the store: its address was typed for us.
+    withhold: bool,
 }
 
 /// The workers of a run.
@@ -152,9 +155,10 @@ impl Worker {
         policy: Policy,
         output: Output,
     ) -> Result<Workers> {
-        let debounce = policy.debounce;
-        let worker =
-            Arc::new(Self { run: Arc::clone(run), template, limits, policy, output });
+        let (debounce, withhold) = (policy.debounce, password::was_moved());
+        let run = Arc::clone(run);
+        let slots = run.slots.len();
+        let worker = Arc::new(Self { run, template, limits, policy, output, withhold });
         let start = |slot: usize| {
             let worker = Arc::clone(&worker);
             let thread = thread::Builder::new().name(format!("worker {}", slot + 1));
@@ -162,7 +166,7 @@ impl Worker {
                 .spawn(move || worker.work(slot))
                 .with_context(|| format!("cannot start worker {}", slot + 1))
         };
-        let threads: Result<Vec<_>> = (0..run.slots.len()).map(start).collect();
+        let threads: Result<Vec<_>> = (0..slots).map(start).collect();
         Ok(Workers { threads: threads?, debounce })
     }
 
@@ -277,6 +281,9 @@ impl Worker {
         let mut capture = self.run.report.capture(&self.output, task.key);
         let mut command = self.template.command(task.key);
         task.tell(&mut command);
+        if self.withhold {
+            password::withhold(&mut command);
+        }
         let wiring = capture.connect(&mut command).map_err(|error| {
             self.run.fault(&format!("cannot write the files of --output: {error}"));
             Verdict::Leave
