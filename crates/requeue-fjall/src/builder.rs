@@ -28,7 +28,7 @@ impl Builder {
 
     /// Opens the queue with all that it kept, or makes an empty one.
     ///
-    /// It blocks: about a second for a million keys.
+    /// It reads every key and blocks meanwhile: some seconds for a million.
     ///
     /// # Errors
     ///

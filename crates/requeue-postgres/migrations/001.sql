@@ -15,14 +15,15 @@ create table requeue.queue (
 --   1  ready since `since`, in line at `seq`
 --   2  processing under `token` until `lease_until`; dirty if it was added meanwhile
 --   3  dead since `since`, with `reason`
--- A row of state 0 that is neither delayed nor failing is deleted.
+-- A row of state 0 that is neither delayed nor failing is deleted. There is no foreign key
+-- to the queue: checking it would cost more than the row.
 create table requeue.item (
     seq bigint not null,
     since bigint,
     token bigint,
     lease_until bigint,
     wake_at bigint,
-    queue integer not null references requeue.queue (id) on delete cascade,
+    queue integer not null,
     failures integer not null default 0,
     deliveries integer not null default 0,
     state smallint not null,
@@ -45,7 +46,7 @@ create index item_failing on requeue.item (queue, failures) where failures > 0 a
 create index item_dead on requeue.item (queue, since) where state = 3;
 
 create table requeue.owner (
-    queue integer not null references requeue.queue (id) on delete cascade,
+    queue integer not null,
     name text collate "C" not null,
     seen bigint not null,
     primary key (queue, name)

@@ -9,7 +9,8 @@ create or replace function requeue.add_limited(
     pause bigint, burst bigint, revive_after bigint, clock bigint,
     out changed bytea[], out states smallint[], out waits bigint[]
 )
-language plpgsql volatile set enable_hashjoin = off set enable_mergejoin = off as $$
+language plpgsql volatile
+set enable_seqscan = off set enable_hashjoin = off set enable_mergejoin = off as $$
 declare
     at bigint := requeue.micros(clock);
     place bigint := requeue.places();
@@ -23,19 +24,23 @@ begin
     end if;
 
     with asked as (
-        select a.key, a.ord, greatest(
+        select i.tid, i.state, i.dirty, i.wake_at, a.ord, greatest(
                 requeue.backoff(a.base, a.longest,
                     case i.state when 3 then 0 else i.failures end),
                 shared + pause * (row_number() over (order by a.ord) - 1),
                 case i.state when 3 then revive_after end, 0
             ) as delay
         from unnest(keys, ords, bases, limits) a (key, ord, base, longest)
-        join requeue.item i on i.queue = q and i.key = a.key
-    ), told as (
-        select a.key, a.ord, a.delay, case
-                when a.delay > 0 then i.wake_at is null or i.wake_at > at + a.delay
-                else i.state in (0, 3) or i.state = 2 and not i.dirty end as news
-        from asked a join requeue.item i on i.queue = q and i.key = a.key
+        cross join lateral (
+            select j.ctid as tid, j.state, j.dirty, j.wake_at, j.failures
+            from requeue.item j
+            where j.queue = q and j.key = a.key offset 0
+        ) i
+    ), told as materialized (
+        select a.tid, a.ord, a.delay, case
+                when a.delay > 0 then a.wake_at is null or a.wake_at > at + a.delay
+                else a.state in (0, 3) or a.state = 2 and not a.dirty end as news
+        from asked a
     ), added as (
         update requeue.item i set
             state = case
@@ -56,7 +61,7 @@ begin
             error = case i.state when 3 then null else i.error end,
             reason = null
         from told t
-        where i.queue = q and i.key = t.key
+        where i.ctid = t.tid
         returning i.key, t.delay, case
             when not t.news then -1
             when t.delay > 0 then 0

@@ -11,14 +11,15 @@ language sql volatile as $$
     order by i.since, i.key limit number
 $$;
 
--- Those of the keys that are dead, locked in their order. Without keys, all of them.
-create or replace function requeue.buried(q integer, keys bytea[]) returns bytea[]
+-- Where those of the keys are that are dead, the longest dead first; locked in the order of
+-- the keys. Without keys, all of them.
+create or replace function requeue.buried(q integer, keys bytea[]) returns tid[]
 language plpgsql volatile as $$
 begin
-    return array(
-        select i.key from requeue.item i
+    return coalesce(array_agg(d.tid order by d.since, d.key), '{}') from (
+        select i.ctid as tid, i.since, i.key from requeue.item i
         where i.queue = q and i.state = 3 and (keys is null or i.key = any (keys))
         order by i.key for update
-    );
+    ) d;
 end
 $$;

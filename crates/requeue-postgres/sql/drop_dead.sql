@@ -2,10 +2,9 @@
 create or replace function requeue.drop_dead(q integer, keys bytea[]) returns bigint
 language plpgsql volatile as $$
 declare
-    meant bytea[] := requeue.buried(q, keys);
+    meant tid[] := requeue.buried(q, keys);
 begin
-    delete from requeue.item i using unnest(meant) k (key)
-    where i.queue = q and i.key = k.key;
+    delete from requeue.item i using unnest(meant) d (tid) where i.ctid = d.tid;
     return cardinality(meant);
 end
 $$;

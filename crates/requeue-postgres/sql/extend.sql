@@ -1,5 +1,6 @@
 -- Lets leases last for `duration` from now on: the places of those that were held. The
--- keys are sorted.
+-- keys are sorted. The rows are locked first, by a statement of its own: the next one then
+-- sees what somebody made of them meanwhile, and where.
 create or replace function requeue.extend(
     q integer, who text, keys bytea[], tokens bigint[], ords integer[], duration bigint,
     clock bigint
@@ -10,14 +11,20 @@ declare
     extended integer[];
 begin
     perform requeue.hear_of(q, who, at);
-    update requeue.item i set lease_until = at + duration
-    from unnest(keys, tokens) a (key, token)
-    where i.queue = q and i.key = a.key and i.state = 2 and i.token = a.token;
-
-    select array_agg(a.ord) into extended
-    from unnest(keys, tokens, ords) a (key, token, ord)
-    join requeue.item i on i.queue = q and i.key = a.key
-    where i.state = 2 and i.token = a.token;
+    perform requeue.lock_keys(q, keys);
+    with found as materialized (
+        select a.token, a.ord, i.tid
+        from unnest(keys, tokens, ords) a (key, token, ord)
+        cross join lateral (
+            select j.ctid as tid, j.state, j.token from requeue.item j
+            where j.queue = q and j.key = a.key offset 0
+        ) i
+        where i.state = 2 and i.token = a.token
+    ), longer as (
+        update requeue.item i set lease_until = at + duration
+        from found f where i.ctid = f.tid
+    )
+    select array_agg(f.ord) into extended from found f;
     return extended;
 end
 $$;

@@ -10,12 +10,18 @@ language plpgsql volatile as $$
 declare
     done integer[];
 begin
-    with gone as (
-        delete from requeue.item i
-        using unnest(keys, tokens, succeed, ords) a (key, token, succeed, ord)
-        where i.queue = q and i.key = a.key and i.state = 2 and i.token = a.token
-            and not i.dirty and i.wake_at is null and (a.succeed or i.failures = 0)
-        returning a.ord
+    with found as materialized (
+        select a.token, a.succeed, a.ord, i.tid
+        from unnest(keys, tokens, succeed, ords) a (key, token, succeed, ord)
+        cross join lateral (
+            select j.ctid as tid from requeue.item j
+            where j.queue = q and j.key = a.key offset 0
+        ) i
+    ), gone as (
+        delete from requeue.item i using found f
+        where i.ctid = f.tid and i.state + 0 = 2 and i.token = f.token
+            and not i.dirty and i.wake_at is null and (f.succeed or i.failures + 0 = 0)
+        returning f.ord
     )
     select array_agg(g.ord) into done from gone g;
     return done;
@@ -43,31 +49,35 @@ declare
     retries bigint;
     shared bigint;
 begin
-    perform from unnest(keys) a (key)
-    join requeue.item i on i.queue = q and i.key = a.key
-    order by a.key for update of i;
-
+    perform requeue.lock_keys(q, keys);
     if pause is not null then
         select count(*) into retries
         from unnest(keys, held, endings) a (key, token, ending)
-        join requeue.item i on i.queue = q and i.key = a.key
+        cross join lateral (
+            select j.state, j.token from requeue.item j
+            where j.queue = q and j.key = a.key offset 0
+        ) i
         where a.ending = 2 and i.state = 2 and i.token = a.token;
         shared := requeue.reserve(q, retries, pause, burst, at);
     end if;
 
     with asked as (
-        select a.key, a.ord, a.ending, a.text, i.dirty, case a.ending
+        select i.tid, a.ord, a.ending, a.text, i.dirty, case a.ending
                 when 2 then greatest(
                     requeue.backoff(a.delay, a.longest, i.failures),
-                    shared + pause * (row_number() over (partition by a.ending order by a.ord) - 1),
+                    shared + pause
+                        * (row_number() over (partition by a.ending order by a.ord) - 1),
                     0)
                 when 3 then a.delay
                 else 0 end as delay
         from unnest(keys, held, ords, endings, delays, limits, texts)
             a (key, token, ord, ending, delay, longest, text)
-        join requeue.item i on i.queue = q and i.key = a.key
+        cross join lateral (
+            select j.ctid as tid, j.state, j.token, j.dirty, j.failures from requeue.item j
+            where j.queue = q and j.key = a.key offset 0
+        ) i
         where i.state = 2 and i.token = a.token
-    ), told as (
+    ), told as materialized (
         select a.*, case
             when a.dirty or a.ending = 5 or a.ending in (2, 3) and a.delay = 0 then 1
             when a.ending in (2, 3) then 2
@@ -99,7 +109,7 @@ begin
                 else i.error end,
             reason = case when t.answer = 3 then t.text end
         from told t
-        where i.queue = q and i.key = t.key
+        where i.ctid = t.tid
         returning t.ord, t.answer, t.delay
     )
     select array_agg(e.ord), array_agg(e.answer::smallint), array_agg(e.delay)
@@ -108,13 +118,4 @@ begin
 
     perform requeue.tidy(q, keys);
 end
-$$;
-
--- Deletes the rows of keys that say nothing any more.
-create or replace function requeue.tidy(q integer, keys bytea[]) returns void
-language sql volatile as $$
-    delete from requeue.item i
-    using unnest(keys) a (key)
-    where i.queue = q and i.key = a.key
-        and i.state = 0 and i.wake_at is null and i.failures = 0
 $$;

@@ -2,13 +2,17 @@
 create or replace function requeue.forget(q integer, keys bytea[]) returns void
 language plpgsql volatile as $$
 begin
-    perform from unnest(keys) a (key)
-    join requeue.item i on i.queue = q and i.key = a.key
-    order by a.key for update of i;
+    perform requeue.lock_keys(q, keys);
 
+    with found as materialized (
+        select i.tid from unnest(keys) a (key) cross join lateral (
+            select j.ctid as tid from requeue.item j
+            where j.queue = q and j.key = a.key offset 0
+        ) i
+    )
     update requeue.item i set failures = 0, error = null
-    from unnest(keys) a (key)
-    where i.queue = q and i.key = a.key and i.state <> 3 and i.failures > 0;
+    from found f
+    where i.ctid = f.tid and i.state + 0 <> 3 and i.failures + 0 > 0;
     perform requeue.tidy(q, keys);
 end
 $$;

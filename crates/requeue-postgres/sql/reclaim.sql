@@ -6,14 +6,15 @@ language plpgsql volatile as $$
 declare
     at bigint := requeue.micros(clock);
     place bigint := requeue.places();
-    lost bytea[];
+    lost tid[];
 begin
-    lost := array(
-        select i.key from requeue.item i
+    select array_agg(l.tid order by l.token) into lost
+    from (
+        select i.ctid as tid, i.token from requeue.item i
         where i.queue = q and i.state = 2 and i.owner = who
             and (i.key, i.token) not in (select * from unnest(keys, tokens))
         order by i.key for update
-    );
+    ) l;
     update requeue.item i set
         state = 1,
         dirty = false,
@@ -21,11 +22,8 @@ begin
         since = at,
         lease_until = null,
         deliveries = i.deliveries - 1
-    from (
-        select j.key, row_number() over (order by j.token) as n
-        from unnest(lost) k (key) join requeue.item j on j.queue = q and j.key = k.key
-    ) l
-    where i.queue = q and i.key = l.key;
-    return cardinality(lost);
+    from unnest(lost) with ordinality l (tid, n)
+    where i.ctid = l.tid;
+    return coalesce(cardinality(lost), 0);
 end
 $$;

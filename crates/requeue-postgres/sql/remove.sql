@@ -4,18 +4,21 @@ language plpgsql volatile as $$
 declare
     removed bytea[];
 begin
-    perform from unnest(keys) a (key)
-    join requeue.item i on i.queue = q and i.key = a.key
-    order by a.key for update of i;
+    perform requeue.lock_keys(q, keys);
 
-    with changed as (
+    with found as materialized (
+        select i.tid from unnest(keys) a (key) cross join lateral (
+            select j.ctid as tid from requeue.item j
+            where j.queue = q and j.key = a.key offset 0
+        ) i
+    ), changed as (
         update requeue.item i set
             state = case i.state when 1 then 0 else i.state end,
             dirty = false,
             wake_at = null
-        from unnest(keys) a (key)
-        where i.queue = q and i.key = a.key
-            and (i.state = 1 or i.dirty or i.wake_at is not null)
+        from found f
+        where i.ctid = f.tid
+            and (i.state + 0 = 1 or i.dirty or i.wake_at is not null)
         returning i.key
     )
     select array_agg(c.key) into removed from changed c;

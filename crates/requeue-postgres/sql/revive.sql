@@ -5,7 +5,7 @@ language plpgsql volatile as $$
 declare
     at bigint := requeue.micros(clock);
     place bigint := requeue.places();
-    meant bytea[] := requeue.buried(q, keys);
+    meant tid[] := requeue.buried(q, keys);
 begin
     update requeue.item i set
         state = 1,
@@ -15,11 +15,8 @@ begin
         deliveries = 0,
         error = null,
         reason = null
-    from (
-        select j.key, row_number() over (order by j.since, j.key) as n
-        from unnest(meant) k (key) join requeue.item j on j.queue = q and j.key = k.key
-    ) d
-    where i.queue = q and i.key = d.key;
+    from unnest(meant) with ordinality d (tid, n)
+    where i.ctid = d.tid;
     return cardinality(meant);
 end
 $$;

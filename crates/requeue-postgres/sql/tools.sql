@@ -31,6 +31,37 @@ begin
 end
 $$;
 
+-- Locks the rows of keys, in the order in which they are given.
+--
+-- Here and wherever keys are looked up, `offset 0` keeps the planner from turning the join
+-- round: it knows little of a table that fills and empties, and would go over all of it
+-- for each key. For the same reason what is found is changed by its address, and states
+-- are compared where no partial index can be meant (`state + 0`).
+create or replace function requeue.lock_keys(q integer, keys bytea[]) returns void
+language plpgsql volatile as $$
+begin
+    perform from unnest(keys) a (key) cross join lateral (
+        select i.key from requeue.item i
+        where i.queue = q and i.key = a.key offset 0 for update
+    ) i;
+end
+$$;
+
+-- Deletes the rows of keys that say nothing any more.
+create or replace function requeue.tidy(q integer, keys bytea[]) returns void
+language plpgsql volatile as $$
+begin
+    with found as materialized (
+        select i.tid from unnest(keys) a (key) cross join lateral (
+            select j.ctid as tid from requeue.item j
+            where j.queue = q and j.key = a.key offset 0
+        ) i
+    )
+    delete from requeue.item i using found f
+    where i.ctid = f.tid and i.state + 0 = 0 and i.wake_at is null and i.failures + 0 = 0;
+end
+$$;
+
 -- Notes that an owner is there: to the second, so that it costs no write each time.
 create or replace function requeue.hear_of(q integer, who text, at bigint) returns void
 language plpgsql volatile as $$

@@ -2,7 +2,7 @@
 //!
 //! Who may work on a key is decided by a [`requeue::Queue`], the very one that programs
 //! use in memory: it holds the ready keys, hands out each to one holder, and knows which
-//! are dirty. What a store adds to that stands in a [`Record`] for each key and in two
+//! are dirty. What a store adds to that stands in a record for each key and in two
 //! calendars, of delays and of leases.
 //!
 //! Nothing here reads a clock, locks or waits. The memory store puts a lock around it, the

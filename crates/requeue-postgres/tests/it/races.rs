@@ -1,15 +1,49 @@
 //! What happens when two transactions meet on one key. No test here waits for time to
 //! pass: each asks the server whether a statement waits.
 
-use requeue_store::{Finished, Phase, Store};
+use std::time::Duration;
 
-use crate::tools::{add, connect, done, key, lease, pid, run};
+use requeue_store::{End, Ending, Finished, Phase, Store};
+
+use crate::tools::{Bench, add, connect, done, key, lease, pid, request, run};
 
 /// A `done` that decided in one statement what to do with a row, by branches, did neither:
 /// the add that it had waited for was in no branch's snapshot. The key stayed with its
 /// worker until the lease ran out.
 #[test]
 fn a_done_that_waits_for_an_add_sees_it() {
+    run(|bench| sees_an_add(bench, Ending::Done));
+}
+
+/// The same for an end that is decided by what the row holds: the dead lose no add.
+#[test]
+fn a_bury_that_waits_for_an_add_sees_it() {
+    run(|bench| sees_an_add(bench, Ending::Bury { reason: "no use".to_owned() }));
+}
+
+async fn sees_an_add(bench: Bench, ending: Ending) {
+    bench.store.add(&[add("a")]).await.expect("it is added");
+    let grant = lease(&bench.store, 1).await.remove(0);
+    let mut producer = connect(&bench.url).await;
+    let transaction = producer.transaction().await.expect("it begins");
+    let holder = pid(&transaction).await;
+    bench.store.add_in(&transaction, &[add("a")]).await.expect("it is added");
+
+    let (store, ends) = (bench.store.clone(), [End { ending, ..done(&grant) }]);
+    let finishing = tokio::spawn(async move { store.finish(&ends).await });
+    bench.somebody_waits_for(holder).await;
+    transaction.commit().await.expect("it commits");
+
+    let finished = finishing.await.expect("no panic").expect("an answer");
+    assert_eq!(finished, [Finished::Requeued]);
+    let next = lease(&bench.store, 1).await;
+    assert!(next[0].key == key("a") && next[0].token > grant.token);
+}
+
+/// Locking and extending in one statement told the holder that the lease was extended, and
+/// extended the row as it had been before the add: none.
+#[test]
+fn an_extension_that_waits_for_an_add_extends_the_lease() {
     run(|bench| async move {
         bench.store.add(&[add("a")]).await.unwrap();
         let grant = lease(&bench.store, 1).await.remove(0);
@@ -18,14 +52,16 @@ fn a_done_that_waits_for_an_add_sees_it() {
         let holder = pid(&transaction).await;
         bench.store.add_in(&transaction, &[add("a")]).await.unwrap();
 
-        let (store, ends) = (bench.store.clone(), [done(&grant)]);
-        let finishing = tokio::spawn(async move { store.finish(&ends).await.unwrap() });
+        let (store, held) = (bench.store.clone(), [done(&grant).hold]);
+        let day = Duration::from_secs(86_400);
+        let extending = tokio::spawn(async move {
+            store.extend(&request(1).owner, &held, day).await.unwrap()
+        });
         bench.somebody_waits_for(holder).await;
         transaction.commit().await.unwrap();
-
-        assert_eq!(finishing.await.unwrap(), [Finished::Requeued]);
-        let next = lease(&bench.store, 1).await;
-        assert!(next[0].key == key("a") && next[0].token > grant.token);
+        assert_eq!(extending.await.unwrap(), [true]);
+        let more_in = bench.store.lease(&request(1)).await.unwrap().more_in.unwrap();
+        assert!(more_in > day / 2, "{more_in:?}");
     });
 }
 

@@ -1,0 +1,317 @@
+//! How fast the store is, next to what the server can do at all; needs a server of its own.
+//!
+//! `REQUEUE_REDIS_URL=redis://127.0.0.1:7000 cargo bench -p requeue-redis`
+//!
+//! The server's own count of its processor time is the figure to trust: keys a second
+//! depend on what else the machine does.
+#![allow(clippy::unwrap_used, reason = "a benchmark that cannot go on has failed")]
+#![allow(clippy::print_stdout, reason = "it prints a table")]
+#![allow(clippy::cast_precision_loss, reason = "figures are rounded")]
+
+use std::future::Future;
+use std::time::{Duration, Instant};
+
+use redis::aio::MultiplexedConnection;
+use requeue::{Clock, SystemClock};
+use requeue_redis::RedisStore;
+use requeue_store::{Add, End, Ending, Hold, Key, LeaseRequest, Now, Owner, Store, When};
+
+const BATCH: usize = 100;
+
+struct Bench {
+    url: String,
+    server: MultiplexedConnection,
+}
+
+#[tokio::main]
+async fn main() {
+    let Ok(url) = std::env::var("REQUEUE_REDIS_URL") else {
+        println!("left out: REQUEUE_REDIS_URL is not set");
+        return;
+    };
+    let client = redis::Client::open(url.as_str()).unwrap();
+    // A busy machine may take longer than the half second that is usual.
+    let patient = redis::AsyncConnectionConfig::new().set_response_timeout(None);
+    let server = client.get_multiplexed_async_connection_with_config(&patient);
+    let server = server.await.unwrap();
+    let mut bench = Bench { url, server };
+    println!("{:42} {:>12} {:>16}", "", "keys/s", "server us/key");
+    bench.ceiling().await;
+    bench.batches().await;
+    bench.cycles().await;
+    bench.while_processing().await;
+    bench.wake_ups().await;
+    bench.delays().await;
+}
+
+impl Bench {
+    async fn open(&mut self) -> RedisStore {
+        redis::cmd("FLUSHALL").exec_async(&mut self.server).await.unwrap();
+        let queue = format!("bench-{}", Now::System.read().micros());
+        let patience = Duration::from_secs(60);
+        let builder = RedisStore::builder(&self.url).queue(queue).timeout(patience);
+        builder.open().await.unwrap()
+    }
+
+    /// The processor time that the server has used, in microseconds.
+    async fn used(&mut self) -> f64 {
+        let info: String =
+            redis::cmd("INFO").arg("cpu").query_async(&mut self.server).await.unwrap();
+        let seconds = |name: &str| -> f64 {
+            let line = info.lines().find_map(|line| line.strip_prefix(name));
+            line.unwrap().trim().parse().unwrap()
+        };
+        (seconds("used_cpu_user:") + seconds("used_cpu_sys:")) * 1e6
+    }
+
+    async fn measure(&mut self, name: &str, keys: usize, work: impl Future) {
+        let (used, began) = (self.used().await, SystemClock.now());
+        work.await;
+        let took = began.elapsed().as_secs_f64();
+        let used = self.used().await - used;
+        println!("{name:42} {:12.0} {:16.2}", keys as f64 / took, used / keys as f64);
+    }
+
+    /// What the server can do without any queue.
+    async fn ceiling(&mut self) {
+        let mut server = self.server.clone();
+        self.measure("SET, pipelines of 100, 8 in flight", 400_000, async move {
+            let tasks = (0..8).map(|task| {
+                let mut server = server.clone();
+                tokio::spawn(async move {
+                    for round in 0..500 {
+                        let mut pipeline = redis::pipe();
+                        for n in 0..BATCH {
+                            pipeline.set(name(task * 100_000 + round * BATCH + n), "x");
+                        }
+                        pipeline.exec_async(&mut server).await.unwrap();
+                    }
+                })
+            });
+            all(tasks).await;
+            redis::cmd("FLUSHALL").exec_async(&mut server).await.unwrap();
+        })
+        .await;
+    }
+
+    /// Each step for itself, with what the steps before it left.
+    async fn batches(&mut self) {
+        let store = self.open().await;
+        let count = 200_000;
+        let adding = in_tasks(8, count / BATCH, {
+            let store = store.clone();
+            move |round| {
+                let store = store.clone();
+                async move { add(&store, round * BATCH, BATCH).await }
+            }
+        });
+        self.measure("add, batches of 100, 8 in flight", count, adding).await;
+        let held = std::sync::Arc::new(std::sync::Mutex::new(Vec::new()));
+        let leasing = in_tasks(8, count / BATCH, {
+            let (store, held) = (store.clone(), std::sync::Arc::clone(&held));
+            move |_| {
+                let (store, held) = (store.clone(), std::sync::Arc::clone(&held));
+                async move {
+                    let holds = lease(&store, BATCH).await;
+                    held.lock().unwrap().push(holds);
+                }
+            }
+        });
+        self.measure("lease, batches of 100, 8 in flight", count, leasing).await;
+        let finishing = in_tasks(8, count / BATCH, {
+            let store = store.clone();
+            move |_| {
+                let (store, holds) = (store.clone(), held.lock().unwrap().pop().unwrap());
+                async move { finish(&store, holds).await }
+            }
+        });
+        self.measure("finish, batches of 100, 8 in flight", count, finishing).await;
+    }
+
+    async fn cycles(&mut self) {
+        for (name, batch, tasks, rounds) in [
+            ("cycle, batches of 100, 8 in flight", BATCH, 8, 2000),
+            ("cycle, one by one, 64 in flight", 1, 64, 40_000),
+            ("cycle, one by one, 1 in flight", 1, 1, 4000),
+        ] {
+            let store = self.open().await;
+            let cycling = in_tasks(tasks, rounds, move |round| {
+                let store = store.clone();
+                async move {
+                    add(&store, round * batch, batch).await;
+                    let holds = lease(&store, batch).await;
+                    finish(&store, holds).await;
+                }
+            });
+            self.measure(name, rounds * batch, cycling).await;
+        }
+    }
+
+    /// Adding keys that are with a worker, while few or many are.
+    async fn while_processing(&mut self) {
+        for count in [100, 10_000] {
+            let store = self.open().await;
+            add(&store, 0, count).await;
+            while !lease(&store, 500).await.is_empty() {}
+            let adding = in_tasks(64, 50_000, move |round| {
+                let store = store.clone();
+                async move { add(&store, round % 100, 1).await }
+            });
+            let name = format!("add of a processing key, {count} processing");
+            self.measure(&name, 50_000, adding).await;
+        }
+    }
+
+    /// How long it takes from an add until one who waited has the key.
+    async fn wake_ups(&mut self) {
+        let store = self.open().await;
+        let mut times = Vec::new();
+        for round in 0..500 {
+            let waiting = tokio::spawn({
+                let store = store.clone();
+                async move {
+                    loop {
+                        store.wait(Duration::from_secs(5)).await.unwrap();
+                        let holds = lease(&store, 1).await;
+                        if !holds.is_empty() {
+                            return (SystemClock.now(), holds);
+                        }
+                    }
+                }
+            });
+            pause(Duration::from_millis(1)).await;
+            let began = SystemClock.now();
+            add(&store, round, 1).await;
+            let (woken, holds) = waiting.await.unwrap();
+            times.push(woken - began);
+            finish(&store, holds).await;
+        }
+        print_times("wake-up: add until leased", times);
+    }
+
+    /// How late delayed keys are, at a thousand of them in a second.
+    async fn delays(&mut self) {
+        let store = self.open().await;
+        let count = 2000;
+        let adding = tokio::spawn({
+            let store = store.clone();
+            async move {
+                let mut due = Vec::new();
+                for n in 0..count {
+                    let delay = Duration::from_millis(50 + (n as u64 * 37) % 100);
+                    let asked = SystemClock.now();
+                    let add = Add {
+                        key: key(n),
+                        when: When::After(delay),
+                        revive_after: Duration::ZERO,
+                    };
+                    store.add(&[add]).await.unwrap();
+                    due.push((asked + delay, SystemClock.now() + delay));
+                    pause(Duration::from_millis(1)).await;
+                }
+                due
+            }
+        });
+        let had = collect(&store, count).await;
+        let due = adding.await.unwrap();
+        let early = had.iter().filter(|(n, at)| *at < due[*n].0).count();
+        let late = had.iter().map(|(n, at)| at.saturating_duration_since(due[*n].0));
+        print_times("delayed key: how late it is leased", late.collect());
+        println!("{:42} {early:>12}", "delayed keys that were early");
+    }
+}
+
+/// Leases keys as they come, as a worker would: which, and when.
+async fn collect(store: &RedisStore, count: usize) -> Vec<(usize, Instant)> {
+    let mut had = Vec::new();
+    while had.len() < count {
+        let leased = store.lease(&request(100)).await.unwrap();
+        let now = SystemClock.now();
+        let ends = leased.grants.iter().map(|grant| {
+            let number: &str = std::str::from_utf8(&grant.key[3..]).unwrap();
+            had.push((number.parse().unwrap(), now));
+            Hold { key: grant.key.clone(), token: grant.token }
+        });
+        let ends: Vec<_> = ends.collect();
+        if ends.is_empty() {
+            let more_in = leased.more_in.unwrap_or(Duration::from_secs(1));
+            store.wait(more_in).await.unwrap();
+        } else {
+            finish(store, ends).await;
+        }
+    }
+    had
+}
+
+fn name(n: usize) -> String {
+    format!("ns/{n:017}")
+}
+
+fn key(n: usize) -> Key {
+    Key::new(name(n).into_bytes()).unwrap()
+}
+
+async fn add(store: &RedisStore, from: usize, count: usize) {
+    let add = |n| Add { key: key(n), when: When::Now, revive_after: Duration::ZERO };
+    let adds: Vec<_> = (from..from + count).map(add).collect();
+    store.add(&adds).await.unwrap();
+}
+
+fn request(max: usize) -> LeaseRequest {
+    LeaseRequest {
+        owner: Owner::new("worker-1.example:4711"),
+        max,
+        lease: Duration::from_secs(30),
+        max_deliveries: None,
+    }
+}
+
+async fn lease(store: &RedisStore, max: usize) -> Vec<Hold> {
+    let leased = store.lease(&request(max)).await.unwrap();
+    let holds = leased.grants.into_iter();
+    holds.map(|grant| Hold { key: grant.key, token: grant.token }).collect()
+}
+
+async fn finish(store: &RedisStore, holds: Vec<Hold>) {
+    let end = |hold| End { hold, ending: Ending::Succeed };
+    let ends: Vec<_> = holds.into_iter().map(end).collect();
+    store.finish(&ends).await.unwrap();
+}
+
+async fn pause(time: Duration) {
+    SystemClock.timer(SystemClock.now() + time).await;
+}
+
+/// Does the rounds in so many tasks at once.
+async fn in_tasks<F, W>(tasks: usize, rounds: usize, work: W)
+where
+    F: Future<Output = ()> + Send,
+    W: Fn(usize) -> F + Clone + Send + 'static,
+{
+    let run = |task| {
+        let work = work.clone();
+        tokio::spawn(async move {
+            for round in (task..rounds).step_by(tasks) {
+                work(round).await;
+            }
+        })
+    };
+    all((0..tasks).map(run)).await;
+}
+
+async fn all(tasks: impl Iterator<Item = tokio::task::JoinHandle<()>>) {
+    for task in tasks.collect::<Vec<_>>() {
+        task.await.unwrap();
+    }
+}
+
+fn print_times(name: &str, mut times: Vec<Duration>) {
+    times.sort();
+    let at = |part: usize| times[(times.len() - 1) * part / 100].as_secs_f64() * 1e3;
+    println!(
+        "{name:42} p50 {:.3} ms, p99 {:.3} ms, worst {:.3} ms",
+        at(50),
+        at(99),
+        at(100)
+    );
+}

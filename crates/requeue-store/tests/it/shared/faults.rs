@@ -1,0 +1,90 @@
+use requeue::Added;
+use requeue_store::{ErrorKind, Finished};
+
+use super::spy::Fault;
+use super::*;
+
+/// Lets pauses between attempts pass until the task has ended.
+async fn patiently<T>(bench: &Bench, task: tokio::task::JoinHandle<T>) -> T {
+    while !task.is_finished() {
+        settle().await;
+        bench.local.advance(Duration::from_millis(10));
+    }
+    task.await.unwrap()
+}
+
+fn adding(bench: &Bench, key: &str) -> tokio::task::JoinHandle<Result<Added, ErrorKind>> {
+    let (queue, key) = (bench.queue.clone(), key.to_owned());
+    tokio::spawn(async move { queue.add(key).await.map_err(|error| error.kind()) })
+}
+
+#[tokio::test]
+async fn an_add_is_tried_again_while_the_store_cannot_be_reached() {
+    let bench = Bench::new();
+    bench.spy.fail("add", Fault::Unreachable);
+    bench.spy.fail("add", Fault::NoAnswer);
+    let add = adding(&bench, "a");
+    assert_eq!(patiently(&bench, add).await, Ok(Added::Duplicate), "the second one came");
+    assert_eq!(bench.spy.calls("add"), [1, 1, 1]);
+    assert_eq!(bench.queue.len().await.unwrap(), 1);
+}
+
+#[tokio::test]
+async fn an_error_that_trying_again_cannot_mend_is_told_at_once() {
+    let bench = Bench::new();
+    bench.spy.fail("add", Fault::Refused);
+    assert_eq!(adding(&bench, "a").await.unwrap(), Err(ErrorKind::Denied));
+    assert_eq!(bench.spy.calls("add").len(), 1);
+}
+
+#[tokio::test]
+async fn patience_ends() {
+    let bench = Bench::new();
+    for _ in 0..1000 {
+        bench.spy.fail("add", Fault::Unreachable);
+    }
+    let add = adding(&bench, "a");
+    assert_eq!(patiently(&bench, add).await, Err(ErrorKind::Unavailable));
+}
+
+#[tokio::test]
+async fn an_end_whose_answer_was_lost_is_repeated_and_reported_as_unknown() {
+    let bench = Bench::new();
+    bench.add("a").await;
+    let lease = bench.queue.get().await.unwrap().unwrap();
+    bench.spy.fail("finish", Fault::NoAnswer);
+    let end = tokio::spawn(lease.succeed());
+    let error = patiently(&bench, end).await.unwrap_err();
+    assert_eq!(error.kind(), ErrorKind::Unknown);
+    assert!(error.to_string().contains("\"a\""), "{error}");
+    assert_eq!(bench.queue.stats().await.unwrap().processing, 0);
+}
+
+#[tokio::test]
+async fn an_end_that_did_not_reach_the_store_is_brought_to_it_later() {
+    let bench = Bench::new();
+    bench.add("a").await;
+    let lease = bench.queue.get().await.unwrap().unwrap();
+    bench.spy.fail("finish", Fault::Unreachable);
+    let end = tokio::spawn(lease.succeed());
+    assert_eq!(patiently(&bench, end).await.unwrap(), Finished::Done);
+}
+
+#[tokio::test]
+async fn keys_that_were_leased_to_nobody_are_reclaimed() {
+    let bench = Bench::new();
+    bench.add("a").await;
+    bench.spy.fail("lease", Fault::NoAnswer);
+    let get = tokio::spawn(bench.queue.get());
+    let lease = patiently(&bench, get).await.unwrap().unwrap();
+    assert_eq!((lease.key().as_str(), lease.deliveries()), ("a", 1));
+    assert_eq!(bench.spy.calls("reclaim"), [0]);
+}
+
+#[tokio::test]
+async fn a_get_hears_of_an_error_that_waiting_cannot_mend() {
+    let bench = Bench::new();
+    bench.spy.fail("lease", Fault::Refused);
+    let error = bench.queue.get().await.unwrap_err();
+    assert_eq!(error.kind(), ErrorKind::Denied);
+}

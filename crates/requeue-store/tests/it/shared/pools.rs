@@ -1,0 +1,93 @@
+use std::convert::Infallible;
+use std::sync::Mutex;
+use std::sync::mpsc;
+
+use requeue::pool::{Outcome, Pool};
+use requeue_store::{SharedQueue, Store};
+
+use super::*;
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_pool_of_threads_works_on_a_store_as_on_a_queue() {
+    let store = MemoryStore::new();
+    let queue = SharedQueue::<String, _>::new(store.clone());
+    let (done, ran) = mpsc::channel();
+    let done = Mutex::new(done);
+    let pool = Pool::new(queue.clone()).workers(4).run(move |key: &String| {
+        done.lock().unwrap().send(key.clone()).unwrap();
+        Ok::<_, Infallible>(())
+    });
+    let pool = pool.unwrap();
+    queue.add_all((0..100).map(|n| n.to_string())).await.unwrap();
+    let mut keys: Vec<u32> =
+        ran.iter().take(100).map(|key| key.parse().unwrap()).collect();
+    keys.sort_unstable();
+    assert_eq!(keys, (0..100).collect::<Vec<_>>());
+    let stopped = pool.drain(60 * SECOND).await;
+    assert!(stopped.in_time() && stopped.left.is_empty());
+    queue.drain().await;
+    assert_eq!(store.stats().await.unwrap(), requeue_store::Stats::default());
+}
+
+#[tokio::test]
+async fn a_pool_of_tasks_retries_and_buries_in_the_store() {
+    let bench = Bench::new();
+    let pool = Pool::new(bench.queue.clone())
+        .max_retries(1)
+        .clock(bench.local.clone())
+        .run_async(|key: String| async move { Err::<(), _>(format!("{key} is broken")) })
+        .unwrap();
+    bench.add("a").await;
+    settle().await;
+    let failing = bench.spy.failing(1).await.unwrap();
+    assert_eq!(failing[0].error, "a is broken");
+    bench.engine.advance(SECOND);
+    bench.add("wake").await;
+    settle().await;
+    let dead = bench.spy.dead(10).await.unwrap();
+    assert_eq!(
+        (dead[0].key.to_string().as_str(), dead[0].reason.as_str()),
+        ("a", "a is broken")
+    );
+    pool.stop(SECOND).await;
+}
+
+#[tokio::test]
+async fn a_run_whose_lease_is_lost_is_cancelled() {
+    let bench = Bench::new();
+    let pool = Pool::new(bench.queue.clone())
+        .clock(bench.local.clone())
+        .run_async(|_: String| std::future::pending::<Result<Outcome, Infallible>>())
+        .unwrap();
+    bench.add("a").await;
+    settle().await;
+    bench.engine.advance(LEASE);
+    let other = SharedQueue::<String, _>::new(bench.spy.clone());
+    let lease = other.try_get().await.unwrap().unwrap();
+    bench.local.advance(LEASE / 3);
+    settle().await;
+    pool.set_workers(0).unwrap();
+    pool.join().await;
+    assert_eq!(lease.succeed().await.unwrap(), requeue_store::Finished::Done);
+}
+
+#[tokio::test]
+async fn a_run_that_is_stopped_is_released_and_not_lost() {
+    let bench = Bench::new();
+    let pool = Pool::new(bench.queue.clone())
+        .clock(bench.local.clone())
+        .run_async(|_: String| std::future::pending::<Result<Outcome, Infallible>>())
+        .unwrap();
+    bench.add("a").await;
+    settle().await;
+    let stopping = {
+        let pool = pool.clone();
+        tokio::spawn(async move { pool.stop(SECOND).await })
+    };
+    settle().await;
+    bench.local.advance(SECOND);
+    let stopped = stopping.await.unwrap();
+    assert_eq!(stopped.still_running, ["a"]);
+    settle().await;
+    assert_eq!(bench.spy.stats().await.unwrap().ready, 1);
+}
