@@ -1,6 +1,7 @@
 //! The command `requeue`: a queue of keys at the shell.
 
 mod command;
+mod desk;
 mod flags;
 mod gate;
 mod input;

@@ -7,19 +7,14 @@ use std::thread::{self, JoinHandle};
 use std::time::Duration;
 
 use anyhow::{Context, Result};
-use requeue::metrics::Prometheus;
-use requeue::order::{Fair, Priority};
-use requeue::rate::{Limit, Limiter};
-use requeue::retry::{Bucket, Exponential, RetryPolicy};
-use requeue::{Clock, Finish, Lease, Queue, SystemClock};
+use requeue::{Clock, Finish, Lease, SystemClock};
 
 use crate::command::{CannotRun, Ending, Pace, Process, Template};
-use crate::flags::JitterForm;
 use crate::gate::Gate;
 use crate::input::Key;
 use crate::ledger::Ledger;
 use crate::password;
-use crate::plan::{Order, Output, Policy, TimeLimits};
+use crate::plan::{Output, Policy, TimeLimits};
 use crate::report::{Capture, Failure, Finished, error_text};
 use crate::run::Run;
 use crate::shared::{StoredKey, fatal};
@@ -27,41 +22,6 @@ use crate::signals::{Reason, Stage};
 use crate::slots::Running;
 use crate::supply::Held;
 use crate::values::Rate;
-
-/// The queue that a policy asks for.
-pub(crate) fn queue(policy: &Policy, metrics: Option<Prometheus>) -> Queue<Key> {
-    // A key that comes while it waits for its retry runs once, now: it is queued already.
-    let mut builder =
-        Queue::builder().name("run").absorb_delays(true).retry(retry_policy(policy));
-    builder = match &policy.order {
-        Order::Fifo => builder,
-        Order::Priority => builder.order(Priority::new()),
-        Order::Fair(grouping) => {
-            let grouping = grouping.clone();
-            builder.order(Fair::by(move |key: &Key| grouping.of(key).to_vec()))
-        }
-    };
-    match metrics {
-        Some(metrics) => builder.metrics(metrics).build(),
-        None => builder.build(),
-    }
-}
-
-fn retry_policy(policy: &Policy) -> Box<dyn RetryPolicy<Key>> {
-    let backoff = Exponential::new(policy.backoff.base, policy.backoff.max);
-    let backoff: Box<dyn RetryPolicy<Key>> = match policy.jitter {
-        JitterForm::None => Box::new(backoff),
-        JitterForm::Full => Box::new(backoff.full_jitter()),
-        JitterForm::Equal => Box::new(backoff.equal_jitter()),
-    };
-    match policy.retry_rate {
-        Rate::Unlimited => backoff,
-        Rate::PerSecond(rate) => {
-            let limiter = Limiter::new(Limit::per_second(rate), policy.retry_burst.get());
-            Box::new(backoff.and(Bucket::new(limiter)))
-        }
-    }
-}
 
 /// What paces starts, if anything does.
 pub(crate) fn gate(policy: &Policy) -> Option<Gate> {
