@@ -148,7 +148,12 @@ pub(crate) struct RunFlags {
 
     /// The command and its arguments; {} is replaced by the key, which is appended if there
     /// is no {}. Words after ::: are keys, and then the standard input is not read
-    #[arg(required = true, trailing_var_arg = true, value_name = "COMMAND")]
+    #[arg(
+        required = true,
+        trailing_var_arg = true,
+        value_name = "COMMAND",
+        help_heading = "Command"
+    )]
     pub(crate) command: Vec<OsString>,
 }
 

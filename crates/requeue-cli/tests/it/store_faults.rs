@@ -39,11 +39,14 @@ fn an_unknown_scheme_is_refused_with_the_known_ones() {
     for url in ["mysql://me:secret@host/db", "http://x", "://"] {
         let ran = Dir::new().requeue().args(["status", "--store", url]).ran().expect(2);
         assert!(ran.err.contains("unknown scheme"), "{}", ran.err);
-        for scheme in ["redis://", "rediss://", "postgres://", "postgresql://"] {
+        for scheme in ["redis://", "postgres://", "postgresql://"] {
             assert!(ran.err.contains(scheme), "{}", ran.err);
         }
         assert!(!ran.err.contains("secret"), "{}", ran.err);
     }
+    let tls = ["status", "--store", "rediss://me:secret@host"];
+    let ran = Dir::new().requeue().args(tls).ran().expect(2);
+    assert!(ran.err.contains("TLS") && !ran.err.contains("secret"), "{}", ran.err);
     let ran = Dir::new().requeue().args(["status", "--store", ""]).ran().expect(2);
     assert!(ran.err.contains("--store is empty"), "{}", ran.err);
 }
