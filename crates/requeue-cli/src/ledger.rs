@@ -272,4 +272,24 @@ mod tests {
         assert_eq!(still_running(&this).count(), 1);
         assert_eq!(still_running(&format!("boot other\n{line}")).count(), 0);
     }
+
+    #[test]
+    fn a_command_whose_number_was_not_written_is_found_by_what_it_was_told() {
+        use std::os::unix::process::CommandExt;
+        let mut child = std::process::Command::new("cat")
+            .env("REQUEUE_TOKEN", "4711")
+            .env("REQUEUE_KEY", "a key")
+            .stdin(std::process::Stdio::piped())
+            .process_group(0)
+            .spawn()
+            .unwrap();
+        let text =
+            format!("boot {}\n{}", boot(), start_line(4711, &entry(b"a key", None)));
+        let found: Vec<_> = still_running(&text).collect();
+        drop(child.stdin.take());
+        child.wait().unwrap();
+        let process = found[0].1.process.unwrap();
+        assert_eq!(process.pid, i32::try_from(child.id()).unwrap());
+        assert_eq!(still_running(&text).count(), 0, "it has ended");
+    }
 }

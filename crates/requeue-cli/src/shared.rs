@@ -7,7 +7,7 @@
 //!    to its end, so whoever finds nothing held asks the store about a settled state.
 
 use std::num::NonZeroU32;
-use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result};
@@ -20,6 +20,7 @@ use tokio::runtime::Runtime;
 use tokio::sync::watch;
 use tokio::task::JoinHandle;
 
+use crate::desk::{Desk, Stay};
 use crate::input::Key;
 use crate::outage::Outage;
 use crate::report::{Report, chain};
@@ -64,63 +65,11 @@ pub(crate) struct SharedKeys {
     runtime: Runtime,
 }
 
-/// What threads wait on: how many keys are held here, and whether more will be.
-#[derive(Debug, Default)]
-struct Desk {
-    state: Mutex<DeskState>,
-    changed: Condvar,
-}
-
-#[derive(Debug, Default)]
-struct DeskState {
-    held: usize,
-    closed: bool,
-}
-
-impl Desk {
-    fn lock(&self) -> MutexGuard<'_, DeskState> {
-        self.state.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-
-    fn change(&self, change: impl FnOnce(&mut DeskState)) {
-        change(&mut self.lock());
-        self.changed.notify_all();
-    }
-
-    /// Waits until nothing is held here, or it is closed: whether it is.
-    fn wait_free(&self) -> bool {
-        let busy = |state: &mut DeskState| state.held > 0 && !state.closed;
-        let waited = self.changed.wait_while(self.lock(), busy);
-        waited.unwrap_or_else(PoisonError::into_inner).closed
-    }
-
-    /// Waits for `time`, or until anything changes here.
-    fn wait_news(&self, time: Duration) {
-        drop(self.changed.wait_timeout(self.lock(), time));
-    }
-
-    /// Waits for `time`, or until something is held here or it is closed.
-    fn wait_busy(&self, time: Duration) {
-        let free = |state: &mut DeskState| state.held == 0 && !state.closed;
-        drop(self.changed.wait_timeout_while(self.lock(), time, free));
-    }
-}
-
 /// A key of the store that is held here.
 #[derive(Debug)]
 pub(crate) struct StoredKey {
     lease: SharedLease<Key, Arc<dyn Store>>,
     stay: Stay,
-}
-
-/// That a key is held here, invariant 2.
-#[derive(Debug)]
-struct Stay(Arc<Desk>);
-
-impl Drop for Stay {
-    fn drop(&mut self) {
-        self.0.change(|state| state.held -= 1);
-    }
 }
 
 impl StoredKey {
@@ -218,10 +167,7 @@ impl SharedKeys {
     /// Waits for a key; `None` if this is closed.
     pub(crate) fn take(&self) -> Result<Option<StoredKey>, Error> {
         let taken = self.wait(self.queue.get()).unwrap_or(Ok(None))?;
-        Ok(taken.map(|lease| {
-            self.desk.change(|state| state.held += 1);
-            StoredKey { lease, stay: Stay(Arc::clone(&self.desk)) }
-        }))
+        Ok(taken.map(|lease| StoredKey { lease, stay: Stay::at(&self.desk) }))
     }
 
     /// Ends a lease: what came of it, once the store knows.
@@ -289,7 +235,7 @@ impl SharedKeys {
     /// Takes no more keys and adds none.
     pub(crate) fn close(&self) {
         self.queue.close();
-        self.desk.change(|state| state.closed = true);
+        self.desk.close();
     }
 
     pub(crate) fn is_closed(&self) -> bool {
@@ -338,10 +284,9 @@ impl SharedKeys {
 
     /// Tells a worker what it will find.
     pub(crate) fn greet(&self) {
-        if let Some(Ok(stats)) = self.wait(self.store().stats()) {
-            if stats.paused {
-                self.tell_paused();
-            }
+        let stats = self.wait(self.store().stats());
+        if matches!(stats, Some(Ok(Stats { paused: true, .. }))) {
+            self.tell_paused();
         }
     }
 

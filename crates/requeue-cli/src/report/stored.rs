@@ -56,7 +56,7 @@ fn counts(stats: &Stats) -> String {
 
 fn failing_row(key: &Failing) -> [String; 4] {
     let next =
-        key.retry_in.map_or("-".to_owned(), |left| format!("in {}", duration(left)));
+        key.retry_in.map_or("now".to_owned(), |left| format!("in {}", duration(left)));
     [shown(&key.key), key.failures.to_string(), next, shown(key.error.as_bytes())]
 }
 

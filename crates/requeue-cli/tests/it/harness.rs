@@ -272,6 +272,10 @@ impl Live {
         signal(name, &self.child.id().to_string());
     }
 
+    pub(crate) fn pid(&self) -> u32 {
+        self.child.id()
+    }
+
     /// Sends a signal to one that has shown that it is able to heed it.
     pub(crate) fn signal_now(&self, name: &str) {
         signal(name, &self.child.id().to_string());

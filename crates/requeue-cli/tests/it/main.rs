@@ -9,6 +9,7 @@ mod input;
 mod load;
 mod output;
 mod policy;
+mod proxy;
 mod record;
 mod store;
 mod store_faults;

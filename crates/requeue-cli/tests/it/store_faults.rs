@@ -39,11 +39,14 @@ fn an_unknown_scheme_is_refused_with_the_known_ones() {
     for url in ["mysql://me:secret@host/db", "http://x", "://"] {
         let ran = Dir::new().requeue().args(["status", "--store", url]).ran().expect(2);
         assert!(ran.err.contains("unknown scheme"), "{}", ran.err);
-        for scheme in ["redis://", "rediss://", "postgres://", "postgresql://"] {
+        for scheme in ["redis://", "postgres://", "postgresql://"] {
             assert!(ran.err.contains(scheme), "{}", ran.err);
         }
         assert!(!ran.err.contains("secret"), "{}", ran.err);
     }
+    let tls = ["status", "--store", "rediss://me:secret@host"];
+    let ran = Dir::new().requeue().args(tls).ran().expect(2);
+    assert!(ran.err.contains("TLS") && !ran.err.contains("secret"), "{}", ran.err);
     let ran = Dir::new().requeue().args(["status", "--store", ""]).ran().expect(2);
     assert!(ran.err.contains("--store is empty"), "{}", ran.err);
 }
@@ -184,5 +187,87 @@ fn the_log_and_the_output_do_not_tell_where_the_store_is_reached_by() {
         let ran = home.run(&["--log", "log", "echo", ":::", "k"]).ran().expect(0);
         let told = ran.out + &ran.err + &home.dir.read("log");
         assert!(!told.contains("://"), "{told}");
+    });
+}
+
+#[test]
+fn a_password_that_was_typed_cannot_be_read_by_others() {
+    let Some(url) = server("REQUEUE_POSTGRES_URL") else { return };
+    let (user, _) = url.rsplit_once('@').expect("a server that wants a password");
+    let (_, password) = user.rsplit_once(':').unwrap();
+    let dir = Dir::new();
+    let queue = format!("typed-{}", std::process::id());
+    let flags = ["--worker", "--queue", &queue, "--store", &url, "--shell"];
+    let script = "echo store=$REQUEUE_STORE {}";
+    let mut live = dir.run(flags).arg(script).start();
+    live.err_line("working on ");
+    let shown = std::fs::read_to_string(format!("/proc/{}/cmdline", live.pid())).unwrap();
+    assert!(shown.contains("--worker") && !shown.contains(password), "{shown}");
+    dir.requeue().args(["add", "--queue", &queue, "--store", &url, "k"]).ran().expect(0);
+    assert_eq!(live.out_line(), "store= k");
+    live.signal("TERM");
+    live.ended().expect(0);
+}
+
+#[test]
+fn a_store_that_goes_away_is_told_once_and_when_it_is_back() {
+    on_each_server(|home| {
+        let (proxy, away) = home.through_proxy();
+        let dir = &home.dir;
+        dir.fifo("pid");
+        dir.fifo("go");
+        home.add(&["k"]);
+        let script = "echo $$ > pid; cat go > /dev/null; echo {}";
+        let mut live = away.args(["run", "--worker", "--shell", script]).start();
+        dir.hear("pid");
+        proxy.cut();
+        live.err_line("lost the store");
+        dir.release("go");
+        assert_eq!(live.out_line(), "k", "what runs goes on");
+        proxy.mend();
+        live.err_line("the store is back after");
+        live.wait_for_status("ready 0  running 0/");
+        home.run(&["echo", "again"]).ran().expect(0);
+        live.signal("TERM");
+        let ran = live.ended().expect(0);
+        assert!(ran.err.contains("1 run in") && !ran.err.contains("lost"), "{}", ran.err);
+    });
+}
+
+#[test]
+fn a_store_that_stays_away_does_not_keep_a_worker() {
+    on_each_server(|home| {
+        let (proxy, away) = home.through_proxy();
+        let dir = &home.dir;
+        dir.fifo("pid");
+        home.add(&["k"]);
+        let script = "echo $$ > pid; exec sleep 1000 #";
+        let mut live = away.args(["run", "--worker", "--shell", script]).start();
+        dir.hear("pid");
+        proxy.cut();
+        live.err_line("lost the store");
+        live.signal("TERM");
+        live.err_line("finishing");
+        live.signal("TERM");
+        live.ended().expect(143);
+    });
+}
+
+#[test]
+fn an_add_to_a_store_that_goes_away_tells_what_was_acknowledged() {
+    on_each_server(|home| {
+        let (proxy, away) = home.through_proxy();
+        let mut live = away.arg("add").start();
+        live.say("a");
+        while home.status()["ready"] != 1 {}
+        proxy.cut();
+        live.say("b");
+        let ran = live.ended().expect(2);
+        assert!(
+            ran.err.contains("the store failed; 1 key was acknowledged"),
+            "{}",
+            ran.err
+        );
+        assert_eq!(home.status()["ready"], 1);
     });
 }

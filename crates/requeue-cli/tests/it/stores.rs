@@ -1,11 +1,13 @@
 //! The stores that scenarios run on: the embedded one always, servers where they are.
 
 use std::sync::atomic::{AtomicU32, Ordering};
+
 use std::time::{SystemTime, UNIX_EPOCH};
 
 use serde_json::Value;
 
 use crate::harness::{Cmd, Dir};
+use crate::proxy::Proxy;
 
 /// A queue of a store, and a folder to run in.
 pub(crate) struct Home {
@@ -65,6 +67,19 @@ impl Home {
             Some(queue) => command.env("REQUEUE_QUEUE", queue),
             None => command,
         }
+    }
+
+    /// The command with a proxy between it and the server.
+    pub(crate) fn through_proxy(&self) -> (Proxy, Cmd) {
+        let (scheme, rest) = self.store.split_once("://").unwrap();
+        let (user, host) = rest.rsplit_once('@').map_or(("", rest), |parts| parts);
+        let (host, database) = host.split_once('/').map_or((host, ""), |parts| parts);
+        let proxy = Proxy::to(host);
+        let at = if user.is_empty() { "" } else { "@" };
+        let url = format!("{scheme}://{user}{at}{}/{database}", proxy.address);
+        let queue = self.queue.as_deref().unwrap();
+        let command = self.dir.requeue().env("REQUEUE_STORE", &url);
+        (proxy, command.env("REQUEUE_QUEUE", queue))
     }
 
     pub(crate) fn run(&self, args: &[&str]) -> Cmd {
