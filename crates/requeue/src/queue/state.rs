@@ -432,7 +432,8 @@ impl<K> State<K> {
     /// Finds the slot of the key of `offer`.
     #[inline]
     fn find_offer(&self, hash: u32, offer: &impl Offer<K>) -> Option<u32> {
-        self.table.find(hash, |slot| offer.is(self.slots.key(slot)))
+        let is = |slot| self.slots.get(slot).is_some_and(|key| offer.is(key));
+        self.table.find(hash, is)
     }
 
     /// Gives an unknown key a slot.

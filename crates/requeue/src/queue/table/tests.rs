@@ -26,7 +26,7 @@ impl Table {
     }
 
     pub(in crate::queue) fn len(&self) -> usize {
-        self.len
+        self.len - self.leaving.len()
     }
 
     fn has(&self, hash: u32, slot: u32) -> bool {
@@ -93,6 +93,50 @@ proptest! {
             }
         }
     }
+}
+
+/// Hashes of which some come twice, each for the slot of its place.
+fn hashes(count: u32) -> impl Iterator<Item = (u32, u32)> {
+    (0..count).map(|slot| ((slot / 3 * 2).wrapping_mul(0x9E37_79B9), slot))
+}
+
+fn large_table(count: u32) -> Table {
+    let mut table = Table::default();
+    table.reserve(SMALL);
+    hashes(count).for_each(|(hash, slot)| table.insert(hash, slot));
+    assert!(table.words.len() >= SMALL);
+    table
+}
+
+#[test]
+fn slots_leave_a_large_table_together() {
+    let mut table = large_table(1000);
+    for (hash, slot) in hashes(900) {
+        table.remove(hash, slot);
+        assert!(table.leaving.len() < LEAVING_MAX);
+        assert_eq!(table.len(), 999 - slot as usize);
+    }
+    table.check();
+    table.shrink_to(0);
+    table.check();
+    assert_eq!((table.leaving.len(), table.len), (0, 100));
+    assert!(hashes(1000).all(|(hash, slot)| table.has(hash, slot) == (slot >= 900)));
+}
+
+#[test]
+fn slot_that_is_entered_while_it_leaves_stays() {
+    let mut table = large_table(10);
+    let slot = 10;
+    table.insert(7, slot);
+    for (old, new) in [(7, 7), (7, 9), (9, 9), (9, 7)].repeat(LEAVING_MAX) {
+        table.remove(old, slot);
+        table.insert(new, slot);
+        assert!(table.has(new, slot));
+        assert_eq!(table.len(), 11);
+    }
+    table.settle();
+    table.check();
+    assert!(table.has(7, slot) && !table.has(9, slot));
 }
 
 #[test]
