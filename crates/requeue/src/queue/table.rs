@@ -56,9 +56,15 @@ pub(super) struct Table {
     words: Vec<Word>,
     /// How many words are taken.
     len: usize,
+    /// How many words may be taken before the table grows.
+    room: usize,
     /// Words of slots that were removed; none in a small table.
     leaving: Vec<Word>,
 }
+
+/// Where a search ended that found nothing.
+#[derive(Clone, Copy)]
+pub(super) struct Gap(usize);
 
 /// How many words leave a large table together: more than a processor waits for at once.
 const LEAVING_MAX: usize = 32;
@@ -79,30 +85,46 @@ impl Table {
     /// The slot with this hash that `is` the one looked for.
     #[inline]
     pub(super) fn find(&self, hash: u32, is: impl Fn(u32) -> bool) -> Option<u32> {
+        self.search(hash, is).ok()
+    }
+
+    /// The same, or the gap at which the search ended: the place for a slot that is
+    /// entered under this hash before the table changes.
+    #[inline]
+    pub(super) fn search(&self, hash: u32, is: impl Fn(u32) -> bool) -> Result<u32, Gap> {
         if self.words.is_empty() {
-            return None;
+            return Err(Gap(0));
         }
         let mut place = self.home(hash);
         loop {
             let word = self.words[place];
             if word == Word::EMPTY {
-                return None;
+                return Err(Gap(place));
             }
             if word.hash() == hash && is(word.slot()) {
-                return Some(word.slot());
+                return Ok(word.slot());
             }
             place = self.after(place);
         }
     }
 
-    /// Enters a slot that is not in the table.
+    /// Enters a slot at the gap where a search for its hash ended.
     #[inline]
-    pub(super) fn insert(&mut self, hash: u32, slot: u32) {
-        if self.len >= room(self.words.len()) {
-            self.make_room();
+    pub(super) fn insert(&mut self, hash: u32, slot: u32, gap: Gap) {
+        let word = Word::new(hash, slot);
+        if self.len >= self.room {
+            return self.grow_and_insert(word);
         }
         self.len += 1;
-        self.place(Word::new(hash, slot));
+        let Gap(place) = gap;
+        self.words[place] = word;
+    }
+
+    #[cold]
+    fn grow_and_insert(&mut self, word: Word) {
+        self.make_room();
+        self.len += 1;
+        self.place(word);
     }
 
     /// Puts a word at the first empty place from its home on.
@@ -180,11 +202,10 @@ impl Table {
         }
     }
 
-    #[cold]
     fn make_room(&mut self) {
         self.settle();
         let size = self.words.len();
-        if self.len >= room(size) {
+        if self.len >= self.room {
             self.resize((size + size / 2).max(MIN));
         }
     }
@@ -192,6 +213,7 @@ impl Table {
     /// Changes the size of a table that no word is leaving.
     fn resize(&mut self, size: usize) {
         let words = std::mem::replace(&mut self.words, vec![Word::EMPTY; size]);
+        self.room = room(size);
         for word in words {
             if word != Word::EMPTY {
                 self.place(word);
@@ -226,7 +248,6 @@ const TINY: usize = 1 << 12;
 const SMALL: usize = 1 << 16;
 
 /// How many entries a table of this size takes.
-#[inline]
 fn room(size: usize) -> usize {
     match size {
         0..TINY => size / 4,
