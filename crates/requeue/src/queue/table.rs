@@ -162,7 +162,7 @@ impl Table {
 
     /// Has the processor fetch what searches for these hashes will look at: reads that do
     /// not depend on each other wait for memory together.
-    pub(super) fn fetch(&self, hashes: impl Iterator<Item = u32>) {
+    fn fetch(&self, hashes: impl Iterator<Item = u32>) {
         let read = |hash| self.words[self.home(hash)].0;
         std::hint::black_box(hashes.map(read).fold(0, |all, word| all ^ word));
     }
