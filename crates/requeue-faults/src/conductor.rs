@@ -9,7 +9,7 @@ use requeue::{Clock, SystemClock};
 
 use crate::check::{History, Home, Verdict, check};
 use crate::crew::{Member, Terms};
-use crate::engine::Engine;
+use crate::engine::{Engine, Keeping};
 use crate::event::Rest;
 use crate::journal::now;
 use crate::mutant::Bug;
@@ -106,8 +106,9 @@ fn start_server(piece: &Piece, folder: &Path) -> Result<Option<(Engine, Proxy)>>
     if piece.store.home() == Home::Embedded {
         return Ok(None);
     }
-    let durable = piece.mutant != Some(Bug::ForgetfulEngine);
-    let engine = Engine::start(piece.store, folder, durable)?;
+    let forgets = piece.mutant == Some(Bug::ForgetfulEngine);
+    let keeping = if forgets { Keeping::Nothing } else { Keeping::AtOnce };
+    let engine = Engine::start(piece.store, folder, keeping)?;
     let proxy = Proxy::start(engine.port)?;
     Ok(Some((engine, proxy)))
 }

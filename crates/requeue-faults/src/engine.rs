@@ -18,24 +18,56 @@ use crate::stores::Kind;
 /// How long a server may take to answer.
 const PATIENCE: Duration = Duration::from_secs(30);
 
+/// When a server has what it acknowledges on disk.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Keeping {
+    /// Never
+    Nothing,
+    /// A moment later
+    Soon,
+    /// Before it answers
+    AtOnce,
+}
+
+impl Keeping {
+    /// The settings that a store has.
+    pub(crate) fn of(store: Kind) -> &'static [Self] {
+        match store {
+            Kind::Memory | Kind::Fjall => &[],
+            Kind::Redis => &[Self::Nothing, Self::Soon, Self::AtOnce],
+            Kind::Postgres => &[Self::Soon, Self::AtOnce],
+        }
+    }
+
+    /// What the server calls it.
+    pub(crate) fn name(self, store: Kind) -> &'static str {
+        match (store, self) {
+            (Kind::Postgres, Self::AtOnce) => "synchronous_commit=on",
+            (Kind::Postgres, Self::Nothing | Self::Soon) => "synchronous_commit=off",
+            (_, Self::Nothing) => "no persistence",
+            (_, Self::Soon) => "appendfsync everysec",
+            (_, Self::AtOnce) => "appendfsync always",
+        }
+    }
+}
+
 /// A server that is started, killed and started again on the same port and files.
 #[derive(Debug)]
 pub(crate) struct Engine {
     kind: Kind,
     folder: PathBuf,
     pub(crate) port: u16,
-    /// Whether what is acknowledged is on disk.
-    durable: bool,
+    keeping: Keeping,
     child: Option<Child>,
 }
 
 impl Engine {
     /// Starts a server with files in `folder`.
-    pub(crate) fn start(kind: Kind, folder: &Path, durable: bool) -> Result<Self> {
+    pub(crate) fn start(kind: Kind, folder: &Path, keeping: Keeping) -> Result<Self> {
         let folder = folder.join("engine");
         fs::create_dir(&folder)?;
         let port = free_port()?;
-        let mut engine = Self { kind, folder, port, durable, child: None };
+        let mut engine = Self { kind, folder, port, keeping, child: None };
         if kind == Kind::Postgres {
             engine.init_postgres()?;
         }
@@ -87,8 +119,12 @@ impl Engine {
         command.args(["redis-server", "--bind", "127.0.0.1"]);
         command.args(["--port", &self.port.to_string(), "--save", "", "--dir"]);
         command.arg(&self.folder);
-        if self.durable {
-            command.args(["--appendonly", "yes", "--appendfsync", "always"]);
+        match self.keeping {
+            Keeping::Nothing => {}
+            Keeping::Soon => drop(command.args(["--appendonly", "yes"])),
+            Keeping::AtOnce => {
+                command.args(["--appendonly", "yes", "--appendfsync", "always"]);
+            }
         }
         command
     }
@@ -102,7 +138,11 @@ impl Engine {
             .arg(self.folder.join("data"));
         command.args(["-p", &self.port.to_string(), "-c", "listen_addresses=127.0.0.1"]);
         command.args(["-c", "unix_socket_directories=", "-c", "max_connections=100"]);
-        command.args(["-c", "synchronous_commit=on", "-c", "fsync=on"]);
+        let commit = match self.keeping {
+            Keeping::Nothing | Keeping::Soon => "synchronous_commit=off",
+            Keeping::AtOnce => "synchronous_commit=on",
+        };
+        command.args(["-c", commit, "-c", "fsync=on"]);
         Ok(command)
     }
 

@@ -13,6 +13,7 @@ mod dice;
 mod engine;
 mod event;
 mod journal;
+mod loss;
 mod mutant;
 mod nemesis;
 mod process;
@@ -77,6 +78,13 @@ enum Verb {
         /// Only these
         bugs: Vec<Bug>,
     },
+    /// Kill the engine in the middle of adds, and count what is lost at each setting
+    Loss {
+        #[arg(long)]
+        store: Kind,
+        #[arg(long, default_value_t = 3)]
+        rounds: u64,
+    },
     /// Check the histories that a run has left in a folder
     Check { folder: PathBuf },
     #[command(hide = true)]
@@ -98,6 +106,7 @@ fn main() -> ExitCode {
             let seed = seed.unwrap_or_else(journal::now);
             find_all(&Piece { store, seconds, seed, mutant: None }, &bugs)
         }
+        Verb::Loss { store, rounds } => loss::measure(store, rounds).map(|()| true),
         Verb::Check { folder } => check_again(&folder),
         Verb::Play(flags) => roles::play(&flags).map(|()| true),
     };

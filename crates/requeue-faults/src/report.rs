@@ -9,8 +9,11 @@ use std::time::Duration;
 
 use crate::check::{Counts, Verdict};
 use crate::conductor::{Outcome, Piece};
+use crate::engine::Keeping;
+use crate::loss::Loss;
 use crate::mutant::Bug;
 use crate::nemesis::Faults;
+use crate::stores::Kind;
 
 /// How many violations are told.
 const TOLD: usize = 10;
@@ -47,6 +50,16 @@ pub(crate) fn verdict(verdict: &Verdict) {
     for violation in verdict.violations.iter().take(TOLD) {
         println!("  {} {}", violation.rule, violation.text);
     }
+}
+
+/// What was lost at a setting.
+pub(crate) fn loss(store: Kind, keeping: Keeping, loss: &Loss) {
+    let Loss { kills, acknowledged, lost } = loss;
+    println!(
+        "{}, {}: {lost} of {acknowledged} acknowledged keys lost in {kills} kills",
+        store.name(),
+        keeping.name(store)
+    );
 }
 
 /// A bug and how it was found, or not.
