@@ -23,7 +23,7 @@ use tokio::task::JoinHandle;
 use crate::desk::{Desk, Stay};
 use crate::input::Key;
 use crate::outage::Outage;
-use crate::report::{Report, chain};
+use crate::report::{Report, chain, stored_metrics};
 
 /// How a queue on a store is used.
 #[derive(Clone, Copy, Debug)]
@@ -41,8 +41,8 @@ const PATIENCE: Duration = Duration::from_secs(60 * 60 * 24 * 365 * 10);
 /// How old the numbers of the status line may be.
 const STALE: Duration = Duration::from_secs(1);
 
-/// How long the status line waits for new numbers.
-const GLANCE: Duration = Duration::from_millis(500);
+/// How long new numbers are waited for before old ones are shown.
+const GLANCE: Duration = Duration::from_secs(2);
 
 /// How often the store is asked whether all is done, if nothing happens here.
 const LOOK_EVERY: Duration = Duration::from_secs(1);
@@ -60,9 +60,16 @@ pub(crate) struct SharedKeys {
     outage: Arc<Outage>,
     report: Arc<Report>,
     desk: Arc<Desk>,
-    latest: Mutex<Option<(Instant, Stats)>>,
+    latest: Mutex<Latest>,
     abandoned: watch::Sender<bool>,
     runtime: Runtime,
+}
+
+/// The last numbers that the store told, and when.
+#[derive(Debug, Default)]
+struct Latest {
+    at: Option<Instant>,
+    stats: Stats,
 }
 
 /// A key of the store that is held here.
@@ -292,18 +299,16 @@ impl SharedKeys {
 
     /// How the queue stands, now or a moment ago.
     pub(crate) fn counts(&self) -> Counts {
+        counts(&self.latest())
+    }
+
+    fn latest(&self) -> Stats {
         let mut latest = self.latest.lock().unwrap_or_else(PoisonError::into_inner);
-        let known = latest.filter(|(at, _)| SystemClock.now() < *at + STALE);
-        let stats = known.map_or_else(
-            || {
-                let stats = self.glance().or(latest.map(|(_, stats)| stats));
-                let stats = stats.unwrap_or_default();
-                *latest = Some((SystemClock.now(), stats));
-                stats
-            },
-            |(_, stats)| stats,
-        );
-        counts(&stats)
+        if latest.at.is_none_or(|at| SystemClock.now() >= at + STALE) {
+            latest.stats = self.glance().unwrap_or(latest.stats);
+            latest.at = Some(SystemClock.now());
+        }
+        latest.stats
     }
 
     /// How the queue stands now, if that can be told at once.
@@ -314,9 +319,7 @@ impl SharedKeys {
 
     /// The numbers of the whole queue as text for Prometheus.
     pub(crate) fn metrics(&self) -> String {
-        self.glance()
-            .map(|stats| crate::report::stored_metrics(&stats))
-            .unwrap_or_default()
+        stored_metrics(&self.latest())
     }
 
     /// How many more keys may wait, if at most `max` may; waits until it is some, or until
@@ -335,7 +338,7 @@ impl SharedKeys {
 
     /// Has the next counts be new ones.
     pub(crate) fn refresh(&self) {
-        *self.latest.lock().unwrap_or_else(PoisonError::into_inner) = None;
+        self.latest.lock().unwrap_or_else(PoisonError::into_inner).at = None;
     }
 }
 

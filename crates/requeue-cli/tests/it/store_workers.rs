@@ -6,6 +6,10 @@ use crate::stores::{Home, embedded, on_each_server};
 /// Tells its process and waits, unless it is the second of its kind.
 const WAITS: &str = "[ -e second ] || { echo $$ > pid; cat go > /dev/null; }; echo {}";
 
+/// Short, since tests wait for its end, but not so short that a worker on a machine under
+/// load loses it: with half a second, one that was not stopped did.
+const LEASE: &str = "3s";
+
 fn with_pipes(home: &Home) -> &Dir {
     home.dir.fifo("pid");
     home.dir.fifo("go");
@@ -58,7 +62,7 @@ fn keys_of_a_worker_that_was_killed_go_to_another() {
     on_each_server(|home| {
         let dir = with_pipes(home);
         home.add(&["k"]);
-        let flags = ["--worker", "--lease", "500ms", "--shell", WAITS];
+        let flags = ["--worker", "--lease", LEASE, "--shell", WAITS];
         let first = home.run(&flags).start();
         let orphan = dir.hear("pid");
         first.signal("KILL");
@@ -77,7 +81,7 @@ fn a_command_whose_lease_is_lost_is_ended_and_does_not_count() {
     on_each_server(|home| {
         let dir = with_pipes(home);
         home.add(&["k"]);
-        let flags = ["--worker", "--lease", "500ms", "--log", "log", "--shell", WAITS];
+        let flags = ["--worker", "--lease", LEASE, "--log", "log", "--shell", WAITS];
         let mut first = home.run(&flags).start();
         let pid = dir.hear("pid");
         first.signal("STOP");
