@@ -13,11 +13,12 @@ local function delay_by(key, delay)
 end
 
 -- Tells a waiter if something of this call comes before all else that is delayed: it has
--- to wait for less long than it was told.
+-- to wait for less long than it was told. The same goes for the next lease.
 local function tell_of_delays()
     if earliest then
         local head = call('ZRANGE', delays, 0, 0, 'WITHSCORES')
         if earliest <= tonumber(head[2]) then
+            call('HSET', meta, 'plain', 0)
             call('ZADD', wake, 0, '1')
         end
     end

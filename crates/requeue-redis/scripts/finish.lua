@@ -6,97 +6,27 @@
 -- then with the delays of those that wait.
 local count = tonumber(ARGV[2])
 local values = call('HMGET', states, unpack(ARGV, 3, count + 2))
-local gone, ended, fields, fresh, absolved, letters, answers = {}, {}, {}, {}, {}, {}, {}
-local dirty = 0
-
-local function requeue(key, value, deliveries)
-    fields[#fields + 1] = key
-    fields[#fields + 1] = 'Q' .. stamp .. deliveries
-    fresh[#fresh + 1] = key
-    return 'r'
-end
-
-local function end_later(key, value, delay)
-    if delay == 0 then
-        return requeue(key, value, '')
-    end
-    delay_by(key, delay)
-    if byte(value) == 68 then -- D
-        return requeue(key, value, '')
-    end
-    gone[#gone + 1] = key
-    answers[#answers + 1] = format('%.0f', delay)
-    return 'w'
-end
-
-local function release(key, value)
-    local deliveries = string.match(value, '^%d+', 18) - 1
-    return requeue(key, value, deliveries > 0 and deliveries or '')
-end
-
-local function end_for_good(key, value, reason)
-    if byte(value) == 68 then -- D
-        absolved[#absolved + 1] = key
-        return requeue(key, value, '')
-    end
-    local deliveries, owner = string.match(value, '^(%d+):(.*)$', 18)
-    bury(key, deliveries, owner, reason)
-    fields[#fields + 1], fields[#fields + 2] = key, 'X'
-    return 'b'
-end
-
-local function end_otherwise(kind, key, value, ending)
-    if kind == 82 then -- R
-        return release(key, value)
-    elseif kind == 84 then -- T
-        local policy, error = string.match(ending, '^(%d+:%d+:%d+:%d+):(.*)$', 18)
-        return end_later(key, value, fail(key, policy, error))
-    elseif kind == 65 then -- A
-        absolved[#absolved + 1] = key
-        return end_later(key, value, tonumber(sub(ending, 18)))
-    end
-    return end_for_good(key, value, sub(ending, 18))
-end
-
+local ended, absolved, letters = {}, {}, {}
 for i = 1, count do
-    local key, value, ending = ARGV[i + 2], values[i], ARGV[i + 2 + count]
-    local kind = value and byte(value)
+    local value, ending = values[i], ARGV[i + 2 + count]
+    local kind, how = value and byte(value), byte(ending, 17)
     if (kind ~= 80 and kind ~= 68) or sub(value, 2, 17) ~= sub(ending, 1, 16) then
         letters[i] = 'l'
+    elseif kind == 80 and (how == 83 or how == 68) then -- P; S or D
+        ended[#ended + 1] = ARGV[i + 2]
+        letters[i] = 'd'
+        if how == 83 then
+            absolved[#absolved + 1] = ARGV[i + 2]
+        end
     else
-        ended[#ended + 1] = key
-        if kind == 68 then -- D
-            dirty = dirty - 1
-        end
-        local how = byte(ending, 17)
-        if how == 83 then -- S
-            absolved[#absolved + 1] = key
-        end
-        if how ~= 83 and how ~= 68 then
-            letters[i] = end_otherwise(how, key, value, ending)
-        elseif kind == 68 then
-            letters[i] = requeue(key, value, '')
-        else
-            gone[#gone + 1] = key
-            letters[i] = 'd'
-        end
+        return rare(count, values)
     end
 end
-
 if #ended > 0 then
     call('ZREM', leases, unpack(ended))
-end
-if #gone > 0 then
-    call('HDEL', states, unpack(gone))
-end
-if #fields > 0 then
-    call('HSET', states, unpack(fields))
+    call('HDEL', states, unpack(ended))
 end
 if #absolved > 0 then
     call('HDEL', failures, unpack(absolved))
 end
-count_dirty(dirty)
-line_up(fresh)
-tell_of_delays()
-table.insert(answers, 1, table.concat(letters))
-return answers
+return count == 1 and letters[1] or table.concat(letters)

@@ -29,7 +29,7 @@ local function set_stale(count)
         call('DEL', ready, stale)
         count = 0
     end
-    call('HSET', meta, 'stale', count)
+    call('HSET', meta, 'stale', count, 'plain', 0)
     return count
 end
 

@@ -8,13 +8,18 @@ use std::time::Duration;
 use redis::{Client, IntoConnectionInfo, Value};
 use requeue_store::{EngineClock, Error, ErrorKind};
 
+use crate::cluster::Cluster;
 use crate::link::Link;
 use crate::script::VERSION;
+use crate::servers::Servers;
 use crate::store::RedisStore;
 
 /// The oldest server that has all that the scripts use: `ZADD LT`, `ZMSCORE` and `LPOP`
 /// with a count.
 const OLDEST: (u32, u32) = (6, 2);
+
+/// How the address of a cluster begins.
+const CLUSTER: &str = "redis-cluster://";
 
 /// Settings of a [`RedisStore`]; made by [`RedisStore::builder`].
 #[derive(Clone)]
@@ -48,7 +53,7 @@ impl Builder {
     /// Sets into how many partitions the queue is split: one, if this is not called.
     ///
     /// Every key belongs to one of them, and keys are handed out in order in each of them
-    /// only. Leasing visits all, so there should be few. The number is fixed when the queue
+    /// only. In a cluster each is on one node. Leasing visits all, so there should be few. The number is fixed when the queue
     /// is first opened; zero is taken for one.
     ///
     /// A shared [`Rate`](requeue_store::Rate) is split too: each partition has its part of
@@ -85,24 +90,45 @@ impl Builder {
     /// another number of partitions.
     pub async fn open(self) -> Result<RedisStore, Error> {
         check_name(&self.queue)?;
-        let link = Arc::new(Link::new(self.client()?, self.timeout));
-        check_server(&link).await?;
-        let store = RedisStore::new(link, &self);
+        let servers = Arc::new(self.servers()?);
+        check_server(&servers).await?;
+        let store = RedisStore::new(servers, &self);
         let (version, partitions) = store.declare(VERSION).await?;
         check_queue(&self, version, partitions)?;
         store.forget_owners().await?;
         Ok(store)
     }
 
-    fn client(&self) -> Result<Client, Error> {
+    fn servers(&self) -> Result<Servers, Error> {
+        let Some(address) = self.url.strip_prefix(CLUSTER) else {
+            return Ok(Servers::One(Arc::new(self.link(&self.url)?)));
+        };
+        let seeds = seeds_in(address).map(|url| self.link(&url));
+        Ok(Servers::Many(Cluster::new(seeds.collect::<Result<_, _>>()?)))
+    }
+
+    fn link(&self, url: &str) -> Result<Link, Error> {
         let unreadable = |_| {
             let text = "the address of the redis server cannot be read; \
-                        write it as redis://user:password@host:port/database";
+                        write it as redis://user:password@host:port/database, \
+                        or as redis-cluster://user:password@host:port,host:port";
             Error::new(ErrorKind::Invalid, text)
         };
-        let info = self.url.as_str().into_connection_info().map_err(unreadable)?;
-        Client::open(info).map_err(unreadable)
+        let info = url.into_connection_info().map_err(unreadable)?;
+        Ok(Link::new(Client::open(info).map_err(unreadable)?, self.timeout))
     }
+}
+
+/// The addresses of the nodes in what follows [`CLUSTER`]: user and password, if any, are
+/// those of all nodes.
+fn seeds_in(address: &str) -> impl Iterator<Item = String> + '_ {
+    let (user, nodes) = address
+        .rsplit_once('@')
+        .map_or(("", address), |(user, nodes)| (&address[..=user.len()], nodes));
+    nodes
+        .trim_end_matches('/')
+        .split(',')
+        .map(move |node| format!("redis://{user}{node}"))
 }
 
 /// Without the address, which may hold a password.
@@ -126,10 +152,10 @@ fn check_name(queue: &str) -> Result<(), Error> {
     Ok(())
 }
 
-async fn check_server(link: &Link) -> Result<(), Error> {
+async fn check_server(servers: &Servers) -> Result<(), Error> {
     let mut command = redis::cmd("INFO");
     command.arg("server");
-    let info = match link.ask(command).await {
+    let info = match servers.ask_any(command).await {
         Ok(info) => info,
         // A user without the right to ask may still have a queue.
         Err(error) if is_about_info(&error) => return Ok(()),
@@ -140,7 +166,7 @@ async fn check_server(link: &Link) -> Result<(), Error> {
             let (major, minor) = OLDEST;
             let text = format!(
                 "{} is version {version}; {major}.{minor} is the oldest that will do",
-                link.place()
+                servers.place()
             );
             Err(Error::new(ErrorKind::Version, text))
         }
@@ -193,6 +219,14 @@ mod tests {
         let (text, numbers) = version_in(&Value::BulkString(info.into())).unwrap();
         assert_eq!((text.as_str(), numbers), ("6.0.16", (6, 0)));
         assert!(numbers < OLDEST);
+    }
+
+    #[test]
+    fn the_nodes_of_a_cluster_share_user_and_password() {
+        let seeds: Vec<_> = seeds_in("me:p@ss@one:7000,two/").collect();
+        assert_eq!(seeds, ["redis://me:p@ss@one:7000", "redis://me:p@ss@two"]);
+        let seeds: Vec<_> = seeds_in("one").collect();
+        assert_eq!(seeds, ["redis://one"]);
     }
 
     #[test]

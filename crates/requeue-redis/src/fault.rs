@@ -35,6 +35,9 @@ pub(crate) fn fault(what: &str, error: RedisError, stage: Stage) -> Error {
     let hint = match kind {
         ErrorKind::Unknown => "no answer came, and it may have been carried out",
         ErrorKind::Denied => "the server refuses this user or password",
+        ErrorKind::Invalid if error.code() == Some("MOVED") => {
+            "the server is a node of a cluster; write its address as redis-cluster://"
+        }
         ErrorKind::Unavailable if stage == Stage::Connecting => "cannot connect",
         ErrorKind::Unavailable => "the server is not ready",
         _ => "the server answered with an error",
@@ -56,6 +59,9 @@ pub(crate) fn kind_of(error: &RedisError, stage: Stage) -> ErrorKind {
         Cause::InvalidClientConfig => ErrorKind::Invalid,
         _ if says(&REFUSED) => ErrorKind::Denied,
         _ if says(&NOT_NOW) => ErrorKind::Unavailable,
+        // The slot is on its way to another node; only a part of its keys is there.
+        _ if error.code() == Some("ASK") => ErrorKind::Unavailable,
+        _ if error.code() == Some("MOVED") => ErrorKind::Invalid,
         Cause::Io | Cause::Parse if stage == Stage::Calling => ErrorKind::Unknown,
         Cause::Io | Cause::Parse => ErrorKind::Unavailable,
         _ => ErrorKind::Server,

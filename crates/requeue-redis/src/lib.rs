@@ -21,6 +21,12 @@
 //! A server that is restarted or fails over forgets the scripts, not the keys; it is told
 //! them again.
 //!
+//! Or Redis Cluster, by the addresses of some of its nodes:
+//! `redis-cluster://user:password@host:port,host:port`. All nodes have the same user and
+//! password. The others are found by asking. A slot that moved, or whose replica took over,
+//! is followed; while its keys are on the way to another node, calls fail with
+//! [`Unavailable`](requeue_store::ErrorKind::Unavailable).
+//!
 //! # What is kept
 //!
 //! What the server keeps. With `appendfsync always` every key that was added is still there
@@ -35,26 +41,38 @@
 //! [partitions](Builder::partitions): then a key belongs to one of them by its bytes, for
 //! ever, and keys are handed out in order in each of them. The names of its Redis keys are
 //! `rq:{queue:partition}:` and a letter, so that a node of Redis Cluster has a whole
-//! partition; but this crate speaks to one server, not to a cluster.
+//! partition. There, partitions are what spreads a queue over nodes: with one, all of it is
+//! on one node. Four for each node spread it evenly enough.
+//!
+//! A call for several partitions is sent to their nodes at the same time, and is not one
+//! step. A lease hands out what the nodes have that answer, even if another one is not
+//! there; other calls fail. If a part of one was carried out, its error is
+//! [`Unknown`](requeue_store::ErrorKind::Unknown).
 //!
 //! # Waiting
 //!
 //! All who [wait](requeue_store::Store::wait) in one store share one connection, on which a
 //! blocking command waits for all of them. A key that comes into an empty queue wakes one
 //! process; that one, if it leaves keys behind, the next. An idle process sends two
-//! commands in 5 seconds.
+//! commands in 5 seconds, and one more for each partition beyond the first.
+//!
+//! In a cluster no command can wait for several slots. So there is a connection for each
+//! partition, on which a command waits for 30 seconds, or 5 for the first one: with 8
+//! partitions an idle process sends two commands a second, to all nodes together.
 //!
 //! # Features
 //!
 //! None. Connections are not encrypted: addresses begin with `redis://` or `unix://`.
 
 mod builder;
+mod cluster;
 mod fault;
 mod link;
 mod partition;
 mod people;
 mod reply;
 mod script;
+mod servers;
 mod store;
 mod wait;
 mod wish;

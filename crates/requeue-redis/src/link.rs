@@ -18,8 +18,10 @@ use crate::script::Script;
 const WINDOW: usize = 16;
 
 /// One call of a script.
+#[derive(Clone)]
 pub(crate) struct Call {
     pub(crate) script: &'static Script,
+    pub(crate) partition: usize,
     pub(crate) command: Cmd,
 }
 
@@ -40,9 +42,30 @@ impl Link {
         Self { client, timeout, place, current, connecting: tokio::sync::Mutex::new(()) }
     }
 
+    /// The same settings for a server at another address.
+    pub(crate) fn elsewhere(&self, address: ConnectionAddr) -> Self {
+        let info = self.client.get_connection_info().clone().set_addr(address);
+        // A client is made of an address that was read before: it is not read again.
+        let client = Client::open(info).unwrap_or_else(|_| self.client.clone());
+        Self::new(client, self.timeout)
+    }
+
     /// Where the server is, without its password.
     pub(crate) fn place(&self) -> &str {
         &self.place
+    }
+
+    pub(crate) fn address(&self) -> String {
+        self.client.get_connection_info().addr().to_string()
+    }
+
+    pub(crate) fn host(&self) -> String {
+        match self.client.get_connection_info().addr() {
+            ConnectionAddr::Tcp(host, _) => host.clone(),
+            other @ (ConnectionAddr::TcpTls { .. } | ConnectionAddr::Unix(_) | _) => {
+                other.to_string()
+            }
+        }
     }
 
     /// A connection of its own, on which an answer may take up to `patience` longer.
@@ -61,6 +84,16 @@ impl Link {
 
     /// Calls scripts one after the other, and gives their answers in this order.
     pub(crate) async fn call(&self, calls: Vec<Call>) -> Result<Vec<Value>, Error> {
+        let answers = self.try_call(calls).await?;
+        let answered =
+            answers.iter().any(|answer| !matches!(answer, Value::ServerError(_)));
+        let answers = answers.into_iter().map(Value::extract_error);
+        let answers: Result<_, RedisError> = answers.collect();
+        answers.map_err(|error| in_part(self.fault(error), answered))
+    }
+
+    /// As [`call`](Self::call); errors of the server are answers.
+    pub(crate) async fn try_call(&self, calls: Vec<Call>) -> Result<Vec<Value>, Error> {
         let mut answers = Vec::with_capacity(calls.len());
         let mut calls = calls.into_iter().peekable();
         while calls.peek().is_some() {
@@ -87,11 +120,7 @@ impl Link {
         let commands = pipeline(commands.into_iter());
         let mut answers = self.send(&commands).await?;
         self.teach(&scripts, &commands, &mut answers).await?;
-        let answered =
-            answers.iter().any(|answer| !matches!(answer, Value::ServerError(_)));
-        let answers = answers.into_iter().map(Value::extract_error);
-        let answers: Result<_, RedisError> = answers.collect();
-        answers.map_err(|error| in_part(self.fault(error), answered))
+        Ok(answers)
     }
 
     /// Loads the scripts that the server did not know, and calls those once more.
@@ -117,7 +146,7 @@ impl Link {
         Ok(())
     }
 
-    async fn send(&self, commands: &Pipeline) -> Result<Vec<Value>, Error> {
+    pub(crate) async fn send(&self, commands: &Pipeline) -> Result<Vec<Value>, Error> {
         let (number, mut connection) = self.connection().await?;
         let sent = connection.send_packed_commands(commands, 0, commands.len()).await;
         sent.map_err(|error| {
@@ -166,7 +195,7 @@ impl fmt::Debug for Link {
     }
 }
 
-fn pipeline(commands: impl Iterator<Item = Cmd>) -> Pipeline {
+pub(crate) fn pipeline(commands: impl Iterator<Item = Cmd>) -> Pipeline {
     let mut pipeline = Pipeline::new();
     for command in commands {
         pipeline.add_command(command);
@@ -175,7 +204,7 @@ fn pipeline(commands: impl Iterator<Item = Cmd>) -> Pipeline {
 }
 
 /// An error of a batch of which something was carried out cannot say that nothing was.
-fn in_part(error: Error, carried_out: bool) -> Error {
+pub(crate) fn in_part(error: Error, carried_out: bool) -> Error {
     if carried_out && error.kind() == ErrorKind::Unavailable {
         return Error::new(
             ErrorKind::Unknown,

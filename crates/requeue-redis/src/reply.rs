@@ -41,15 +41,6 @@ impl Answer {
         Key::new(self.bytes()?)
     }
 
-    pub(crate) fn list(&mut self) -> Result<Self, Error> {
-        match self.parts.next() {
-            Some(Value::Array(parts)) => {
-                Ok(Self { parts: parts.into_iter(), about: self.about })
-            }
-            _ => Err(self.senseless()),
-        }
-    }
-
     /// A number, be it one or the digits of one.
     pub(crate) fn number(&mut self) -> Result<i64, Error> {
         match self.parts.next() {

@@ -15,7 +15,7 @@ use redis::Cmd;
 /// | `failures` | hash | key → `count:error` |
 /// | `dead` | hash | key → what is known of a dead key |
 /// | `buried` | sorted set | key → since when it is dead |
-/// | `meta` | hash | last token, arrival time of the rate, settings, counters, owners |
+/// | `meta` | hash | last token, [until when leases are plain](../scripts/lease.lua), arrival time of the rate, settings, counters, owners |
 /// | `wake` | sorted set | one member if somebody should look for ready keys |
 /// | `stale` | hash | key → how many entries of the line are to be passed over |
 ///
@@ -88,7 +88,7 @@ macro_rules! source {
 macro_rules! scripts {
     ($($(#[$doc:meta])* $name:ident($parts:literal) = $($source:literal)*;)*) => {
         $($(#[$doc])* pub(crate) static $name: LazyLock<Script> =
-            LazyLock::new(|| Script::new($parts, source!("clock" $(, $source)*)));)*
+            LazyLock::new(|| Script::new($parts, source!("words" $(, $source)*)));)*
 
         #[cfg(test)]
         static ALL: &[&LazyLock<Script>] = &[$(&$name),*];
@@ -96,27 +96,27 @@ macro_rules! scripts {
 }
 
 scripts! {
-    ADD("states ready meta wake delays dead buried") = "line" "add";
+    ADD("states ready meta wake delays dead buried") = "add_known" "clock" "line" "add";
     ADD_LATER("states ready meta wake delays failures dead buried") =
-        "line" "backoff" "delay" "add_later";
+        "clock" "line" "backoff" "delay" "add_later";
     LEASE("states ready leases delays failures dead buried meta wake stale") =
-        "line" "stale" "grave" "due" "lease";
+        "clock" "calendar" "rare" "line" "stale" "grave" "due" "lease_rare" "end" "lease";
     FINISH("states ready leases delays failures dead buried meta wake") =
-        "line" "grave" "backoff" "delay" "finish";
-    EXTEND("states leases meta") = "extend";
+        "rare" "clock" "line" "grave" "backoff" "delay" "finish_rare" "end" "finish";
+    EXTEND("states leases meta") = "clock" "extend";
     EXPIRE("states ready leases delays failures dead buried meta wake") =
-        "line" "grave" "due" "expire";
+        "clock" "line" "grave" "due" "expire";
     FORGET("states delays failures") = "forget";
     REMOVE("states ready delays failures meta wake stale") = "line" "stale" "remove";
     LOOK("states ready leases delays failures dead buried meta wake") =
-        "line" "grave" "due" "look";
+        "clock" "line" "grave" "due" "look";
     STATS("states ready leases delays failures dead buried meta wake stale") =
-        "line" "stale" "grave" "due" "stats";
-    FAILING("delays failures") = "failing";
+        "clock" "line" "stale" "grave" "due" "stats";
+    FAILING("delays failures") = "clock" "failing";
     HELD("states leases") = "held";
-    OWNERS("meta") = "owners";
-    DEAD("dead buried") = "dead";
-    EXHUME("states ready dead buried meta wake") = "line" "exhume";
+    OWNERS("meta") = "clock" "owners";
+    DEAD("dead buried") = "clock" "dead";
+    EXHUME("states ready dead buried meta wake") = "clock" "line" "exhume";
     PAUSE("ready meta wake") = "pause";
     OPEN("meta") = "open";
 }

@@ -14,19 +14,21 @@ use requeue_store::{
 };
 
 use crate::builder::Builder;
-use crate::link::{Call, Link};
+use crate::link::Call;
 use crate::partition::{Chunk, names, spread};
 use crate::reply::Answer;
 use crate::script::{self, PARTS, Script};
+use crate::servers::Servers;
 use crate::wait::Watch;
 use crate::wish;
 
-/// A queue in a Redis or Valkey server. Clones are the same store and share a connection.
+/// A queue in a Redis or Valkey server or cluster. Clones are the same store and share
+/// connections.
 ///
 /// See the [crate](crate) for what it promises and what it needs.
 #[derive(Clone)]
 pub struct RedisStore {
-    pub(crate) link: Arc<Link>,
+    pub(crate) servers: Arc<Servers>,
     queue: Arc<str>,
     /// The Redis keys of each partition.
     names: Arc<[Vec<String>]>,
@@ -38,12 +40,13 @@ pub struct RedisStore {
 
 impl RedisStore {
     /// Settings for a queue in the server at `url`, such as
-    /// `redis://user:password@host:port/database`.
+    /// `redis://user:password@host:port/database`, or in the cluster that has these nodes,
+    /// `redis-cluster://user:password@host:port,host:port`.
     pub fn builder(url: impl Into<String>) -> Builder {
         Builder::new(url)
     }
 
-    pub(crate) fn new(link: Arc<Link>, settings: &Builder) -> Self {
+    pub(crate) fn new(servers: Arc<Servers>, settings: &Builder) -> Self {
         let queue: Arc<str> = settings.queue.as_str().into();
         let count = settings.partitions.get();
         let names: Arc<[_]> =
@@ -51,9 +54,9 @@ impl RedisStore {
         let wake = PARTS.iter().position(|(part, _)| *part == "wake");
         let wake = wake.expect("the mark is one of the parts");
         let marks = names.iter().map(|names| names[wake].clone()).collect();
-        let watch = Watch::new(Arc::clone(&link), marks);
+        let watch = Watch::new(Arc::clone(&servers), marks);
         let clock = settings.clock.clone();
-        Self { link, queue, names, clock, watch, turn: Arc::default() }
+        Self { servers, queue, names, clock, watch, turn: Arc::default() }
     }
 
     pub(crate) fn partitions(&self) -> usize {
@@ -79,7 +82,8 @@ impl RedisStore {
     ) -> Result<Value, Error> {
         let mut command = self.begin(script, partition);
         command.arg(args);
-        let answers = self.link.call(vec![Call { script, command }]).await?;
+        let answers =
+            self.servers.call(vec![Call { script, partition, command }]).await?;
         Ok(answers.into_iter().next().unwrap_or(Value::Nil))
     }
 
@@ -92,9 +96,9 @@ impl RedisStore {
         let calls = (0..self.partitions()).map(|partition| {
             let mut command = self.begin(script, partition);
             command.arg(&args);
-            Call { script, command }
+            Call { script, partition, command }
         });
-        self.link.call(calls.collect()).await
+        self.servers.call(calls.collect()).await
     }
 
     /// Calls a script for each chunk of a batch: what it answered about each.
@@ -108,9 +112,9 @@ impl RedisStore {
             let script = script(chunk);
             let mut command = self.begin(script, chunk.partition);
             give(chunk, &mut command);
-            Call { script, command }
+            Call { script, partition: chunk.partition, command }
         });
-        let answers = self.link.call(calls.collect()).await?;
+        let answers = self.servers.call(calls.collect()).await?;
         Ok(chunks.into_iter().zip(answers).collect())
     }
 
@@ -218,7 +222,7 @@ impl fmt::Debug for RedisStore {
 
 impl Store for RedisStore {
     fn describe(&self) -> String {
-        format!("{}, queue {}", self.link.place(), self.queue)
+        format!("{}, queue {}", self.servers.place(), self.queue)
     }
 
     fn add<'a>(&'a self, adds: &'a [Add]) -> Reply<'a, Vec<Receipt>> {

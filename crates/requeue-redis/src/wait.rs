@@ -1,14 +1,19 @@
-//! Waiting for a key, on a connection of its own.
+//! Waiting for a key, on connections of its own.
 //!
 //! Each partition has a mark in its part `wake`. Scripts set it when a first key comes into
 //! an empty line, and when a lease leaves keys in it: so whoever takes the mark, and then
 //! takes keys, passes it on. A blocking command takes it, and takes it once: one add wakes
 //! one of all the processes that wait.
 //!
+//! One command is a post. A server has one for all partitions. In a cluster no command has
+//! keys of several slots, so there is one for each partition, with its own connection. When
+//! the command of the first post ends without a mark, a waiter looks into all partitions;
+//! so the others last longer.
+//!
 //! # Invariants
 //!
-//! 1. The command runs only while somebody waits, or until it ends by itself. One runs at
-//!    a time.
+//! 1. A post runs only while somebody waits, or until its command ends by itself. One
+//!    command of it runs at a time.
 //! 2. A mark that was taken is given to one waiter. If none is left, it is put back.
 //! 3. A waiter that was given one and does not return gives it on, by invariant 2.
 
@@ -17,46 +22,71 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use redis::aio::MultiplexedConnection;
-use redis::{Cmd, RedisError, Value};
-use requeue_store::{Error, ErrorKind};
+use redis::{Cmd, Value};
+use requeue_store::Error;
 use tokio::sync::oneshot;
 
-use crate::fault::{Stage, fault};
 use crate::link::Link;
+use crate::servers::Servers;
 
-/// How long the blocking command lasts. When it ends, one waiter looks for keys: a mark
-/// that went to a process which died with it costs the others no more than this. The same
-/// as `UNWATCHED` in lease.lua.
+/// How long the blocking command of the first post lasts. When it ends, one waiter looks
+/// for keys: a mark that went to a process which died with it costs the others no more than
+/// this. The same as `UNWATCHED` in lease.lua.
 const LASTS: Duration = Duration::from_secs(5);
+
+/// How long those of the other posts last: as few commands as may be, and a connection that
+/// is dead without having said so is still noticed.
+const OTHERS_LAST: Duration = Duration::from_secs(30);
 
 type Woken = Result<(), Error>;
 
 #[derive(Debug)]
 pub(crate) struct Watch {
-    link: Arc<Link>,
-    /// The Redis keys of the marks.
-    marks: Vec<String>,
+    servers: Arc<Servers>,
+    posts: Vec<Post>,
     state: Mutex<Watching>,
+}
+
+#[derive(Debug)]
+struct Post {
+    /// The partition of its marks, or the first of them.
+    partition: usize,
+    /// Their Redis keys.
+    marks: Vec<String>,
+    lasts: Duration,
 }
 
 #[derive(Debug, Default)]
 struct Watching {
     waiters: VecDeque<oneshot::Sender<Woken>>,
-    running: bool,
-    connection: Option<Connection>,
+    /// Of each post.
+    running: Vec<bool>,
+    connections: Vec<Option<Connection>>,
 }
 
-struct Connection(MultiplexedConnection);
+/// To the node that had the partition when it was made.
+#[derive(Clone)]
+struct Connection(MultiplexedConnection, Arc<Link>);
 
 impl std::fmt::Debug for Connection {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.write_str("Connection")
+        f.debug_tuple("Connection").field(&self.1).finish_non_exhaustive()
     }
 }
 
 impl Watch {
-    pub(crate) fn new(link: Arc<Link>, marks: Vec<String>) -> Arc<Self> {
-        Arc::new(Self { link, marks, state: Mutex::default() })
+    /// `marks` are those of each partition.
+    pub(crate) fn new(servers: Arc<Servers>, marks: Vec<String>) -> Arc<Self> {
+        let posts = match &*servers {
+            Servers::One(_) => vec![Post { partition: 0, marks, lasts: LASTS }],
+            Servers::Many(_) => posts(marks),
+        };
+        let state = Watching {
+            waiters: VecDeque::new(),
+            running: vec![false; posts.len()],
+            connections: vec![None; posts.len()],
+        };
+        Arc::new(Self { servers, posts, state: Mutex::new(state) })
     }
 
     /// Waits until a mark was taken, at most so long.
@@ -73,53 +103,56 @@ impl Watch {
         let mut state = self.state();
         state.waiters.retain(|waiter| !waiter.is_closed());
         state.waiters.push_back(sender);
-        if !std::mem::replace(&mut state.running, true) {
-            tokio::spawn(Arc::clone(self).run());
+        for number in 0..self.posts.len() {
+            if !std::mem::replace(&mut state.running[number], true) {
+                tokio::spawn(Arc::clone(self).run(number));
+            }
         }
         Waiter { watch: Arc::clone(self), woken }
     }
 
-    async fn run(self: Arc<Self>) {
-        while self.is_wanted() {
-            if let Err(error) = self.step().await {
-                self.fail(&error);
+    async fn run(self: Arc<Self>, number: usize) {
+        while self.is_wanted(number) {
+            if let Err(error) = self.step(number).await {
+                self.fail(number, &error);
                 return;
             }
         }
     }
 
     /// One blocking command, and what follows from it.
-    async fn step(&self) -> Result<(), Error> {
-        let mut connection = self.connection().await?;
-        let answer = connection.send_packed_command(&self.take_mark()).await;
-        let answer = answer.and_then(Value::extract_error);
-        if let Value::Array(parts) = answer.map_err(|error| self.lost(error))? {
-            return self.give(parts.into_iter().next()).await;
+    async fn step(&self, number: usize) -> Result<(), Error> {
+        let post = &self.posts[number];
+        let Connection(mut connection, node) = self.connection(number).await?;
+        let answer = connection.send_packed_command(&post.take_mark()).await;
+        match answer.and_then(Value::extract_error) {
+            Ok(Value::Array(parts)) => {
+                self.give(post, parts.into_iter().next()).await?;
+            }
+            Ok(_) if number == 0 => drop(self.wake_one()),
+            Ok(_) => {}
+            Err(error) => {
+                self.state().connections[number] = None;
+                self.servers.lost(post.partition, &node, error).map_or(Ok(()), Err)?;
+            }
         }
-        self.wake_one();
         Ok(())
     }
 
-    fn take_mark(&self) -> Cmd {
-        let mut command = redis::cmd("BZPOPMIN");
-        command.arg(&self.marks).arg(LASTS.as_secs());
-        command
-    }
-
     /// Keeps invariant 2 for the mark with this name.
-    async fn give(&self, mark: Option<Value>) -> Result<(), Error> {
+    async fn give(&self, post: &Post, mark: Option<Value>) -> Result<(), Error> {
         match mark {
             Some(Value::BulkString(name)) if !self.wake_one() => {
-                self.put_back(&name).await
+                self.put_back(post.partition, &name).await
             }
             _ => Ok(()),
         }
     }
 
-    async fn put_back(&self, mark: &[u8]) -> Result<(), Error> {
+    async fn put_back(&self, partition: usize, mark: &[u8]) -> Result<(), Error> {
         let mut command = redis::cmd("ZADD");
         command.arg(mark).arg(0).arg("1");
-        self.link.ask(command).await.map(drop)
+        self.servers.ask(partition, command).await.map(drop)
     }
 
     /// Wakes the waiter that is there for the longest: whether there was one.
@@ -134,18 +167,18 @@ impl Watch {
     }
 
     /// Whether somebody waits; if not, the command is not run again.
-    fn is_wanted(&self) -> bool {
+    fn is_wanted(&self, number: usize) -> bool {
         let mut state = self.state();
         state.waiters.retain(|waiter| !waiter.is_closed());
-        state.running = !state.waiters.is_empty();
-        state.running
+        state.running[number] = !state.waiters.is_empty();
+        state.running[number]
     }
 
-    fn fail(&self, error: &Error) {
+    fn fail(&self, number: usize, error: &Error) {
         let waiters = {
             let mut state = self.state();
-            state.running = false;
-            state.connection = None;
+            state.running[number] = false;
+            state.connections[number] = None;
             std::mem::take(&mut state.waiters)
         };
         for waiter in waiters {
@@ -155,29 +188,39 @@ impl Watch {
         }
     }
 
-    async fn connection(&self) -> Result<MultiplexedConnection, Error> {
-        let kept = self.state().connection.as_ref().map(|kept| kept.0.clone());
+    async fn connection(&self, number: usize) -> Result<Connection, Error> {
+        let kept = self.state().connections[number].clone();
         if let Some(connection) = kept {
             return Ok(connection);
         }
-        let connection = self.link.connect(LASTS).await?;
-        self.state().connection = Some(Connection(connection.clone()));
+        let post = &self.posts[number];
+        let node = self.servers.home(post.partition);
+        let connection = self.servers.connect(&node, post.lasts).await?;
+        let connection = Connection(connection, node);
+        self.state().connections[number] = Some(connection.clone());
         Ok(connection)
-    }
-
-    /// What the loss of a mark's answer means: nothing was changed that matters.
-    fn lost(&self, error: RedisError) -> Error {
-        let error = fault(self.link.place(), error, Stage::Calling);
-        if error.kind() != ErrorKind::Unknown {
-            return error;
-        }
-        let text = format!("{}: the connection was lost", self.link.place());
-        Error::new(ErrorKind::Unavailable, text).because(error)
     }
 
     fn state(&self) -> MutexGuard<'_, Watching> {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
+}
+
+impl Post {
+    fn take_mark(&self) -> Cmd {
+        let mut command = redis::cmd("BZPOPMIN");
+        command.arg(&self.marks).arg(self.lasts.as_secs());
+        command
+    }
+}
+
+/// One for each partition.
+fn posts(marks: Vec<String>) -> Vec<Post> {
+    let post = |(partition, mark)| {
+        let lasts = if partition == 0 { LASTS } else { OTHERS_LAST };
+        Post { partition, marks: vec![mark], lasts }
+    };
+    marks.into_iter().enumerate().map(post).collect()
 }
 
 /// One who waits.
@@ -197,9 +240,9 @@ impl Drop for Waiter {
             let watch = Arc::clone(&self.watch);
             runtime.spawn(async move {
                 // Any of the marks will do: whoever takes it looks into all partitions.
-                let mark = watch.marks[0].clone();
+                let mark = watch.posts[0].marks[0].clone();
                 // If that fails, `LASTS` is how long others wait at most.
-                drop(watch.put_back(mark.as_bytes()).await);
+                drop(watch.put_back(0, mark.as_bytes()).await);
             });
         }
     }

@@ -1,13 +1,14 @@
 //! Adding, leasing and ending: what workers and producers do all day.
 
+use std::collections::HashMap;
 use std::sync::atomic::Ordering;
 use std::time::Duration;
 
 use redis::{Cmd, Value};
 use requeue::Added;
 use requeue_store::{
-    Add, End, Error, Finished, Grant, LeaseRequest, Leased, Receipt, Token, When,
-    micros_of,
+    Add, End, Error, ErrorKind, Finished, Grant, LeaseRequest, Leased, Receipt, Token,
+    When, micros_of,
 };
 
 use crate::fault::senseless;
@@ -98,6 +99,8 @@ fn gather<T>(answers: Vec<Option<T>>) -> Result<Vec<T>, Error> {
 impl RedisStore {
     /// Visits every partition, each with its share of what is wanted, and then those that
     /// have more, until there is enough.
+    ///
+    /// A node of a cluster that is not there keeps nobody from the keys of the others.
     pub(crate) async fn lease_keys(
         &self,
         request: &LeaseRequest,
@@ -107,7 +110,15 @@ impl RedisStore {
         let mut shares = self.first_shares(request.max);
         loop {
             let before = grants.len();
-            self.visit(request, &shares, &mut visits, &mut grants).await?;
+            let trouble = self.visit(request, &shares, &mut visits, &mut grants).await;
+            match trouble {
+                Err(error)
+                    if grants.is_empty() || error.kind() != ErrorKind::Unavailable =>
+                {
+                    return Err(error);
+                }
+                Ok(()) | Err(_) => {}
+            }
             shares = next_shares(&visits, request.max - grants.len());
             if shares.is_empty() || grants.len() == before {
                 break;
@@ -141,13 +152,20 @@ impl RedisStore {
             let mut command = self.begin(script, *partition);
             command.arg(request.owner.as_str()).arg(share);
             command.arg(micros_of(request.lease)).arg(wish::most(request.max_deliveries));
-            Call { script, command }
+            Call { script, partition: *partition, command }
         });
-        let answers = self.link.call(calls.collect()).await?;
-        for ((partition, _), value) in shares.iter().zip(answers) {
-            visits[*partition] = read_visit(value, grants)?;
+        let answers = self.servers.call_each(calls.collect()).await;
+        let mut trouble = Ok(());
+        for ((partition, _), answer) in shares.iter().zip(answers) {
+            match answer {
+                Ok(value) => visits[*partition] = read_visit(value, grants)?,
+                Err(error) => {
+                    visits[*partition] = Visit::failed();
+                    trouble = worse(trouble, error);
+                }
+            }
         }
-        Ok(())
+        trouble
     }
 }
 
@@ -157,6 +175,21 @@ struct Visit {
     more_in: Option<Duration>,
     paused: bool,
     left: usize,
+}
+
+impl Visit {
+    /// One that has to be made again.
+    fn failed() -> Self {
+        Self { more_in: Some(Duration::from_secs(1)), ..Self::default() }
+    }
+}
+
+/// The error that tells more: one whose outcome is unknown goes before others.
+fn worse(so_far: Result<(), Error>, error: Error) -> Result<(), Error> {
+    match so_far {
+        Err(first) if error.kind() == ErrorKind::Unavailable => Err(first),
+        Ok(()) | Err(_) => Err(error),
+    }
 }
 
 /// The partitions that have more, and how much of it is wanted.
@@ -175,23 +208,19 @@ fn next_shares(visits: &[Visit], mut wanted: usize) -> Vec<(usize, usize)> {
 fn read_visit(value: Value, grants: &mut Vec<Grant>) -> Result<Visit, Error> {
     let mut answer = Answer::new(value, "a lease");
     let more_in = answer.span()?;
-    let paused = answer.number()? == 1;
-    let left = usize::try_from(answer.number()?).unwrap_or_default();
-    let first = answer.count()?;
-    let (mut keys, mut odd) = (answer.list()?, answer.list()?);
-    let begin = grants.len();
-    for number in 0..keys.things_of(1) as u64 {
-        let (key, token) = (keys.key()?, Token(first + number));
-        grants.push(Grant { key, token, deliveries: 1, failures: 0 });
+    let left = answer.number()?;
+    let (first, odd) = (answer.count()?, answer.count()?);
+    let mut counts = HashMap::new();
+    for _ in 0..odd {
+        counts.insert(answer.count()?, (answer.small()?, answer.small()?));
     }
-    for _ in 0..odd.things_of(1) {
-        let mut one = odd.list()?;
-        let place = usize::try_from(one.number()? - 1).unwrap_or(usize::MAX);
-        let grant = grants[begin..].get_mut(place).ok_or_else(|| one.senseless())?;
-        grant.deliveries = one.small()?;
-        grant.failures = one.small()?;
+    for place in 0..answer.things_of(1) as u64 {
+        let (deliveries, failures) = counts.remove(&(place + 1)).unwrap_or((1, 0));
+        let (key, token) = (answer.key()?, Token(first + place));
+        grants.push(Grant { key, token, deliveries, failures });
     }
-    Ok(Visit { more_in, paused, left })
+    let paused = left < 0;
+    Ok(Visit { more_in, paused, left: usize::try_from(left).unwrap_or_default() })
 }
 
 /// Ending.

@@ -24,3 +24,16 @@ mod four_partitions {
 
     requeue_store::conformance_tests!(make, partitions);
 }
+
+mod eight_partitions_of_a_cluster {
+    use requeue_redis::RedisStore;
+    use requeue_store::EngineClock;
+
+    async fn make(clock: EngineClock) -> Option<RedisStore> {
+        let url = crate::nodes::shared_url().await?;
+        let builder = crate::server::fresh(&url).clock(clock).partitions(8);
+        Some(builder.open().await.unwrap())
+    }
+
+    requeue_store::conformance_tests!(make, partitions);
+}

@@ -95,12 +95,10 @@ impl Own {
     /// Starts one, on a machine that has one to start.
     pub(crate) async fn start() -> Option<Self> {
         url()?;
-        let free = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
-        let port = free.local_addr().unwrap().port();
-        drop(free);
+        let port = free_port();
         let url = format!("redis://127.0.0.1:{port}");
         let own = Self { url, port, child: spawn(port) };
-        own.until_it_answers().await;
+        until_it_answers(&own.url).await;
         Some(own)
     }
 
@@ -111,7 +109,7 @@ impl Own {
 
     pub(crate) async fn restart(&mut self) {
         self.child = spawn(self.port);
-        self.until_it_answers().await;
+        until_it_answers(&self.url).await;
     }
 
     pub(crate) fn signal(&self, name: &str) {
@@ -132,19 +130,24 @@ impl Own {
             tokio::task::yield_now().await;
         }
     }
-
-    async fn until_it_answers(&self) {
-        let client = redis::Client::open(self.url.as_str()).unwrap();
-        while client.get_multiplexed_async_connection().await.is_err() {
-            tokio::task::yield_now().await;
-        }
-    }
 }
 
 impl Drop for Own {
     fn drop(&mut self) {
         self.signal("CONT");
         self.stop();
+    }
+}
+
+pub(crate) fn free_port() -> u16 {
+    let free = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
+    free.local_addr().unwrap().port()
+}
+
+pub(crate) async fn until_it_answers(url: &str) {
+    let client = redis::Client::open(url).unwrap();
+    while client.get_multiplexed_async_connection().await.is_err() {
+        tokio::task::yield_now().await;
     }
 }
 

@@ -1,0 +1,215 @@
+//! A cluster of three nodes without replicas, for these tests alone.
+
+use std::io::Write;
+use std::net::TcpListener;
+use std::path::PathBuf;
+use std::process::{Child, Command, Stdio};
+use std::sync::atomic::{AtomicU64, Ordering};
+
+use redis::FromRedisValue;
+use redis::aio::MultiplexedConnection;
+use tokio::sync::OnceCell;
+
+use crate::server;
+
+const COUNT: usize = 3;
+
+/// Starts the nodes that it is given the ports of, each in a folder of its own, and again
+/// those whose ports are its input. It stops them when that ends: with the tests, however
+/// those end.
+const KEEPER: &str = r#"
+folder=$1; shift
+start() {
+    redis-server --port "$1" --bind 127.0.0.1 --dir "$folder/$1" --save "" \
+        --appendonly no --cluster-enabled yes --cluster-node-timeout 2000 \
+        >>"$folder/$1/log" 2>&1 &
+    pids="$pids $!"
+}
+for port in "$@"; do
+    mkdir -p "$folder/$port"
+    start "$port"
+done
+while read -r port; do start "$port"; done
+kill -KILL $pids 2>/dev/null
+wait
+rm -rf "$folder"
+"#;
+
+/// The nodes; they stop when this is dropped.
+#[derive(Debug)]
+pub(crate) struct Nodes {
+    pub(crate) ports: Vec<u16>,
+    keeper: Child,
+}
+
+impl Nodes {
+    /// Starts a cluster, on a machine that has a server to start.
+    pub(crate) async fn start() -> Option<Self> {
+        if !has_server() {
+            return None;
+        }
+        let ports: Vec<_> = (0..COUNT).map(|_| free_port()).collect();
+        let mut keeper = Command::new("sh");
+        keeper.args(["-c", KEEPER, "keeper"]).arg(folder());
+        keeper.args(ports.iter().map(ToString::to_string));
+        let keeper = keeper.stdin(Stdio::piped()).spawn().unwrap();
+        let nodes = Self { ports, keeper };
+        nodes.join().await;
+        Some(nodes)
+    }
+
+    pub(crate) fn url(&self) -> String {
+        format!("redis-cluster://{}", self.addresses().join(","))
+    }
+
+    pub(crate) fn addresses(&self) -> Vec<String> {
+        self.ports.iter().map(|port| format!("127.0.0.1:{port}")).collect()
+    }
+
+    /// Stops a node, with all that it has in memory.
+    pub(crate) async fn stop(&self, number: usize) {
+        let mut node = self.node(number).await;
+        let mut stop = redis::cmd("SHUTDOWN");
+        // It answers by closing the connection.
+        stop.arg("NOSAVE").exec_async(&mut node).await.unwrap_err();
+    }
+
+    pub(crate) async fn start_again(&self, number: usize) {
+        let port = self.ports[number];
+        writeln!(self.keeper.stdin.as_ref().unwrap(), "{port}").unwrap();
+        let address = &self.addresses()[number];
+        server::until_it_answers(&format!("redis://{address}")).await;
+        for address in self.addresses() {
+            until_it_is_whole(&address).await;
+        }
+    }
+
+    /// Lets nodes serve their slots when another is gone.
+    pub(crate) async fn serve_what_is_there(&self) {
+        for number in 0..COUNT {
+            let mut set = redis::cmd("CONFIG");
+            set.arg("SET").arg("cluster-require-full-coverage").arg("no");
+            set.exec_async(&mut self.node(number).await).await.unwrap();
+        }
+    }
+
+    pub(crate) async fn until_somebody_waits(&self) {
+        loop {
+            for number in 0..COUNT {
+                let mut info = redis::cmd("INFO");
+                info.arg("clients");
+                let clients: String =
+                    info.query_async(&mut self.node(number).await).await.unwrap();
+                if !clients.contains("blocked_clients:0") {
+                    return;
+                }
+            }
+        }
+    }
+
+    /// Moves the slot of a Redis key, with all that is in it, to another node.
+    pub(crate) async fn move_slot(&self, key: &str) {
+        let slot: u16 = self.cluster(0, &["KEYSLOT", key]).await;
+        let slot = slot.to_string();
+        let (mut from, mut ids) = (None, Vec::new());
+        for number in 0..COUNT {
+            ids.push(self.cluster::<String>(number, &["MYID"]).await);
+            let count: u64 = self.cluster(number, &["COUNTKEYSINSLOT", &slot]).await;
+            from = from.or((count > 0).then_some(number));
+        }
+        let from = from.unwrap();
+        let to = (from + 1) % COUNT;
+        self.cluster::<()>(to, &["SETSLOT", &slot, "IMPORTING", &ids[from]]).await;
+        self.cluster::<()>(from, &["SETSLOT", &slot, "MIGRATING", &ids[to]]).await;
+        let keys: Vec<String> = self.cluster(from, &["GETKEYSINSLOT", &slot, "99"]).await;
+        let mut migrate = redis::cmd("MIGRATE");
+        migrate.arg("127.0.0.1").arg(self.ports[to]).arg("").arg(0).arg(5000);
+        migrate.arg("KEYS").arg(keys);
+        migrate.exec_async(&mut self.node(from).await).await.unwrap();
+        for number in [to, from, (from + 2) % COUNT] {
+            self.cluster::<()>(number, &["SETSLOT", &slot, "NODE", &ids[to]]).await;
+        }
+    }
+
+    async fn cluster<T: FromRedisValue>(&self, number: usize, args: &[&str]) -> T {
+        let mut command = redis::cmd("CLUSTER");
+        command.arg(args).query_async(&mut self.node(number).await).await.unwrap()
+    }
+
+    async fn node(&self, number: usize) -> MultiplexedConnection {
+        server::connection(&format!("redis://{}", self.addresses()[number])).await
+    }
+
+    async fn join(&self) {
+        for address in self.addresses() {
+            server::until_it_answers(&format!("redis://{address}")).await;
+        }
+        let mut create = Command::new("redis-cli");
+        create.args(["--cluster", "create"]).args(self.addresses()).arg("--cluster-yes");
+        let created = create.stdout(Stdio::null()).status().unwrap();
+        assert!(created.success(), "{created}");
+        for address in self.addresses() {
+            until_it_is_whole(&address).await;
+        }
+    }
+}
+
+impl Drop for Nodes {
+    fn drop(&mut self) {
+        drop(self.keeper.stdin.take());
+        self.keeper.wait().unwrap();
+    }
+}
+
+/// The address of a cluster that tests share.
+pub(crate) async fn shared_url() -> Option<String> {
+    static SHARED: OnceCell<Option<Nodes>> = OnceCell::const_new();
+    let nodes = SHARED.get_or_init(Nodes::start).await;
+    nodes.as_ref().map(Nodes::url)
+}
+
+/// Until a node knows of all slots.
+pub(crate) async fn until_it_is_whole(address: &str) {
+    let mut node = server::connection(&format!("redis://{address}")).await;
+    loop {
+        let mut command = redis::cmd("CLUSTER");
+        let info: String = command.arg("INFO").query_async(&mut node).await.unwrap();
+        if info.contains("cluster_state:ok") {
+            return;
+        }
+        tokio::task::yield_now().await;
+    }
+}
+
+/// # Panics
+///
+/// Where tests must not be left out, if there is no server to start.
+#[expect(clippy::print_stdout, reason = "whoever runs the tests is told")]
+fn has_server() -> bool {
+    let mut version = Command::new("redis-server");
+    let there = version.arg("--version").stdout(Stdio::null()).status().is_ok();
+    if !there {
+        let must = std::env::var("CI").is_ok_and(|ci| ci == "true");
+        assert!(!must, "redis-server is missing: install it to test with a cluster");
+        println!("left out: redis-server is missing");
+    }
+    there
+}
+
+/// A port that is free, and so is the one 10000 above it, by which nodes talk.
+fn free_port() -> u16 {
+    loop {
+        let port = server::free_port();
+        let other = port.checked_add(10_000);
+        if other.is_some_and(|port| TcpListener::bind(("127.0.0.1", port)).is_ok()) {
+            return port;
+        }
+    }
+}
+
+fn folder() -> PathBuf {
+    static COUNT: AtomicU64 = AtomicU64::new(0);
+    let count = COUNT.fetch_add(1, Ordering::Relaxed);
+    let name = format!("requeue-cluster-{}-{count}", std::process::id());
+    std::env::temp_dir().join(name)
+}
