@@ -37,7 +37,7 @@ const QUEUE: &str = "default";
 const CANNOT: &str = "cannot open the store";
 
 const EXPECTED: &str = "expected a folder such as ./queue.db, or an address that begins \
-                        with redis://, postgres:// or postgresql://";
+                        with redis://, redis-cluster://, postgres:// or postgresql://";
 
 impl Place {
     pub(crate) fn of(flags: StoreFlags) -> Result<Self> {
@@ -122,7 +122,7 @@ impl Address {
         };
         let url = text.to_str().unwrap_or_default().to_owned();
         match scheme {
-            "redis" => Ok(Self::Redis(url)),
+            "redis" | "redis-cluster" => Ok(Self::Redis(url)),
             "rediss" => bail!(
                 "--store rediss:// asks for TLS, which this program does not speak: use \
                  redis:// through a tunnel or on a network of your own"
