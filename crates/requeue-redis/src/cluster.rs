@@ -5,8 +5,8 @@
 //!
 //! # Invariants
 //!
-//! 1. A call is sent again only if the node refused it: one that may have been carried out
-//!    is never sent twice.
+//! 1. A call is sent again only if the node refused it or was not there: one that may have
+//!    been carried out is never sent twice.
 //! 2. The calls of one partition are sent to one node, in their order.
 
 use std::collections::HashMap;
@@ -79,7 +79,8 @@ impl Cluster {
             return false;
         };
         // A node that does not know its own name leaves it out.
-        let host = if host.is_empty() { from.host() } else { host.to_owned() };
+        let unnamed = host.is_empty() || host == "?";
+        let host = if unnamed { from.host() } else { host.to_owned() };
         let mut map = self.map();
         let make = || {
             let address = ConnectionAddr::Tcp(host.clone(), port);
@@ -100,10 +101,26 @@ impl Cluster {
         }
     }
 
+    /// Whether it may be tried elsewhere at once: a seed was not there, and there are others.
+    fn spares(&self, node: &Arc<Link>, error: &Error) -> bool {
+        let is_seed = self.seeds.iter().any(|seed| Arc::ptr_eq(seed, node));
+        is_seed && self.seeds.len() > 1 && error.kind() == ErrorKind::Unavailable
+    }
+
+    /// How often a call is sent at most.
+    fn hops(&self) -> usize {
+        HOPS + self.seeds.len()
+    }
+
+    fn homeless(&self) -> Error {
+        let text = format!("{}: no node is there that has the slot", self.place);
+        Error::new(ErrorKind::Unavailable, text)
+    }
+
     /// Calls scripts, those of one node one after the other.
     pub(crate) async fn call_each(&self, calls: &[Call]) -> Vec<Answered> {
         let mut answers: Vec<Option<Answered>> = calls.iter().map(|_| None).collect();
-        for _ in 0..HOPS {
+        for _ in 0..self.hops() {
             let open = (0..calls.len()).filter(|place| answers[*place].is_none());
             let open: Vec<_> = open.collect();
             if open.is_empty() {
@@ -111,14 +128,11 @@ impl Cluster {
             }
             self.hop(calls, &open, &mut answers).await;
         }
-        let lost = || {
-            let text = format!("{}: no node says that it has the slot", self.place);
-            Err(Error::new(ErrorKind::Unavailable, text))
-        };
+        let lost = || Err(self.homeless());
         answers.into_iter().map(|answer| answer.unwrap_or_else(lost)).collect()
     }
 
-    /// Asks the nodes about the open calls; those that moved stay open.
+    /// Asks the nodes about the open calls; those that another is to be asked stay open.
     async fn hop(
         &self,
         calls: &[Call],
@@ -140,6 +154,9 @@ impl Cluster {
                 }
                 Err(error) => {
                     self.forget(&node);
+                    if self.spares(&node, &error) {
+                        continue;
+                    }
                     for place in places {
                         let error = Error::new(error.kind(), error.to_string());
                         answers[place] = Some(Err(error));
@@ -172,18 +189,25 @@ impl Cluster {
 
     /// Sends one command that is no script and has a key of this partition.
     pub(crate) async fn ask(&self, partition: usize, command: Cmd) -> Answered {
-        for _ in 0..HOPS {
+        for _ in 0..self.hops() {
             let node = self.home(partition);
             let command = pipeline(std::iter::once(command.clone()));
-            let answers =
-                node.send(&command).await.inspect_err(|_| self.forget(&node))?;
+            let answers = match node.send(&command).await {
+                Ok(answers) => answers,
+                Err(error) => {
+                    self.forget(&node);
+                    if self.spares(&node, &error) {
+                        continue;
+                    }
+                    return Err(error);
+                }
+            };
             match answers.into_iter().next().unwrap_or(Value::Nil).extract_error() {
                 Err(error) if self.learn(partition, &node, &error) => {}
                 answer => return answer.map_err(|error| node.fault(error)),
             }
         }
-        let text = format!("{}: no node says that it has the slot", self.place);
-        Err(Error::new(ErrorKind::Unavailable, text))
+        Err(self.homeless())
     }
 
     /// Sends one command to the first of the seeds that can be reached.

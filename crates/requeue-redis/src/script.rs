@@ -96,7 +96,7 @@ macro_rules! scripts {
 }
 
 scripts! {
-    ADD("states ready meta wake delays dead buried") = "add_known" "clock" "line" "add";
+    ADD("states ready meta wake delays dead buried") = "add_known" "clock" "add_one" "line" "add";
     ADD_LATER("states ready meta wake delays failures dead buried") =
         "clock" "line" "backoff" "delay" "add_later";
     LEASE("states ready leases delays failures dead buried meta wake stale") =

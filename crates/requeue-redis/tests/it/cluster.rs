@@ -37,6 +37,27 @@ async fn one_node_is_enough_to_find_the_others() {
 }
 
 #[tokio::test]
+async fn a_node_of_the_address_that_is_not_there_is_passed_over() {
+    let Some(url) = nodes::shared_url().await else { return };
+    let gone = format!("redis-cluster://127.0.0.1:{},", server::free_port());
+    let url = url.replacen("redis-cluster://", &gone, 1);
+    let store = server::fresh(&url).partitions(8).open().await.unwrap();
+    add(&store, &["a", "b"]).await;
+    store.wait(Duration::from_secs(60)).await.unwrap();
+    assert_eq!(lease_all(&store).await, 2);
+}
+
+#[tokio::test]
+async fn a_cluster_that_is_not_there_is_unavailable_and_named() {
+    let port = server::free_port();
+    let url = format!("redis-cluster://:hunter2@127.0.0.1:{port},127.0.0.1:{port}");
+    let error = RedisStore::builder(url).open().await.unwrap_err();
+    assert_eq!(error.kind(), ErrorKind::Unavailable, "{error}");
+    assert!(error.to_string().contains(&port.to_string()), "{error}");
+    assert!(!format!("{error:?}").contains("hunter2"), "{error:?}");
+}
+
+#[tokio::test]
 async fn a_key_of_any_partition_wakes_a_waiter() {
     let Some(url) = nodes::shared_url().await else { return };
     let builder = server::fresh(&url).partitions(8);

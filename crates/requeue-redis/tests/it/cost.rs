@@ -6,6 +6,7 @@ use std::time::Duration;
 use requeue::{Clock, SystemClock};
 use requeue_store::{EngineClock, Store};
 
+use crate::nodes::Nodes;
 use crate::server::{self, add, request};
 
 /// What a server of this test's own was asked, by command.
@@ -80,6 +81,36 @@ async fn whoever_waits_sends_nothing_but_the_blocking_command() {
     let sent = since(&before, commands(&mut server).await);
     let allowed = |(name, count): &(String, u64)| name == "bzpopmin" && *count <= seconds;
     assert!(sent.iter().all(allowed), "in {seconds} s: {sent:?}");
+}
+
+#[tokio::test]
+async fn whoever_waits_in_a_cluster_sends_one_blocking_command_for_each_partition() {
+    let Some(nodes) = Nodes::start().await else { return };
+    let store = server::fresh(&nodes.url()).partitions(8).open().await.unwrap();
+    assert!(store.lease(&request(1)).await.unwrap().grants.is_empty());
+    let mut sent = 0;
+    let mut before = Vec::new();
+    for address in nodes.addresses() {
+        let mut node = server::connection(&format!("redis://{address}")).await;
+        before.push((commands(&mut node).await, node));
+    }
+    let waiters = (0..8).map(|_| {
+        let store = store.clone();
+        tokio::spawn(async move { store.wait(Duration::from_millis(1500)).await })
+    });
+    let began = SystemClock.now();
+    for waiter in waiters.collect::<Vec<_>>() {
+        waiter.await.unwrap().unwrap();
+    }
+    for (before, mut node) in before {
+        for (name, count) in since(&before, commands(&mut node).await) {
+            // What a connection says first.
+            assert!(["bzpopmin", "client|setinfo"].contains(&name.as_str()), "{name}");
+            sent += if name == "bzpopmin" { count } else { 0 };
+        }
+    }
+    let seconds = began.elapsed().as_secs() + 1;
+    assert!(sent >= 8 && sent <= 8 + seconds, "in {seconds} s: {sent}");
 }
 
 #[tokio::test]

@@ -9,4 +9,5 @@ mod line;
 mod model;
 mod nodes;
 mod opening;
+mod plain;
 mod server;
