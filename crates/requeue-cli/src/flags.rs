@@ -2,7 +2,7 @@
 
 mod store;
 
-use std::ffi::OsString;
+use std::ffi::{OsStr, OsString};
 use std::num::{NonZeroU32, NonZeroUsize};
 use std::path::PathBuf;
 use std::time::Duration;
@@ -110,6 +110,27 @@ pub(crate) enum Verb {
     },
 }
 
+impl Verb {
+    /// The address of the store, if one was given.
+    pub(crate) fn address(&self) -> Option<&OsStr> {
+        match self {
+            Self::Run(flags) => flags.store.store.as_deref(),
+            Self::Add(AddFlags { store, .. })
+            | Self::Status(StatusFlags { store, .. })
+            | Self::Watch(WatchFlags { status: StatusFlags { store, .. }, .. })
+            | Self::Dead(
+                DeadVerb::List(ListFlags { store, .. })
+                | DeadVerb::Revive(Chosen { store, .. })
+                | DeadVerb::Drop(Chosen { store, .. }),
+            )
+            | Self::Forget(ForgetFlags { store, .. })
+            | Self::Pause(store)
+            | Self::Resume(store) => Some(&store.store),
+            Self::Completions { .. } | Self::Man { .. } => None,
+        }
+    }
+}
+
 #[derive(Debug, Args)]
 pub(crate) struct RunFlags {
     #[command(flatten)]
@@ -127,7 +148,12 @@ pub(crate) struct RunFlags {
 
     /// The command and its arguments; {} is replaced by the key, which is appended if there
     /// is no {}. Words after ::: are keys, and then the standard input is not read
-    #[arg(required = true, trailing_var_arg = true, value_name = "COMMAND")]
+    #[arg(
+        required = true,
+        trailing_var_arg = true,
+        value_name = "COMMAND",
+        help_heading = "Command"
+    )]
     pub(crate) command: Vec<OsString>,
 }
 

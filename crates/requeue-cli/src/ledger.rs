@@ -133,8 +133,8 @@ impl Ledger {
 
     /// Takes the file away, if nothing runs.
     pub(crate) fn close(&self) {
-        let strangers = self.strangers().iter().any(|(_, who)| who.is_alive());
-        if self.book().running.is_empty() && !strangers {
+        let is_alive = |entry: &Entry| entry.process.is_some_and(Stranger::is_alive);
+        if !self.book().running.values().any(is_alive) {
             // Left behind, it says that nothing runs.
             fs::remove_file(&self.path).unwrap_or_default();
         }
@@ -271,5 +271,25 @@ mod tests {
         let this = format!("boot {}\n{line}", boot());
         assert_eq!(still_running(&this).count(), 1);
         assert_eq!(still_running(&format!("boot other\n{line}")).count(), 0);
+    }
+
+    #[test]
+    fn a_command_whose_number_was_not_written_is_found_by_what_it_was_told() {
+        use std::os::unix::process::CommandExt;
+        let mut child = std::process::Command::new("cat")
+            .env("REQUEUE_TOKEN", "4711")
+            .env("REQUEUE_KEY", "a key")
+            .stdin(std::process::Stdio::piped())
+            .process_group(0)
+            .spawn()
+            .unwrap();
+        let text =
+            format!("boot {}\n{}", boot(), start_line(4711, &entry(b"a key", None)));
+        let found: Vec<_> = still_running(&text).collect();
+        drop(child.stdin.take());
+        child.wait().unwrap();
+        let process = found[0].1.process.unwrap();
+        assert_eq!(process.pid, i32::try_from(child.id()).unwrap());
+        assert_eq!(still_running(&text).count(), 0, "it has ended");
     }
 }

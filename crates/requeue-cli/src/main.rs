@@ -1,12 +1,14 @@
 //! The command `requeue`: a queue of keys at the shell.
 
 mod command;
+mod desk;
 mod flags;
 mod gate;
 mod input;
 mod ledger;
 mod metrics;
 mod outage;
+mod password;
 mod plan;
 mod reader;
 mod report;
@@ -35,7 +37,10 @@ use self::plan::Plan;
 const USAGE: u8 = 2;
 
 fn main() -> ExitCode {
-    let done = match Flags::parse().verb {
+    let verb = Flags::parse().verb;
+    // If it cannot be hidden, the run goes on: whoever typed it can see it too.
+    drop(password::hide(verb.address()));
+    let done = match verb {
         Verb::Run(flags) => run(*flags),
         Verb::Add(flags) => verbs::add(flags),
         Verb::Status(flags) => verbs::status(flags),

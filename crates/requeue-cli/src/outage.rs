@@ -1,6 +1,5 @@
 //! A store that cannot be reached for a while: it is said once, and when it is over.
 
-use std::error::Error as StdError;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
@@ -8,7 +7,7 @@ use requeue::{Clock, SystemClock};
 use requeue_store::{Error, Store};
 use tokio::runtime::Handle;
 
-use crate::report::{Report, brief};
+use crate::report::{Report, brief, chain};
 
 /// How often a store is asked whether it is back.
 const ASK_EVERY: Duration = Duration::from_secs(1);
@@ -68,19 +67,4 @@ impl std::fmt::Debug for Outage {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         f.debug_struct("Outage").field("since", &*self.since()).finish_non_exhaustive()
     }
-}
-
-/// An error and all its causes, on one line; a cause that repeats what was said is left
-/// out.
-pub(crate) fn chain(error: &dyn StdError) -> String {
-    let mut text = error.to_string();
-    let mut next = error.source();
-    while let Some(cause) = next {
-        let cause_text = cause.to_string();
-        if !text.ends_with(&cause_text) {
-            text = format!("{text}: {cause_text}");
-        }
-        next = cause.source();
-    }
-    text
 }

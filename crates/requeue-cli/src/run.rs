@@ -47,7 +47,7 @@ pub(crate) fn run(plan: Plan) -> Result<u8> {
     let prometheus = plan.metrics.is_some().then(Prometheus::new);
     let report = Arc::new(Report::new(plan.progress, plan.log));
     let (supply, ledger) = match &plan.store {
-        None => (Supply::Memory(worker::queue(&plan.policy, prometheus.clone())), None),
+        None => (Supply::in_memory(&plan.policy, prometheus.clone()), None),
         Some(store) => open(store, &report)?,
     };
     let run = Arc::new(Run {
@@ -95,7 +95,7 @@ fn open(plan: &StorePlan, report: &Arc<Report>) -> Result<(Supply, Option<Ledger
     let ledger = plan.place.folder().map(Ledger::open).transpose();
     let ledger = ledger.context("cannot write down what runs beside the store")?;
     let keys = SharedKeys::new(runtime, store, plan.terms, Arc::clone(report));
-    Ok((Supply::Store(keys), ledger))
+    Ok((Supply::Store(Box::new(keys)), ledger))
 }
 
 impl Run {

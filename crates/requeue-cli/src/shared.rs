@@ -7,7 +7,7 @@
 //!    to its end, so whoever finds nothing held asks the store about a settled state.
 
 use std::num::NonZeroU32;
-use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result};
@@ -20,9 +20,10 @@ use tokio::runtime::Runtime;
 use tokio::sync::watch;
 use tokio::task::JoinHandle;
 
+use crate::desk::{Desk, Stay};
 use crate::input::Key;
-use crate::outage::{Outage, chain};
-use crate::report::Report;
+use crate::outage::Outage;
+use crate::report::{Report, chain, stored_metrics};
 
 /// How a queue on a store is used.
 #[derive(Clone, Copy, Debug)]
@@ -40,8 +41,8 @@ const PATIENCE: Duration = Duration::from_secs(60 * 60 * 24 * 365 * 10);
 /// How old the numbers of the status line may be.
 const STALE: Duration = Duration::from_secs(1);
 
-/// How long the status line waits for new numbers.
-const GLANCE: Duration = Duration::from_millis(500);
+/// How long new numbers are waited for before old ones are shown.
+const GLANCE: Duration = Duration::from_secs(2);
 
 /// How often the store is asked whether all is done, if nothing happens here.
 const LOOK_EVERY: Duration = Duration::from_secs(1);
@@ -59,51 +60,16 @@ pub(crate) struct SharedKeys {
     outage: Arc<Outage>,
     report: Arc<Report>,
     desk: Arc<Desk>,
-    latest: Mutex<Option<(Instant, Stats)>>,
+    latest: Mutex<Latest>,
     abandoned: watch::Sender<bool>,
     runtime: Runtime,
 }
 
-/// What threads wait on: how many keys are held here, and whether more will be.
+/// The last numbers that the store told, and when.
 #[derive(Debug, Default)]
-struct Desk {
-    state: Mutex<DeskState>,
-    changed: Condvar,
-}
-
-#[derive(Debug, Default)]
-struct DeskState {
-    held: usize,
-    closed: bool,
-}
-
-impl Desk {
-    fn lock(&self) -> MutexGuard<'_, DeskState> {
-        self.state.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-
-    fn change(&self, change: impl FnOnce(&mut DeskState)) {
-        change(&mut self.lock());
-        self.changed.notify_all();
-    }
-
-    /// Waits until nothing is held here, or it is closed: whether it is.
-    fn wait_free(&self) -> bool {
-        let busy = |state: &mut DeskState| state.held > 0 && !state.closed;
-        let waited = self.changed.wait_while(self.lock(), busy);
-        waited.unwrap_or_else(PoisonError::into_inner).closed
-    }
-
-    /// Waits for `time`, or until anything changes here.
-    fn wait_news(&self, time: Duration) {
-        drop(self.changed.wait_timeout(self.lock(), time));
-    }
-
-    /// Waits for `time`, or until something is held here or it is closed.
-    fn wait_busy(&self, time: Duration) {
-        let free = |state: &mut DeskState| state.held == 0 && !state.closed;
-        drop(self.changed.wait_timeout_while(self.lock(), time, free));
-    }
+struct Latest {
+    at: Option<Instant>,
+    stats: Stats,
 }
 
 /// A key of the store that is held here.
@@ -111,16 +77,6 @@ impl Desk {
 pub(crate) struct StoredKey {
     lease: SharedLease<Key, Arc<dyn Store>>,
     stay: Stay,
-}
-
-/// That a key is held here, invariant 2.
-#[derive(Debug)]
-struct Stay(Arc<Desk>);
-
-impl Drop for Stay {
-    fn drop(&mut self) {
-        self.0.change(|state| state.held -= 1);
-    }
 }
 
 impl StoredKey {
@@ -218,10 +174,7 @@ impl SharedKeys {
     /// Waits for a key; `None` if this is closed.
     pub(crate) fn take(&self) -> Result<Option<StoredKey>, Error> {
         let taken = self.wait(self.queue.get()).unwrap_or(Ok(None))?;
-        Ok(taken.map(|lease| {
-            self.desk.change(|state| state.held += 1);
-            StoredKey { lease, stay: Stay(Arc::clone(&self.desk)) }
-        }))
+        Ok(taken.map(|lease| StoredKey { lease, stay: Stay::at(&self.desk) }))
     }
 
     /// Ends a lease: what came of it, once the store knows.
@@ -289,7 +242,7 @@ impl SharedKeys {
     /// Takes no more keys and adds none.
     pub(crate) fn close(&self) {
         self.queue.close();
-        self.desk.change(|state| state.closed = true);
+        self.desk.close();
     }
 
     pub(crate) fn is_closed(&self) -> bool {
@@ -338,27 +291,24 @@ impl SharedKeys {
 
     /// Tells a worker what it will find.
     pub(crate) fn greet(&self) {
-        if let Some(Ok(stats)) = self.wait(self.store().stats()) {
-            if stats.paused {
-                self.tell_paused();
-            }
+        let stats = self.wait(self.store().stats());
+        if matches!(stats, Some(Ok(Stats { paused: true, .. }))) {
+            self.tell_paused();
         }
     }
 
     /// How the queue stands, now or a moment ago.
     pub(crate) fn counts(&self) -> Counts {
+        counts(&self.latest())
+    }
+
+    fn latest(&self) -> Stats {
         let mut latest = self.latest.lock().unwrap_or_else(PoisonError::into_inner);
-        let known = latest.filter(|(at, _)| SystemClock.now() < *at + STALE);
-        let stats = known.map_or_else(
-            || {
-                let stats = self.glance().or(latest.map(|(_, stats)| stats));
-                let stats = stats.unwrap_or_default();
-                *latest = Some((SystemClock.now(), stats));
-                stats
-            },
-            |(_, stats)| stats,
-        );
-        counts(&stats)
+        if latest.at.is_none_or(|at| SystemClock.now() >= at + STALE) {
+            latest.stats = self.glance().unwrap_or(latest.stats);
+            latest.at = Some(SystemClock.now());
+        }
+        latest.stats
     }
 
     /// How the queue stands now, if that can be told at once.
@@ -369,9 +319,7 @@ impl SharedKeys {
 
     /// The numbers of the whole queue as text for Prometheus.
     pub(crate) fn metrics(&self) -> String {
-        self.glance()
-            .map(|stats| crate::report::stored_metrics(&stats))
-            .unwrap_or_default()
+        stored_metrics(&self.latest())
     }
 
     /// How many more keys may wait, if at most `max` may; waits until it is some, or until
@@ -390,7 +338,7 @@ impl SharedKeys {
 
     /// Has the next counts be new ones.
     pub(crate) fn refresh(&self) {
-        *self.latest.lock().unwrap_or_else(PoisonError::into_inner) = None;
+        self.latest.lock().unwrap_or_else(PoisonError::into_inner).at = None;
     }
 }
 

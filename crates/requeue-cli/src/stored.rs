@@ -9,7 +9,7 @@ use requeue_store::{Error, ErrorKind, Finished};
 
 use crate::command::{Group, Stranger};
 use crate::ledger::Ledger;
-use crate::outage::chain;
+use crate::report::chain;
 use crate::shared::{End, LossWatch, SharedKeys, StoredKey, fatal};
 use crate::worker::{Task, Verdict, Worker};
 
@@ -44,7 +44,7 @@ impl Worker {
         let retried = matches!(end, End::Retry(_));
         match keys.end(key, end) {
             Ok(Finished::Delayed(delay)) if retried => {
-                self.retried(&name, attempt, delay)
+                self.retried(&name, attempt, delay);
             }
             Ok(Finished::Requeued) if retried => {
                 self.retried(&name, attempt, Duration::ZERO);
@@ -72,7 +72,15 @@ impl Worker {
                     chain(error)
                 ));
             }
-            _ => self.run.fault(&fatal(error)),
+            ErrorKind::Denied
+            | ErrorKind::Conflict
+            | ErrorKind::Corrupt
+            | ErrorKind::Version
+            | ErrorKind::Poisoned
+            | ErrorKind::Invalid
+            | ErrorKind::Closed
+            | ErrorKind::Server
+            | _ => self.run.fault(&fatal(error)),
         }
     }
 

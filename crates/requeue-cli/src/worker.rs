@@ -7,18 +7,14 @@ use std::thread::{self, JoinHandle};
 use std::time::Duration;
 
 use anyhow::{Context, Result};
-use requeue::metrics::Prometheus;
-use requeue::order::{Fair, Priority};
-use requeue::rate::{Limit, Limiter};
-use requeue::retry::{Bucket, Exponential, RetryPolicy};
-use requeue::{Clock, Finish, Lease, Queue, SystemClock};
+use requeue::{Clock, Finish, Lease, SystemClock};
 
 use crate::command::{CannotRun, Ending, Pace, Process, Template};
-use crate::flags::JitterForm;
 use crate::gate::Gate;
 use crate::input::Key;
 use crate::ledger::Ledger;
-use crate::plan::{Order, Output, Policy, TimeLimits};
+use crate::password;
+use crate::plan::{Output, Policy, TimeLimits};
 use crate::report::{Capture, Failure, Finished, error_text};
 use crate::run::Run;
 use crate::shared::{StoredKey, fatal};
@@ -26,41 +22,6 @@ use crate::signals::{Reason, Stage};
 use crate::slots::Running;
 use crate::supply::Held;
 use crate::values::Rate;
-
-/// The queue that a policy asks for.
-pub(crate) fn queue(policy: &Policy, metrics: Option<Prometheus>) -> Queue<Key> {
-    // A key that comes while it waits for its retry runs once, now: it is queued already.
-    let mut builder =
-        Queue::builder().name("run").absorb_delays(true).retry(retry_policy(policy));
-    builder = match &policy.order {
-        Order::Fifo => builder,
-        Order::Priority => builder.order(Priority::new()),
-        Order::Fair(grouping) => {
-            let grouping = grouping.clone();
-            builder.order(Fair::by(move |key: &Key| grouping.of(key).to_vec()))
-        }
-    };
-    match metrics {
-        Some(metrics) => builder.metrics(metrics).build(),
-        None => builder.build(),
-    }
-}
-
-fn retry_policy(policy: &Policy) -> Box<dyn RetryPolicy<Key>> {
-    let backoff = Exponential::new(policy.backoff.base, policy.backoff.max);
-    let backoff: Box<dyn RetryPolicy<Key>> = match policy.jitter {
-        JitterForm::None => Box::new(backoff),
-        JitterForm::Full => Box::new(backoff.full_jitter()),
-        JitterForm::Equal => Box::new(backoff.equal_jitter()),
-    };
-    match policy.retry_rate {
-        Rate::Unlimited => backoff,
-        Rate::PerSecond(rate) => {
-            let limiter = Limiter::new(Limit::per_second(rate), policy.retry_burst.get());
-            Box::new(backoff.and(Bucket::new(limiter)))
-        }
-    }
-}
 
 /// What paces starts, if anything does.
 pub(crate) fn gate(policy: &Policy) -> Option<Gate> {
@@ -78,6 +39,8 @@ pub(crate) struct Worker {
     pub(crate) limits: TimeLimits,
     policy: Policy,
     output: Output,
+    /// Commands are not told of the store: its address was typed for us.
+    withhold: bool,
 }
 
 /// The workers of a run.
@@ -152,9 +115,10 @@ impl Worker {
         policy: Policy,
         output: Output,
     ) -> Result<Workers> {
-        let debounce = policy.debounce;
-        let worker =
-            Arc::new(Self { run: Arc::clone(run), template, limits, policy, output });
+        let (debounce, withhold) = (policy.debounce, password::was_moved());
+        let run = Arc::clone(run);
+        let slots = run.slots.len();
+        let worker = Arc::new(Self { run, template, limits, policy, output, withhold });
         let start = |slot: usize| {
             let worker = Arc::clone(&worker);
             let thread = thread::Builder::new().name(format!("worker {}", slot + 1));
@@ -162,7 +126,7 @@ impl Worker {
                 .spawn(move || worker.work(slot))
                 .with_context(|| format!("cannot start worker {}", slot + 1))
         };
-        let threads: Result<Vec<_>> = (0..run.slots.len()).map(start).collect();
+        let threads: Result<Vec<_>> = (0..slots).map(start).collect();
         Ok(Workers { threads: threads?, debounce })
     }
 
@@ -277,6 +241,9 @@ impl Worker {
         let mut capture = self.run.report.capture(&self.output, task.key);
         let mut command = self.template.command(task.key);
         task.tell(&mut command);
+        if self.withhold {
+            password::withhold(&mut command);
+        }
         let wiring = capture.connect(&mut command).map_err(|error| {
             self.run.fault(&format!("cannot write the files of --output: {error}"));
             Verdict::Leave
@@ -313,10 +280,10 @@ impl Worker {
         // A signal that came before this line has not seen the slot.
         self.heed_stage(group);
         self.written(task, |ledger, token| ledger.started(token, group.pid()));
-        let loss = self.on_loss(task, group);
+        let guard = self.on_loss(task, group);
         self.run.logged(self.run.report.started(key, attempt, slot + 1, group.pid()));
         let pace = process.watch(capture, self.limits);
-        drop(loss);
+        drop(guard);
         let lost = self.run.slots.is_lost(slot);
         let stopping = self.run.control.stage() >= Stage::Terminating;
         if pace == Pace::TooLong || lost || stopping {

@@ -58,6 +58,8 @@ async fn all(url: String, keys: usize) {
             .row(&format!("cycle, 8 in flight, {keys} queued ({text})"), keys, cycle)
             .await;
     }
+    let times = round_trips(&url, 300).await;
+    show("a round trip: a lease of nothing", times);
     let times = wake_ups(&url, 300).await;
     show("wake-up, add to lease by another store", times);
     let times = delays(&url, 300).await;
@@ -231,6 +233,18 @@ fn ends(grants: &[Grant]) -> Vec<End> {
         ending: Ending::Succeed,
     };
     grants.iter().map(end).collect()
+}
+
+/// How long the least call takes: what the rows below are made of.
+async fn round_trips(url: &str, rounds: usize) -> Vec<Duration> {
+    let (store, _) = two(url, "nothing").await;
+    let mut times = Vec::new();
+    for _ in 0..rounds {
+        let begun = SystemClock.now();
+        store.lease(&request(1)).await.unwrap();
+        times.push(begun.elapsed());
+    }
+    times
 }
 
 /// How long a worker that waits takes to have a key that another store adds.

@@ -95,15 +95,18 @@ end
 $$;
 
 -- The times that `n` events of the shared rate are told to wait, the first of them; each
--- further one waits an interval longer. It may be negative: then there is no wait.
+-- further one waits an interval longer. It may be negative: then there is no wait. An hour
+-- for each of a burst of four billion is more than a bigint holds, hence numeric.
 create or replace function requeue.reserve(
     q integer, n bigint, pause bigint, burst bigint, at bigint
 ) returns bigint
 language sql volatile as $$
     update requeue.queue
-    set arrival = greatest(arrival, at) + n * pause
+    set arrival = least(greatest(arrival, at) + n::numeric * pause, 1::bigint << 62)
     where id = q
-    returning arrival - (n - 1) * pause - at - burst * pause
+    returning greatest(
+        arrival - (n - 1)::numeric * pause - at - burst::numeric * pause,
+        -(1::bigint << 62))::bigint
 $$;
 
 -- A delay doubled `failures` times, at most `longest`.

@@ -1,5 +1,7 @@
 //! Where the time comes from: the one place in the library that reads a clock.
 
+mod slack;
+
 use std::fmt;
 use std::future::Future;
 use std::pin::Pin;
@@ -68,6 +70,11 @@ impl Clock for SystemClock {
     )]
     fn now(&self) -> Instant {
         Instant::now()
+    }
+
+    fn park_until(&self, deadline: Instant) {
+        let timeout = deadline.saturating_duration_since(self.now());
+        slack::without(|| std::thread::park_timeout(timeout));
     }
 }
 

@@ -20,13 +20,7 @@ const LOOK_EVERY: Duration = Duration::from_millis(200);
 impl Stranger {
     /// The process of this number, if it is there.
     pub(crate) fn find(pid: i32) -> Option<Self> {
-        let stat = fs::read_to_string(format!("/proc/{pid}/stat")).ok()?;
-        // The name of the program stands in brackets and may hold anything.
-        let mut fields = stat.rsplit(')').next()?.split_whitespace();
-        let state = fields.next()?;
-        let started = fields.nth(18)?.parse().ok()?;
-        let ended = matches!(state, "Z" | "X");
-        (!ended).then_some(Self { pid, started })
+        Stat::read(pid).map(|stat| Self { pid, started: stat.started })
     }
 
     /// The leader of a process group that was started with these in its environment.
@@ -57,10 +51,26 @@ impl Stranger {
     }
 }
 
+/// What the kernel tells of a process that has not ended.
+struct Stat {
+    group: i32,
+    started: u64,
+}
+
+impl Stat {
+    fn read(pid: i32) -> Option<Self> {
+        let stat = fs::read_to_string(format!("/proc/{pid}/stat")).ok()?;
+        // The name of the program stands in brackets and may hold anything.
+        let fields: Vec<_> = stat.rsplit(')').next()?.split_whitespace().collect();
+        let ended = matches!(*fields.first()?, "Z" | "X");
+        let (group, started) =
+            (fields.get(2)?.parse().ok()?, fields.get(19)?.parse().ok()?);
+        (!ended).then_some(Self { group, started })
+    }
+}
+
 fn leads_a_group(pid: i32) -> bool {
-    let group =
-        Pid::from_raw(pid).map(|pid| rustix::process::getpgid(Some(pid)) == Ok(pid));
-    group.unwrap_or(false)
+    Stat::read(pid).is_some_and(|stat| stat.group == pid)
 }
 
 fn has_environment(pid: i32, wanted: &[Vec<u8>]) -> bool {

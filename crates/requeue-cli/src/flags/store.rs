@@ -24,10 +24,15 @@ Exit codes:
 
 /// Which queue is meant.
 #[derive(Debug, Args)]
-#[command(next_help_heading = "Store")]
 pub(crate) struct StoreFlags {
     /// The store: a folder, redis://HOST:PORT or postgres://HOST:PORT/DATABASE; see run
-    #[arg(long, value_name = "ADDRESS", env = "REQUEUE_STORE", hide_env_values = true)]
+    #[arg(
+        long,
+        value_name = "ADDRESS",
+        env = "REQUEUE_STORE",
+        hide_env_values = true,
+        help_heading = "Store"
+    )]
     pub(crate) store: OsString,
     #[command(flatten)]
     pub(crate) queue: QueueFlags,
@@ -55,7 +60,7 @@ pub(crate) struct QueueFlags {
 #[command(next_help_heading = "Store")]
 pub(crate) struct RunStoreFlags {
     /// Keep the queue in a store: in a folder, for one process at a time, or on a server, for
-    /// many: redis://[USER:PASSWORD@]HOST[:PORT][/DB] (rediss:// with TLS) or
+    /// many: redis://[USER:PASSWORD@]HOST[:PORT][/DB], redis-cluster://HOST:PORT,HOST:PORT or
     /// postgres://[USER[:PASSWORD]@]HOST[:PORT]/DATABASE. Keys of the input are added to it, and
     /// the run ends when the whole queue is empty
     #[arg(long, value_name = "ADDRESS", env = "REQUEUE_STORE", hide_env_values = true)]

@@ -30,7 +30,7 @@ use self::log::Line;
 use self::screen::Screen;
 use self::stats::Stats;
 pub(crate) use self::stats::{Failure, error_text};
-pub(crate) use self::text::{count, duration as brief, shown};
+pub(crate) use self::text::{chain, count, duration as brief, shown};
 use crate::command::Ending;
 use crate::plan::{Output, Progress};
 
@@ -44,7 +44,7 @@ pub(crate) fn page(text: &[u8]) -> io::Result<()> {
 /// Says what went wrong before there was anything to run.
 pub(crate) fn complaint(error: &anyhow::Error) {
     // Nobody is left to tell if the standard error is gone.
-    writeln!(io::stderr(), "requeue: {error:#}").unwrap_or_default();
+    writeln!(io::stderr(), "requeue: {}", chain(error.as_ref())).unwrap_or_default();
 }
 
 /// Writes a text over the one before, on a terminal.

@@ -56,7 +56,7 @@ fn counts(stats: &Stats) -> String {
 
 fn failing_row(key: &Failing) -> [String; 4] {
     let next =
-        key.retry_in.map_or("-".to_owned(), |left| format!("in {}", duration(left)));
+        key.retry_in.map_or("now".to_owned(), |left| format!("in {}", duration(left)));
     [shown(&key.key), key.failures.to_string(), next, shown(key.error.as_bytes())]
 }
 
@@ -70,12 +70,11 @@ pub(crate) fn dead_table(dead: &[Dead]) -> String {
     if dead.is_empty() {
         return String::new();
     }
-    table(["DEAD", "SINCE", "RETRIES", "LOST WORKERS", "REASON"], dead, |key| {
+    table(["DEAD", "SINCE", "RETRIES", "REASON"], dead, |key| {
         [
             shown(&key.key),
             format!("{} ago", duration(key.since)),
             key.failures.to_string(),
-            key.deliveries.to_string(),
             shown(key.reason.as_bytes()),
         ]
     })

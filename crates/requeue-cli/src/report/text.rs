@@ -1,5 +1,6 @@
 //! Bytes as a person can read them.
 
+use std::error::Error;
 use std::time::Duration;
 
 /// The most bytes of a key or a line that are shown: one line of a terminal.
@@ -43,6 +44,21 @@ pub(crate) fn duration(time: Duration) -> String {
 /// One thing or several of them.
 pub(crate) fn count(number: u64, one: &str, many: &str) -> String {
     format!("{number} {}", if number == 1 { one } else { many })
+}
+
+/// An error and all its causes, on one line; a cause that repeats what was said is left
+/// out.
+pub(crate) fn chain(error: &dyn Error) -> String {
+    let mut text = error.to_string();
+    let mut next = error.source();
+    while let Some(cause) = next {
+        let cause_text = cause.to_string();
+        if !text.ends_with(&cause_text) {
+            text = format!("{text}: {cause_text}");
+        }
+        next = cause.source();
+    }
+    text
 }
 
 #[cfg(test)]

@@ -107,7 +107,9 @@ impl Adder {
         let receipts = self.runtime.block_on(patiently(&*self.store, &adds));
         let receipts =
             receipts.with_context(|| format!("the store failed; {}", self.known()))?;
-        receipts.into_iter().for_each(|receipt| self.count(receipt));
+        for receipt in receipts {
+            self.count(receipt);
+        }
         Ok(())
     }
 
@@ -118,7 +120,7 @@ impl Adder {
             // Only a dead key that was to be ready now is told to wait.
             Added::Delayed if now => self.added.revived += 1,
             Added::Delayed => self.added.delayed += 1,
-            _ => self.added.new += 1,
+            Added::Ready | Added::Dirty | Added::Closed | _ => self.added.new += 1,
         }
     }
 

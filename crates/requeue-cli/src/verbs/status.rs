@@ -10,8 +10,7 @@ use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM};
 use signal_hook::iterator::Signals;
 
 use crate::flags::{StatusFlags, WatchFlags};
-use crate::outage::chain;
-use crate::report;
+use crate::report::{self, chain};
 use crate::store::Place;
 
 pub(crate) fn status(flags: StatusFlags) -> Result<u8> {

@@ -103,6 +103,7 @@ impl Dir {
     pub(crate) fn requeue(&self) -> Cmd {
         let mut command = Command::new(env!("CARGO_BIN_EXE_requeue"));
         command.current_dir(&self.0).env_remove("CI");
+        command.env_remove("REQUEUE_STORE").env_remove("REQUEUE_QUEUE");
         Cmd { command, stdin: Vec::new() }
     }
 }
@@ -268,6 +269,15 @@ impl Live {
         while !self.heeds_signals() {
             thread::yield_now();
         }
+        signal(name, &self.child.id().to_string());
+    }
+
+    pub(crate) fn pid(&self) -> u32 {
+        self.child.id()
+    }
+
+    /// Sends a signal to one that has shown that it is able to heed it.
+    pub(crate) fn signal_now(&self, name: &str) {
         signal(name, &self.child.id().to_string());
     }
 

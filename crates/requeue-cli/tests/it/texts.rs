@@ -66,9 +66,14 @@ fn help_has_examples_and_exit_codes() {
 
 #[test]
 fn the_manual_page_is_one_that_man_can_read() {
-    for (args, part) in
-        [(&["man"][..], "requeue"), (&["man", "run"], "\\-\\-max\\-retries")]
-    {
+    for (args, part) in [
+        (&["man"][..], "requeue"),
+        (&["man", "run"], "\\-\\-max\\-retries"),
+        (&["man", "add"], "\\-\\-after"),
+        (&["man", "status"], "\\-\\-json"),
+        (&["man", "watch"], "\\-\\-interval"),
+        (&["man", "dead"], "revive"),
+    ] {
         let ran = Dir::new().requeue().args(args).ran().expect(0);
         assert!(ran.out.contains(".TH requeue") && ran.out.contains(part), "{args:?}");
     }
@@ -78,7 +83,9 @@ fn the_manual_page_is_one_that_man_can_read() {
 fn there_are_completions_for_every_shell() {
     for shell in ["bash", "zsh", "fish", "elvish", "powershell"] {
         let ran = Dir::new().requeue().args(["completions", shell]).ran().expect(0);
-        assert!(ran.out.contains("max-retries"), "{shell}");
+        for word in ["max-retries", "status", "watch", "revive", "interval"] {
+            assert!(ran.out.contains(word), "{shell}: {word}");
+        }
     }
 }
 

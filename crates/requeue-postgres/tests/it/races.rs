@@ -3,32 +3,41 @@
 
 use std::time::Duration;
 
-use requeue_store::{Finished, Phase, Store};
+use requeue_store::{End, Ending, Finished, Phase, Store};
 
-use crate::tools::{add, connect, done, key, lease, pid, request, run};
+use crate::tools::{Bench, add, connect, done, key, lease, pid, request, run};
 
 /// A `done` that decided in one statement what to do with a row, by branches, did neither:
 /// the add that it had waited for was in no branch's snapshot. The key stayed with its
 /// worker until the lease ran out.
 #[test]
 fn a_done_that_waits_for_an_add_sees_it() {
-    run(|bench| async move {
-        bench.store.add(&[add("a")]).await.unwrap();
-        let grant = lease(&bench.store, 1).await.remove(0);
-        let mut producer = connect(&bench.url).await;
-        let transaction = producer.transaction().await.unwrap();
-        let holder = pid(&transaction).await;
-        bench.store.add_in(&transaction, &[add("a")]).await.unwrap();
+    run(|bench| sees_an_add(bench, Ending::Done));
+}
 
-        let (store, ends) = (bench.store.clone(), [done(&grant)]);
-        let finishing = tokio::spawn(async move { store.finish(&ends).await.unwrap() });
-        bench.somebody_waits_for(holder).await;
-        transaction.commit().await.unwrap();
+/// The same for an end that is decided by what the row holds: the dead lose no add.
+#[test]
+fn a_bury_that_waits_for_an_add_sees_it() {
+    run(|bench| sees_an_add(bench, Ending::Bury { reason: "no use".to_owned() }));
+}
 
-        assert_eq!(finishing.await.unwrap(), [Finished::Requeued]);
-        let next = lease(&bench.store, 1).await;
-        assert!(next[0].key == key("a") && next[0].token > grant.token);
-    });
+async fn sees_an_add(bench: Bench, ending: Ending) {
+    bench.store.add(&[add("a")]).await.expect("it is added");
+    let grant = lease(&bench.store, 1).await.remove(0);
+    let mut producer = connect(&bench.url).await;
+    let transaction = producer.transaction().await.expect("it begins");
+    let holder = pid(&transaction).await;
+    bench.store.add_in(&transaction, &[add("a")]).await.expect("it is added");
+
+    let (store, ends) = (bench.store.clone(), [End { ending, ..done(&grant) }]);
+    let finishing = tokio::spawn(async move { store.finish(&ends).await });
+    bench.somebody_waits_for(holder).await;
+    transaction.commit().await.expect("it commits");
+
+    let finished = finishing.await.expect("no panic").expect("an answer");
+    assert_eq!(finished, [Finished::Requeued]);
+    let next = lease(&bench.store, 1).await;
+    assert!(next[0].key == key("a") && next[0].token > grant.token);
 }
 
 /// Locking and extending in one statement told the holder that the lease was extended, and

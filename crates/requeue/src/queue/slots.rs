@@ -187,10 +187,16 @@ impl<K> Slots<K> {
     /// The key in a slot that is in use.
     #[inline]
     pub(super) fn key(&self, index: u32) -> &K {
-        match &self.all[index as usize] {
-            Slot::Held { key, .. } => key,
-            Slot::Lent { cell, .. } => cell.as_ref().as_ref().expect("invariant 2"),
-            Slot::Vacant { .. } => unreachable!("slot {index} is vacant"),
+        self.get(index).expect("a slot that is in use holds a key")
+    }
+
+    /// The key in a slot, if it is in use.
+    #[inline]
+    pub(super) fn get(&self, index: u32) -> Option<&K> {
+        match self.all.get(index as usize)? {
+            Slot::Held { key, .. } => Some(key),
+            Slot::Lent { cell, .. } => cell.as_ref().as_ref(),
+            Slot::Vacant { .. } => None,
         }
     }
 

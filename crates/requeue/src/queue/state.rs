@@ -42,7 +42,7 @@ use super::offer::Offer;
 use super::options::{Added, Counts};
 use super::order::{Fifo, Ticket};
 use super::slots::{Loan, Phase, Slots};
-use super::table::Table;
+use super::table::{Gap, Table};
 use super::timing::{Nanos, Timing, at};
 
 mod due;
@@ -66,6 +66,14 @@ impl Default for Level {
     fn default() -> Self {
         Self(i32::MIN)
     }
+}
+
+/// A key that is not known yet.
+struct Newcomer<K> {
+    hash: u32,
+    /// Where the search for it ended.
+    gap: Gap,
+    key: K,
 }
 
 /// A key that was handed out.
@@ -189,9 +197,11 @@ impl<K> State<K> {
             return Added::Closed;
         }
         match self.find_offer(hash, offer) {
-            None => self.admit(hash, offer, priority, now),
-            Some(slot) if self.is_mere_duplicate(slot) => Added::Duplicate,
-            Some(slot) => self.add_slot(slot, priority, now),
+            Err(gap) => {
+                self.admit(Newcomer { hash, gap, key: offer.take() }, priority, now)
+            }
+            Ok(slot) if self.is_mere_duplicate(slot) => Added::Duplicate,
+            Ok(slot) => self.add_slot(slot, priority, now),
         }
     }
 
@@ -201,16 +211,9 @@ impl<K> State<K> {
     /// changes: a panic leaves all as it was.
     #[inline(always)]
     #[expect(clippy::inline_always, reason = "measured: see `State::take`")]
-    fn admit(
-        &mut self,
-        hash: u32,
-        offer: &mut impl Offer<K>,
-        priority: i32,
-        now: Nanos,
-    ) -> Added {
-        let key = offer.take();
-        self.line.push(self.slots.vacancy(), &key, priority);
-        let slot = self.enroll(Phase::Ready, hash, key);
+    fn admit(&mut self, new: Newcomer<K>, priority: i32, now: Nanos) -> Added {
+        self.line.push(self.slots.vacancy(), &new.key, priority);
+        let slot = self.enroll(Phase::Ready, new);
         self.ready += 1;
         self.raise(slot, priority);
         self.note_add(slot, now);
@@ -431,23 +434,27 @@ impl<K> State<K> {
 
     /// Finds the slot of the key of `offer`.
     #[inline]
-    fn find_offer(&self, hash: u32, offer: &impl Offer<K>) -> Option<u32> {
-        self.table.find(hash, |slot| offer.is(self.slots.key(slot)))
+    fn find_offer(&self, hash: u32, offer: &impl Offer<K>) -> Result<u32, Gap> {
+        let is = |slot| self.slots.get(slot).is_some_and(|key| offer.is(key));
+        self.table.search(hash, is)
     }
 
     /// Gives an unknown key a slot.
     #[inline]
-    fn enroll(&mut self, phase: Phase, hash: u32, key: K) -> u32 {
+    fn enroll(&mut self, phase: Phase, new: Newcomer<K>) -> u32 {
+        let Newcomer { hash, gap, key } = new;
         let slot = self.slots.fill(phase, hash, key);
-        self.table.insert(hash, slot);
+        self.table.insert(hash, slot, gap);
         slot
     }
 
     /// Finds the slot of the key of `offer`, or gives it one as `Idle`.
     fn enter(&mut self, hash: u32, offer: &mut impl Offer<K>) -> u32 {
         match self.find_offer(hash, offer) {
-            Some(slot) => slot,
-            None => self.enroll(Phase::Idle, hash, offer.take()),
+            Ok(slot) => slot,
+            Err(gap) => {
+                self.enroll(Phase::Idle, Newcomer { hash, gap, key: offer.take() })
+            }
         }
     }
 

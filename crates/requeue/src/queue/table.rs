@@ -8,11 +8,19 @@
 //! the vector may have any size, and grows by half; and words stand nearly in the order
 //! of their hashes, so that growing reads and writes memory from front to back.
 //!
+//! A large table is not in the cache, and each entry stands somewhere else: what an
+//! operation costs is one wait for memory. Removals therefore wait for each other and
+//! leave together, so that the processor waits for all of them at once. Until then the
+//! word of a key that is gone is found like any other: callers look whether the slot
+//! still holds the key, and may give the slot to another key meanwhile, or to the same.
+//!
 //! # Invariants
 //!
 //! 1. At least one word is empty, so that every search ends.
 //! 2. No word between the home of an entry and the entry itself is empty, counting past
 //!    the end on from the start.
+//! 3. Each word that is leaving is in the table; once more if its slot was entered again
+//!    under the same hash. The two are alike, so it does not matter which one leaves.
 
 #[cfg(test)]
 mod tests;
@@ -46,8 +54,20 @@ impl Word {
 #[derive(Default)]
 pub(super) struct Table {
     words: Vec<Word>,
+    /// How many words are taken.
     len: usize,
+    /// How many words may be taken before the table grows.
+    room: usize,
+    /// Words of slots that were removed; none in a small table.
+    leaving: Vec<Word>,
 }
+
+/// Where a search ended that found nothing.
+#[derive(Clone, Copy)]
+pub(super) struct Gap(usize);
+
+/// How many words leave a large table together: more than a processor waits for at once.
+const LEAVING_MAX: usize = 32;
 
 /// The smallest size that is not zero.
 const MIN: usize = 8;
@@ -55,6 +75,7 @@ const MIN: usize = 8;
 impl Table {
     /// Makes room for `keys` keys, if memory can hold them.
     pub(super) fn reserve(&mut self, keys: usize) {
+        self.settle();
         let size = size_for(keys);
         if size > self.words.len() && Vec::<Word>::new().try_reserve_exact(size).is_ok() {
             self.resize(size);
@@ -64,30 +85,46 @@ impl Table {
     /// The slot with this hash that `is` the one looked for.
     #[inline]
     pub(super) fn find(&self, hash: u32, is: impl Fn(u32) -> bool) -> Option<u32> {
+        self.search(hash, is).ok()
+    }
+
+    /// The same, or the gap at which the search ended: the place for a slot that is
+    /// entered under this hash before the table changes.
+    #[inline]
+    pub(super) fn search(&self, hash: u32, is: impl Fn(u32) -> bool) -> Result<u32, Gap> {
         if self.words.is_empty() {
-            return None;
+            return Err(Gap(0));
         }
         let mut place = self.home(hash);
         loop {
             let word = self.words[place];
             if word == Word::EMPTY {
-                return None;
+                return Err(Gap(place));
             }
             if word.hash() == hash && is(word.slot()) {
-                return Some(word.slot());
+                return Ok(word.slot());
             }
             place = self.after(place);
         }
     }
 
-    /// Enters a slot that is not in the table.
+    /// Enters a slot at the gap where a search for its hash ended.
     #[inline]
-    pub(super) fn insert(&mut self, hash: u32, slot: u32) {
-        if self.len >= room(self.words.len()) {
-            self.grow();
+    pub(super) fn insert(&mut self, hash: u32, slot: u32, gap: Gap) {
+        let word = Word::new(hash, slot);
+        if self.len >= self.room {
+            return self.grow_and_insert(word);
         }
         self.len += 1;
-        self.place(Word::new(hash, slot));
+        let Gap(place) = gap;
+        self.words[place] = word;
+    }
+
+    #[cold]
+    fn grow_and_insert(&mut self, word: Word) {
+        self.make_room();
+        self.len += 1;
+        self.place(word);
     }
 
     /// Puts a word at the first empty place from its home on.
@@ -100,13 +137,41 @@ impl Table {
         self.words[place] = word;
     }
 
-    /// Takes a slot out.
+    /// Takes a slot out, be it later.
     #[inline]
     pub(super) fn remove(&mut self, hash: u32, slot: u32) {
         let word = Word::new(hash, slot);
-        let mut place = self.home(hash);
+        if self.words.len() < SMALL {
+            return self.take_out(word);
+        }
+        self.leaving.push(word);
+        if self.leaving.len() >= LEAVING_MAX {
+            self.settle();
+        }
+    }
+
+    /// Takes out the words that are leaving.
+    fn settle(&mut self) {
+        let mut leaving = std::mem::take(&mut self.leaving);
+        self.fetch(leaving.iter().map(|word| word.hash()));
+        for word in leaving.drain(..) {
+            self.take_out(word);
+        }
+        self.leaving = leaving;
+    }
+
+    /// Has the processor fetch what searches for these hashes will look at: reads that do
+    /// not depend on each other wait for memory together.
+    fn fetch(&self, hashes: impl Iterator<Item = u32>) {
+        let read = |hash| self.words[self.home(hash)].0;
+        std::hint::black_box(hashes.map(read).fold(0, |all, word| all ^ word));
+    }
+
+    #[inline]
+    fn take_out(&mut self, word: Word) {
+        let mut place = self.home(word.hash());
         while self.words[place] != word {
-            debug_assert!(self.words[place] != Word::EMPTY, "slot {slot} is not here");
+            debug_assert!(self.words[place] != Word::EMPTY, "invariant 3");
             place = self.after(place);
         }
         self.len -= 1;
@@ -130,19 +195,25 @@ impl Table {
 
     /// Gives back room beyond what `keys` keys need.
     pub(super) fn shrink_to(&mut self, keys: usize) {
+        self.settle();
         let size = size_for(keys.max(self.len));
         if size < self.words.len() {
             self.resize(size);
         }
     }
 
-    #[cold]
-    fn grow(&mut self) {
-        self.resize((self.words.len() + self.words.len() / 2).max(MIN));
+    fn make_room(&mut self) {
+        self.settle();
+        let size = self.words.len();
+        if self.len >= self.room {
+            self.resize((size + size / 2).max(MIN));
+        }
     }
 
+    /// Changes the size of a table that no word is leaving.
     fn resize(&mut self, size: usize) {
         let words = std::mem::replace(&mut self.words, vec![Word::EMPTY; size]);
+        self.room = room(size);
         for word in words {
             if word != Word::EMPTY {
                 self.place(word);
@@ -177,7 +248,6 @@ const TINY: usize = 1 << 12;
 const SMALL: usize = 1 << 16;
 
 /// How many entries a table of this size takes.
-#[inline]
 fn room(size: usize) -> usize {
     match size {
         0..TINY => size / 4,

@@ -5,6 +5,7 @@ use std::num::NonZeroU32;
 use std::sync::Mutex;
 use std::time::{Duration, Instant};
 
+use governor::clock::{Clock, DefaultClock, MonotonicClock};
 use governor::{Quota, RateLimiter};
 use ratelimit::Ratelimiter;
 
@@ -25,10 +26,30 @@ pub fn benches() -> Vec<Bench> {
             let lock = Mutex::new(());
             calls(load, 1, || drop(lock.lock()))
         }),
-        bench("limit.allow.1t", "governor", |load| governor(load, 1, open())),
-        bench("limit.allow.2t", "governor", |load| governor(load, 2, open())),
-        bench("limit.deny.1t", "governor", |load| governor(load, 1, shut())),
-        bench("limit.deny.2t", "governor", |load| governor(load, 2, shut())),
+        bench("limit.allow.1t", "governor", |load| {
+            governor(load, 1, open(), DefaultClock::default())
+        }),
+        bench("limit.allow.1t", "governor-std", |load| {
+            governor(load, 1, open(), MonotonicClock)
+        }),
+        bench("limit.allow.2t", "governor", |load| {
+            governor(load, 2, open(), DefaultClock::default())
+        }),
+        bench("limit.allow.2t", "governor-std", |load| {
+            governor(load, 2, open(), MonotonicClock)
+        }),
+        bench("limit.deny.1t", "governor", |load| {
+            governor(load, 1, shut(), DefaultClock::default())
+        }),
+        bench("limit.deny.1t", "governor-std", |load| {
+            governor(load, 1, shut(), MonotonicClock)
+        }),
+        bench("limit.deny.2t", "governor", |load| {
+            governor(load, 2, shut(), DefaultClock::default())
+        }),
+        bench("limit.deny.2t", "governor-std", |load| {
+            governor(load, 2, shut(), MonotonicClock)
+        }),
         bench("keyed.1k", "governor", |load| governor_keyed(load, 1000)),
         bench("keyed.1M", "governor", |load| governor_keyed(load, MILLION as u64)),
         bench("limit.allow.1t", "ratelimit", |load| ratelimit(load, 1, u64::MAX / 4)),
@@ -58,8 +79,14 @@ fn deep() -> Quota {
     Quota::per_second(NonZeroU32::MIN).allow_burst(NonZeroU32::MAX)
 }
 
-fn governor(load: Load, threads: usize, quota: Quota) -> Sample {
-    let limiter = RateLimiter::direct(quota);
+/// On its own clock, the processor's counter, or on std's, which is ours.
+fn governor(
+    load: Load,
+    threads: usize,
+    quota: Quota,
+    clock: impl Clock + Sync,
+) -> Sample {
+    let limiter = RateLimiter::direct_with_clock(quota, clock);
     let _ = limiter.check();
     calls(load, threads, || {
         let _ = black_box(limiter.check());

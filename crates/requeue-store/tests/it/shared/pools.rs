@@ -2,7 +2,7 @@ use std::convert::Infallible;
 use std::sync::Mutex;
 use std::sync::mpsc;
 
-use requeue::pool::{Outcome, Pool};
+use requeue::pool::{Handle, Outcome, Pool};
 use requeue_store::{SharedQueue, Store};
 
 use super::*;
@@ -52,15 +52,21 @@ async fn a_pool_of_tasks_retries_and_buries_in_the_store() {
     pool.stop(SECOND).await;
 }
 
-#[tokio::test]
-async fn a_run_whose_lease_is_lost_is_cancelled() {
-    let bench = Bench::new();
+/// A pool whose handler never ends, with the key "a".
+async fn busy_for_ever(bench: &Bench) -> Handle<String, SharedQueue<String, Spy>> {
     let pool = Pool::new(bench.queue.clone())
         .clock(bench.local.clone())
         .run_async(|_: String| std::future::pending::<Result<Outcome, Infallible>>())
         .unwrap();
     bench.add("a").await;
     settle().await;
+    pool
+}
+
+#[tokio::test]
+async fn a_run_whose_lease_is_lost_is_cancelled() {
+    let bench = Bench::new();
+    let pool = busy_for_ever(&bench).await;
     bench.engine.advance(LEASE);
     let other = SharedQueue::<String, _>::new(bench.spy.clone());
     let lease = other.try_get().await.unwrap().unwrap();
@@ -74,12 +80,7 @@ async fn a_run_whose_lease_is_lost_is_cancelled() {
 #[tokio::test]
 async fn a_run_that_is_stopped_is_released_and_not_lost() {
     let bench = Bench::new();
-    let pool = Pool::new(bench.queue.clone())
-        .clock(bench.local.clone())
-        .run_async(|_: String| std::future::pending::<Result<Outcome, Infallible>>())
-        .unwrap();
-    bench.add("a").await;
-    settle().await;
+    let pool = busy_for_ever(&bench).await;
     let stopping = {
         let pool = pool.clone();
         tokio::spawn(async move { pool.stop(SECOND).await })

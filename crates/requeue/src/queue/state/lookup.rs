@@ -10,7 +10,8 @@ impl<K> State<K> {
     where
         K: Borrow<Q>,
     {
-        self.table.find(hash, |slot| self.slots.key(slot).borrow() == key)
+        let is = |slot| self.slots.get(slot).is_some_and(|found| found.borrow() == key);
+        self.table.find(hash, is)
     }
 
     /// Whether a key is ready, delayed or processing.

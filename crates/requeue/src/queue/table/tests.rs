@@ -9,6 +9,7 @@ impl Table {
     fn check(&self) {
         let taken = self.words.iter().filter(|word| **word != Word::EMPTY).count();
         assert_eq!(taken, self.len, "the count");
+        assert_eq!(self.room, room(self.words.len()), "the room");
         assert!(self.words.is_empty() || taken < self.words.len(), "invariant 1");
         for (place, word) in self.words.iter().enumerate() {
             if *word != Word::EMPTY {
@@ -26,7 +27,12 @@ impl Table {
     }
 
     pub(in crate::queue) fn len(&self) -> usize {
-        self.len
+        self.len - self.leaving.len()
+    }
+
+    fn enter(&mut self, hash: u32, slot: u32) {
+        let Err(gap) = self.search(hash, |_| false) else { unreachable!() };
+        self.insert(hash, slot, gap);
     }
 
     fn has(&self, hash: u32, slot: u32) -> bool {
@@ -71,7 +77,7 @@ proptest! {
         for (slot, step) in (0..).zip(steps) {
             match step {
                 Step::Insert(hash) => {
-                    table.insert(hash, slot);
+                    table.enter(hash, slot);
                     model.insert(slot, hash);
                 }
                 Step::Remove(which) if !model.is_empty() => {
@@ -95,6 +101,50 @@ proptest! {
     }
 }
 
+/// Hashes of which some come twice, each for the slot of its place.
+fn hashes(count: u32) -> impl Iterator<Item = (u32, u32)> {
+    (0..count).map(|slot| ((slot / 3 * 2).wrapping_mul(0x9E37_79B9), slot))
+}
+
+fn large_table(count: u32) -> Table {
+    let mut table = Table::default();
+    table.reserve(SMALL);
+    hashes(count).for_each(|(hash, slot)| table.enter(hash, slot));
+    assert!(table.words.len() >= SMALL);
+    table
+}
+
+#[test]
+fn slots_leave_a_large_table_together() {
+    let mut table = large_table(1000);
+    for (hash, slot) in hashes(900) {
+        table.remove(hash, slot);
+        assert!(table.leaving.len() < LEAVING_MAX);
+        assert_eq!(table.len(), 999 - slot as usize);
+    }
+    table.check();
+    table.shrink_to(0);
+    table.check();
+    assert_eq!((table.leaving.len(), table.len), (0, 100));
+    assert!(hashes(1000).all(|(hash, slot)| table.has(hash, slot) == (slot >= 900)));
+}
+
+#[test]
+fn slot_that_is_entered_while_it_leaves_stays() {
+    let mut table = large_table(10);
+    let slot = 10;
+    table.enter(7, slot);
+    for (old, new) in [(7, 7), (7, 9), (9, 9), (9, 7)].repeat(LEAVING_MAX) {
+        table.remove(old, slot);
+        table.enter(new, slot);
+        assert!(table.has(new, slot));
+        assert_eq!(table.len(), 11);
+    }
+    table.settle();
+    table.check();
+    assert!(table.has(7, slot) && !table.has(9, slot));
+}
+
 #[test]
 fn empty_table_has_no_memory_and_finds_nothing() {
     let table = Table::default();
@@ -105,7 +155,7 @@ fn empty_table_has_no_memory_and_finds_nothing() {
 #[test]
 fn keys_of_one_hash_are_told_apart() {
     let mut table = Table::default();
-    (0..100).for_each(|slot| table.insert(42, slot));
+    (0..100).for_each(|slot| table.enter(42, slot));
     table.check();
     assert!((0..100).all(|slot| table.has(42, slot)));
     (0..100).step_by(2).for_each(|slot| table.remove(42, slot));
@@ -120,7 +170,7 @@ fn room_that_was_reserved_is_enough() {
         table.reserve(keys);
         let size = table.words.len();
         for slot in 0..u32::try_from(keys).unwrap() {
-            table.insert(slot.wrapping_mul(0x9E37_79B9), slot);
+            table.enter(slot.wrapping_mul(0x9E37_79B9), slot);
         }
         assert_eq!(table.words.len(), size, "{keys} keys");
     }
@@ -130,6 +180,6 @@ fn room_that_was_reserved_is_enough() {
 fn room_that_no_memory_can_hold_is_not_made() {
     let mut table = Table::default();
     table.reserve(usize::MAX);
-    table.insert(1, 1);
+    table.enter(1, 1);
     assert!(table.has(1, 1));
 }

@@ -52,8 +52,10 @@ const TARGETS: &[(&str, &str, Target)] = &[
     ("retry.repeat.u64", "requeue", Go(3.5)),
     ("limit.allow.1t", "requeue", Go(2.4)),
     ("limit.allow.1t", "requeue", Of(1.3, "limit.allow.1t", "governor")),
+    ("limit.allow.1t", "requeue", Of(1.3, "limit.allow.1t", "governor-std")),
     ("limit.allow.2t", "requeue", Go(2.0)),
     ("limit.allow.2t", "requeue", Of(1.3, "limit.allow.2t", "governor")),
+    ("limit.allow.2t", "requeue", Of(1.3, "limit.allow.2t", "governor-std")),
     // A denied call that writes nothing costs no more when another thread is denied too.
     ("limit.deny.2t", "requeue", Of(1.5, "limit.deny.1t", "requeue")),
     ("limit.reserve.1t", "requeue", Go(3.0)),

@@ -1,0 +1,273 @@
+//! What cannot be opened, used or typed, and that no password is told.
+
+use crate::harness::Dir;
+use crate::stores::{embedded, on_each_server, on_each_store, server};
+
+const VERBS: [&[&str]; 9] = [
+    &["run", "true"],
+    &["add", "k"],
+    &["status"],
+    &["watch"],
+    &["dead", "list"],
+    &["dead", "drop", "--all"],
+    &["forget", "k"],
+    &["pause"],
+    &["resume"],
+];
+
+#[test]
+fn every_verb_says_which_server_it_could_not_reach() {
+    for verb in VERBS {
+        for url in
+            ["redis://me:secret@127.0.0.1:1", "postgres://me:secret@127.0.0.1:1/db"]
+        {
+            let ran = Dir::new().requeue().args(verb).env("REQUEUE_STORE", url).ran();
+            let ran = ran.expect(2);
+            assert!(
+                ran.err.starts_with("requeue: cannot open the store: "),
+                "{}",
+                ran.err
+            );
+            assert!(ran.err.contains("127.0.0.1:1"), "{}", ran.err);
+            assert!(!ran.err.contains("secret"), "{}", ran.err);
+        }
+    }
+}
+
+#[test]
+fn an_unknown_scheme_is_refused_with_the_known_ones() {
+    for url in ["mysql://me:secret@host/db", "http://x", "://"] {
+        let ran = Dir::new().requeue().args(["status", "--store", url]).ran().expect(2);
+        assert!(ran.err.contains("unknown scheme"), "{}", ran.err);
+        for scheme in ["redis://", "postgres://", "postgresql://"] {
+            assert!(ran.err.contains(scheme), "{}", ran.err);
+        }
+        assert!(!ran.err.contains("secret"), "{}", ran.err);
+    }
+    let tls = ["status", "--store", "rediss://me:secret@host"];
+    let ran = Dir::new().requeue().args(tls).ran().expect(2);
+    assert!(ran.err.contains("TLS") && !ran.err.contains("secret"), "{}", ran.err);
+    let ran = Dir::new().requeue().args(["status", "--store", ""]).ran().expect(2);
+    assert!(ran.err.contains("--store is empty"), "{}", ran.err);
+}
+
+#[test]
+fn a_wrong_password_is_refused_without_telling_it() {
+    for variable in ["REQUEUE_REDIS_URL", "REQUEUE_POSTGRES_URL"] {
+        let Some(url) = server(variable) else { continue };
+        let (scheme, rest) = url.split_once("://").unwrap();
+        let host = rest.rsplit('@').next().unwrap();
+        let wrong = format!("{scheme}://nobody:secret@{host}");
+        let ran = Dir::new().requeue().arg("status").env("REQUEUE_STORE", &wrong).ran();
+        let ran = ran.expect(2);
+        assert!(ran.err.starts_with("requeue: cannot open the store: "), "{}", ran.err);
+        assert!(!ran.err.contains("secret"), "{}", ran.err);
+    }
+}
+
+#[test]
+fn a_verb_needs_a_store() {
+    for verb in &VERBS[1..] {
+        let ran = Dir::new().requeue().args(*verb).ran().expect(2);
+        assert!(ran.err.contains("--store"), "{verb:?}: {}", ran.err);
+    }
+    let ran = Dir::new().run(["--worker", "true"]).ran().expect(2);
+    assert!(ran.err.contains("--worker needs --store"), "{}", ran.err);
+}
+
+#[test]
+fn a_second_process_on_an_embedded_store_is_refused() {
+    let home = embedded();
+    let mut live = home.run(&["--worker", "echo"]).start();
+    live.err_line("working on ");
+    let ran = home.requeue().arg("status").ran().expect(2);
+    assert!(ran.err.starts_with("requeue: cannot open the store: "), "{}", ran.err);
+    assert!(ran.err.contains("queue.db"), "{}", ran.err);
+    live.signal("TERM");
+    live.ended().expect(0);
+    home.requeue().arg("status").ran().expect(0);
+}
+
+#[test]
+fn what_is_no_store_is_refused() {
+    let home = embedded();
+    home.dir.write("queue.db", "a file");
+    let ran = home.requeue().arg("status").ran().expect(2);
+    assert!(ran.err.contains("queue.db"), "{}", ran.err);
+    assert_eq!(home.dir.read("queue.db"), "a file");
+}
+
+#[test]
+fn a_folder_has_one_queue_and_no_partitions() {
+    for (flag, value) in [("--queue", "mail"), ("--partitions", "4")] {
+        let args = ["status", "--store", "./q", flag, value];
+        let ran = Dir::new().requeue().args(args).ran().expect(2);
+        assert!(ran.err.contains(flag) && ran.err.contains("./q"), "{}", ran.err);
+    }
+    let args = ["status", "--store", "postgres://h/d", "--partitions", "4"];
+    let ran = Dir::new().requeue().args(args).ran().expect(2);
+    assert!(ran.err.contains("--partitions"), "{}", ran.err);
+}
+
+#[test]
+fn a_queue_of_other_partitions_is_refused() {
+    let Some(url) = server("REQUEUE_REDIS_URL") else { return };
+    let name = format!("parts-{}", std::process::id());
+    let dir = Dir::new();
+    let verb = |partitions: &str, verb: &[&str]| {
+        let command = dir.requeue().env("REQUEUE_STORE", &url).args(verb);
+        command.args(["--queue", &name, "--partitions", partitions]).ran()
+    };
+    verb("2", &["add", "k"]).expect(0);
+    let ran = verb("3", &["status"]).expect(2);
+    assert!(ran.err.contains('2') && ran.err.contains('3'), "{}", ran.err);
+    assert!(ran.err.contains("partition"), "{}", ran.err);
+    let status = verb("2", &["status", "--json"]).expect(0).out;
+    assert!(status.contains("\"ready\":1"), "{status}");
+}
+
+#[test]
+fn a_key_that_is_too_long_is_left_out_and_the_others_are_not() {
+    on_each_store(|home| {
+        let long = "x".repeat(2000);
+        let keys = format!("a\n{long}\nb\n");
+        let ran = home.requeue().arg("add").stdin(keys).ran().expect(1);
+        let told = "line left out, the key has 2000 bytes; the most are 1024: xxxx";
+        assert!(ran.err.contains(told), "{}", ran.err);
+        assert!(ran.err.contains("2 keys: 2 added"), "{}", ran.err);
+        let other = format!("c\n{long}\n");
+        let ran = home.run(&["echo"]).stdin(other).ran().expect(1);
+        assert_eq!(ran.sorted(), ["a", "b", "c"]);
+        assert!(ran.err.contains(told), "{}", ran.err);
+        home.requeue().args(["forget", &long]).ran().expect(2);
+    });
+}
+
+#[test]
+fn what_a_store_cannot_do_is_refused_with_the_reason() {
+    for (flag, why) in [
+        ("--priority=1", "first in, first out"),
+        ("--fair-by=/", "first in, first out"),
+        ("--debounce=1s", "the earliest time"),
+        ("--jitter", "without chance"),
+        ("--resume=log", "knows by itself"),
+    ] {
+        let ran = embedded().run(&[flag, "true"]).ran().expect(2);
+        let name = flag.split('=').next().unwrap();
+        let told = format!("{name} cannot be used with --store");
+        assert!(ran.err.contains(&told) && ran.err.contains(why), "{}", ran.err);
+    }
+    let ran = embedded().run(&["--worker", "true", ":::", "k"]).ran().expect(2);
+    assert!(ran.err.contains("--worker reads no keys"), "{}", ran.err);
+    for value in ["--lease=1ms", "--lease=x"] {
+        let ran = embedded().run(&[value, "true"]).ran().expect(2);
+        assert!(ran.err.contains("at least 100ms"), "{}", ran.err);
+    }
+}
+
+#[test]
+fn help_tells_of_the_environment_but_not_what_is_in_it() {
+    for verb in VERBS {
+        let ran = Dir::new()
+            .requeue()
+            .args(verb.iter().take_while(|word| **word != "true" && **word != "k"))
+            .arg("--help")
+            .env("REQUEUE_STORE", "redis://me:secret@host")
+            .env("REQUEUE_QUEUE", "hidden-name")
+            .ran()
+            .expect(0);
+        assert!(ran.out.contains("REQUEUE_STORE"), "{verb:?}: {}", ran.out);
+        assert!(!ran.out.contains("secret"), "{}", ran.out);
+    }
+}
+
+#[test]
+fn the_log_and_the_output_do_not_tell_where_the_store_is_reached_by() {
+    on_each_server(|home| {
+        let ran = home.run(&["--log", "log", "echo", ":::", "k"]).ran().expect(0);
+        let told = ran.out + &ran.err + &home.dir.read("log");
+        assert!(!told.contains("://"), "{told}");
+    });
+}
+
+#[test]
+fn a_password_that_was_typed_cannot_be_read_by_others() {
+    let Some(url) = server("REQUEUE_POSTGRES_URL") else { return };
+    let (user, _) = url.rsplit_once('@').expect("a server that wants a password");
+    let (_, password) = user.rsplit_once(':').unwrap();
+    let dir = Dir::new();
+    let queue = format!("typed-{}", std::process::id());
+    let flags = ["--worker", "--queue", &queue, "--store", &url, "--shell"];
+    let script = "echo store=$REQUEUE_STORE {}";
+    let mut live = dir.run(flags).arg(script).start();
+    live.err_line("working on ");
+    let shown = std::fs::read_to_string(format!("/proc/{}/cmdline", live.pid())).unwrap();
+    assert!(shown.contains("--worker") && !shown.contains(password), "{shown}");
+    dir.requeue().args(["add", "--queue", &queue, "--store", &url, "k"]).ran().expect(0);
+    assert_eq!(live.out_line(), "store= k");
+    live.signal("TERM");
+    live.ended().expect(0);
+}
+
+#[test]
+fn a_store_that_goes_away_is_told_once_and_when_it_is_back() {
+    on_each_server(|home| {
+        let (proxy, away) = home.through_proxy();
+        let dir = &home.dir;
+        dir.fifo("pid");
+        dir.fifo("go");
+        home.add(&["k"]);
+        let script = "echo $$ > pid; cat go > /dev/null; echo {}";
+        let mut live = away.args(["run", "--worker", "--shell", script]).start();
+        dir.hear("pid");
+        proxy.cut();
+        live.err_line("lost the store");
+        dir.release("go");
+        assert_eq!(live.out_line(), "k", "what runs goes on");
+        proxy.mend();
+        live.err_line("the store is back after");
+        live.wait_for_status("ready 0  running 0/");
+        home.run(&["echo", "again"]).ran().expect(0);
+        live.signal("TERM");
+        let ran = live.ended().expect(0);
+        assert!(ran.err.contains("1 run in") && !ran.err.contains("lost"), "{}", ran.err);
+    });
+}
+
+#[test]
+fn a_store_that_stays_away_does_not_keep_a_worker() {
+    on_each_server(|home| {
+        let (proxy, away) = home.through_proxy();
+        let dir = &home.dir;
+        dir.fifo("pid");
+        home.add(&["k"]);
+        let script = "echo $$ > pid; exec sleep 1000 #";
+        let mut live = away.args(["run", "--worker", "--shell", script]).start();
+        dir.hear("pid");
+        proxy.cut();
+        live.err_line("lost the store");
+        live.signal("TERM");
+        live.err_line("finishing");
+        live.signal("TERM");
+        live.ended().expect(143);
+    });
+}
+
+#[test]
+fn an_add_to_a_store_that_goes_away_tells_what_was_acknowledged() {
+    on_each_server(|home| {
+        let (proxy, away) = home.through_proxy();
+        let mut live = away.arg("add").start();
+        live.say("a");
+        while home.status()["ready"] != 1 {}
+        proxy.cut();
+        live.say("b");
+        let ran = live.ended().expect(2);
+        assert!(
+            ran.err.contains("the store failed; 1 key was acknowledged"),
+            "{}",
+            ran.err
+        );
+        assert_eq!(home.status()["ready"], 1);
+    });
+}

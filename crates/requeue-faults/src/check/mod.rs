@@ -1,0 +1,132 @@
+//! Whether a store kept its promises, judged by what the processes of a run wrote down.
+//!
+//! Of two calls, one came before the other in the engine if it was answered before the
+//! other was sent; of two grants of a key, the one with the smaller token came first.
+//! Nothing else is concluded from times, so a process that is stopped between an answer and
+//! its line can hide a violation but not make one up. A call without an answer is in doubt:
+//! it may have been carried out, or not, whichever excuses the store. Of the engine's clock
+//! no more is believed than that a lease is no shorter on it than on that of the clients,
+//! which are on the same machine.
+//!
+//! # Invariants
+//!
+//! 1. No key is lost. For each acknowledged add of a version, a run that counts (its end
+//!    was accepted, or is in doubt) saw that version or a later one. In the end nothing is
+//!    ready, processing or dead, and nothing is delayed that should not be.
+//! 2. A token is granted once, and later grants of a key have greater ones. It is completed
+//!    at most once, and what was completed stays so: from then on the deliveries of the key
+//!    count from 1, and each further one takes at least the time of a lease.
+//! 3. After a newer grant of its key, no end of a lease is accepted and no extension made.
+//! 4. A key is granted again only if the grant before it was ended, or may have been, or if
+//!    its lease, with all its extensions, has passed.
+//! 5. Extra runs are bounded. For each key: grants ≤ adds that changed something or are in
+//!    doubt + grants that were not surely ended as done. Of the latter each brings the key
+//!    back once: by its retry or release, or when its lease passes.
+//!
+//! An embedded store dies with its process, and all leases with it: there a grant of an
+//! earlier process has passed in invariant 4, and each new process excuses one delivery in
+//! invariant 2.
+
+mod history;
+mod rules;
+#[cfg(test)]
+mod tests;
+
+use std::fmt;
+
+pub(crate) use self::history::History;
+use crate::event::{Added, Rest};
+use crate::world::AN_HOUR;
+
+/// Which promise was broken: the number of the invariant.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub(crate) enum Rule {
+    I1,
+    I2,
+    I3,
+    I4,
+    I5,
+}
+
+impl fmt::Display for Rule {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{self:?}")
+    }
+}
+
+/// A promise that was broken, and how.
+#[derive(Clone, Debug)]
+pub(crate) struct Violation {
+    pub(crate) rule: Rule,
+    pub(crate) text: String,
+}
+
+/// What a checker found.
+#[derive(Debug)]
+pub(crate) struct Verdict {
+    pub(crate) counts: Counts,
+    pub(crate) violations: Vec<Violation>,
+}
+
+/// How much there was to judge.
+#[derive(Clone, Copy, Debug, Default)]
+pub(crate) struct Counts {
+    pub(crate) keys: usize,
+    pub(crate) adds: usize,
+    pub(crate) acknowledged: usize,
+    /// Adds of a key while it was ready, dirty or delayed.
+    pub(crate) merged: usize,
+    pub(crate) grants: usize,
+    pub(crate) accepted: usize,
+    /// Ends whose answer never came.
+    pub(crate) in_doubt: usize,
+    /// Ends with a token that was not the present one.
+    pub(crate) refused: usize,
+    /// Grants of a key whose grant before was never ended.
+    pub(crate) taken_over: usize,
+}
+
+/// Whether the store lives in the process that uses it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Home {
+    Embedded,
+    Server,
+}
+
+/// Judges a run.
+pub(crate) fn check(history: &History, rest: &Rest, home: Home) -> Verdict {
+    let mut violations = Vec::new();
+    if !rest.is_quiet() {
+        let text = format!("the queue did not come to rest: {rest:?}");
+        violations.push(Violation { rule: Rule::I1, text });
+    }
+    for (key, story) in &history.keys {
+        let view = rules::View { key, story, reclaims: &history.reclaims, home };
+        view.judge(&mut violations);
+    }
+    violations.sort_by_key(|violation| violation.rule);
+    Verdict { counts: count(history), violations }
+}
+
+fn count(history: &History) -> Counts {
+    let mut counts = Counts { keys: history.keys.len(), ..Counts::default() };
+    for story in history.keys.values() {
+        let is_merged = |attempt: &&Option<Added>| **attempt == Some(Added::Duplicate);
+        counts.adds += story.adds.len();
+        counts.acknowledged += story.adds.iter().filter(|add| add.acknowledged).count();
+        counts.merged += story.attempts.iter().filter(is_merged).count();
+        counts.grants += story.grants.len();
+        for grant in &story.grants {
+            counts.accepted += usize::from(grant.accepted().is_some());
+            counts.in_doubt += grant.ends.iter().filter(|e| e.answer.is_none()).count();
+            counts.refused += grant.ends.iter().filter(|end| end.is_refused()).count();
+            counts.taken_over += usize::from(grant.deliveries > 1);
+        }
+    }
+    counts
+}
+
+/// Whether an add is to be seen by a run before the end: not if it is for much later.
+fn is_due(delay: u64) -> bool {
+    delay < AN_HOUR
+}

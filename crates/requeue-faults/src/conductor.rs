@@ -1,0 +1,154 @@
+//! A run from its beginning to its verdict.
+
+use std::fs;
+use std::path::{Path, PathBuf};
+use std::time::Duration;
+
+use anyhow::{Context, Result};
+use requeue::{Clock, SystemClock};
+
+use crate::check::{History, Home, Verdict, check};
+use crate::crew::{Member, Terms};
+use crate::engine::{Engine, Keeping};
+use crate::event::Rest;
+use crate::journal::now;
+use crate::mutant::Bug;
+use crate::nemesis::{Faults, Nemesis, Targets};
+use crate::process::runtime;
+use crate::proxy::Proxy;
+use crate::rest::rest;
+use crate::roles::Role;
+use crate::stores::{self, Kind};
+use crate::world::Plan;
+
+/// Workers with a queue; one more works on the bare store.
+const WORKERS: usize = 3;
+const PRODUCERS: usize = 2;
+
+/// How long the processes may take to end when they are asked to.
+const PATIENCE: Duration = Duration::from_secs(60);
+
+/// What is run.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Piece {
+    pub(crate) store: Kind,
+    pub(crate) seconds: u64,
+    pub(crate) seed: u64,
+    pub(crate) mutant: Option<Bug>,
+}
+
+/// What came of it.
+#[derive(Debug)]
+pub(crate) struct Outcome {
+    pub(crate) folder: PathBuf,
+    pub(crate) faults: Faults,
+    pub(crate) verdict: Verdict,
+}
+
+/// Runs it. The folder is left to the caller.
+pub(crate) fn conduct(piece: &Piece) -> Result<Outcome> {
+    let folder = make_folder(piece)?;
+    let place = folder.display().to_string();
+    let conducted = conduct_in(piece, &folder);
+    let (faults, verdict) =
+        conducted.with_context(|| format!("the run failed; its files are in {place}"))?;
+    Ok(Outcome { folder, faults, verdict })
+}
+
+fn conduct_in(piece: &Piece, folder: &Path) -> Result<(Faults, Verdict)> {
+    let mut targets = prepare(piece, folder)?;
+    let end = SystemClock.now() + Duration::from_secs(piece.seconds);
+    let faults = Nemesis::new(&mut targets, piece.store, piece.seed).disturb(end)?;
+    let rest = calm(piece, folder, &mut targets)?;
+    let home = piece.store.home();
+    fs::write(folder.join("rest.json"), serde_json::to_string(&rest)?)?;
+    fs::write(folder.join("store"), piece.store.name())?;
+    drop(targets);
+    let verdict = check(&History::read(folder)?, &rest, home);
+    Ok((faults, verdict))
+}
+
+fn make_folder(piece: &Piece) -> Result<PathBuf> {
+    let name = format!(
+        "requeue-faults-{}-{}-{}-{}",
+        piece.store.name(),
+        piece.seed,
+        std::process::id(),
+        now()
+    );
+    let folder = std::env::temp_dir().join(name);
+    fs::create_dir(&folder)
+        .with_context(|| format!("cannot make {}", folder.display()))?;
+    Ok(folder)
+}
+
+/// Starts everything.
+fn prepare(piece: &Piece, folder: &Path) -> Result<Targets> {
+    let server = start_server(piece, folder)?;
+    let start = now();
+    let until = start + piece.seconds * 1_000_000;
+    let producers = PRODUCERS + usize::from(piece.store == Kind::Postgres);
+    let plan = Plan { start, until, seed: piece.seed, producers };
+    plan.write(folder)?;
+    let place = match &server {
+        Some((_, proxy)) => piece.store.address(proxy.port),
+        None => folder.join("queue").display().to_string(),
+    };
+    let (store, mutant) = (piece.store, piece.mutant);
+    let terms = Terms { folder: folder.to_owned(), store, place, mutant };
+    let crew = roles(piece.store)
+        .map(|(role, number)| Member::start(&terms, role, number))
+        .collect::<Result<_>>()?;
+    Ok(Targets { crew, server })
+}
+
+fn start_server(piece: &Piece, folder: &Path) -> Result<Option<(Engine, Proxy)>> {
+    if piece.store.home() == Home::Embedded {
+        return Ok(None);
+    }
+    let forgets = piece.mutant == Some(Bug::ForgetfulEngine);
+    let keeping = if forgets { Keeping::Nothing } else { Keeping::AtOnce };
+    let engine = Engine::start(piece.store, folder, keeping)?;
+    let proxy = Proxy::start(engine.port)?;
+    Ok(Some((engine, proxy)))
+}
+
+fn roles(store: Kind) -> Box<dyn Iterator<Item = (Role, usize)>> {
+    match store.home() {
+        Home::Embedded => Box::new(std::iter::once((Role::Station, 0))),
+        Home::Server => {
+            let workers = (0..WORKERS).map(|number| (Role::Worker, number));
+            let producers = (0..PRODUCERS).map(|number| (Role::Producer, number));
+            // The first lanes are those of the producers.
+            let clerk = (store == Kind::Postgres).then_some((Role::Clerk, PRODUCERS));
+            Box::new(workers.chain([(Role::Raw, 0)]).chain(producers).chain(clerk))
+        }
+    }
+}
+
+/// Waits until the producers have ended, the queue has come to rest and the workers have
+/// gone: what is left.
+fn calm(piece: &Piece, folder: &Path, targets: &mut Targets) -> Result<Rest> {
+    let Some((engine, proxy)) = &mut targets.server else {
+        targets.crew.iter_mut().try_for_each(|station| station.wait(PATIENCE))?;
+        let text =
+            fs::read(folder.join("rest.json")).context("the station wrote no rest")?;
+        return Ok(serde_json::from_slice(&text)?);
+    };
+    proxy.heal();
+    engine.wait_until_it_answers()?;
+    let is_producer = |member: &&mut Member| member.role.adds();
+    for producer in targets.crew.iter_mut().filter(is_producer) {
+        producer.wait(PATIENCE)?;
+    }
+    let address = piece.store.address(engine.port);
+    let rest = runtime()?.block_on(async {
+        let store = stores::open(piece.store, &address, None, folder).await?;
+        rest(&*store, &Plan::read(folder)?).await
+    })?;
+    targets.crew.iter_mut().for_each(Member::dismiss);
+    for worker in &mut targets.crew {
+        worker.wait(PATIENCE)?;
+    }
+    Ok(rest)
+}

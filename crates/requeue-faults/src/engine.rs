@@ -1,0 +1,249 @@
+//! The engine: a server from the distribution's packages, on a port of its own.
+
+use std::fs::{self, File};
+use std::io::{Read, Write};
+use std::net::{TcpListener, TcpStream};
+use std::os::unix::fs::PermissionsExt;
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command, Stdio};
+use std::time::Duration;
+
+use anyhow::{Context, Result, bail, ensure};
+use requeue::{Clock, SystemClock};
+
+use crate::mutant::begin_epoch;
+use crate::proxy::park;
+use crate::stores::Kind;
+
+/// How long a server may take to answer.
+const PATIENCE: Duration = Duration::from_secs(30);
+
+/// When a server has what it acknowledges on disk.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Keeping {
+    /// Never
+    Nothing,
+    /// A moment later
+    Soon,
+    /// Before it answers
+    AtOnce,
+}
+
+impl Keeping {
+    /// The settings that a store has.
+    pub(crate) fn of(store: Kind) -> &'static [Self] {
+        match store {
+            Kind::Memory | Kind::Fjall => &[],
+            Kind::Redis => &[Self::Nothing, Self::Soon, Self::AtOnce],
+            Kind::Postgres => &[Self::Soon, Self::AtOnce],
+        }
+    }
+
+    /// What the server calls it.
+    pub(crate) fn name(self, store: Kind) -> &'static str {
+        match (store, self) {
+            (Kind::Postgres, Self::AtOnce) => "synchronous_commit=on",
+            (Kind::Postgres, Self::Nothing | Self::Soon) => "synchronous_commit=off",
+            (_, Self::Nothing) => "no persistence",
+            (_, Self::Soon) => "appendfsync everysec",
+            (_, Self::AtOnce) => "appendfsync always",
+        }
+    }
+}
+
+/// A server that is started, killed and started again on the same port and files.
+#[derive(Debug)]
+pub(crate) struct Engine {
+    kind: Kind,
+    folder: PathBuf,
+    pub(crate) port: u16,
+    keeping: Keeping,
+    child: Option<Child>,
+}
+
+impl Engine {
+    /// Starts a server with files in `folder`.
+    pub(crate) fn start(kind: Kind, folder: &Path, keeping: Keeping) -> Result<Self> {
+        let folder = folder.join("engine");
+        fs::create_dir(&folder)?;
+        let port = free_port()?;
+        let mut engine = Self { kind, folder, port, keeping, child: None };
+        if kind == Kind::Postgres {
+            engine.init_postgres()?;
+        }
+        engine.ensure_running()?;
+        engine.wait_until_it_answers()?;
+        Ok(engine)
+    }
+
+    pub(crate) fn kill(&mut self) -> Result<()> {
+        if let Some(mut child) = self.child.take() {
+            child.kill()?;
+            child.wait()?;
+        }
+        Ok(())
+    }
+
+    /// Starts the server unless it runs. It may have ended by itself, if it was started
+    /// before the last traces of the one that was killed were gone.
+    pub(crate) fn ensure_running(&mut self) -> Result<()> {
+        let runs = match &mut self.child {
+            Some(child) => child.try_wait()?.is_none(),
+            None => false,
+        };
+        if !runs {
+            begin_epoch(self.folder.parent().context("the folder has a parent")?)?;
+            self.child = Some(self.spawn()?);
+        }
+        Ok(())
+    }
+
+    fn spawn(&self) -> Result<Child> {
+        let log =
+            File::options().create(true).append(true).open(self.folder.join("log"))?;
+        let mut command = self.command()?;
+        command.stdin(Stdio::null()).stdout(log.try_clone()?).stderr(log);
+        command.spawn().context("cannot start the server")
+    }
+
+    fn command(&self) -> Result<Command> {
+        match self.kind {
+            Kind::Redis => Ok(self.redis()),
+            Kind::Postgres => self.postgres(),
+            Kind::Memory | Kind::Fjall => bail!("this store has no server"),
+        }
+    }
+
+    fn redis(&self) -> Command {
+        let mut command = mortal();
+        command.args(["redis-server", "--bind", "127.0.0.1"]);
+        command.args(["--port", &self.port.to_string(), "--save", "", "--dir"]);
+        command.arg(&self.folder);
+        match self.keeping {
+            Keeping::Nothing => {}
+            Keeping::Soon => drop(command.args(["--appendonly", "yes"])),
+            Keeping::AtOnce => {
+                command.args(["--appendonly", "yes", "--appendfsync", "always"]);
+            }
+        }
+        command
+    }
+
+    fn postgres(&self) -> Result<Command> {
+        let mut command = mortal();
+        as_postgres(&mut command);
+        command
+            .arg(postgres_program("postgres")?)
+            .arg("-D")
+            .arg(self.folder.join("data"));
+        command.args(["-p", &self.port.to_string(), "-c", "listen_addresses=127.0.0.1"]);
+        command.args(["-c", "unix_socket_directories=", "-c", "max_connections=100"]);
+        let commit = match self.keeping {
+            Keeping::Nothing | Keeping::Soon => "synchronous_commit=off",
+            Keeping::AtOnce => "synchronous_commit=on",
+        };
+        command.args(["-c", commit, "-c", "fsync=on"]);
+        Ok(command)
+    }
+
+    /// Makes an empty cluster, in which everybody on this machine is trusted.
+    fn init_postgres(&self) -> Result<()> {
+        if is_root() {
+            let parent = self.folder.parent().context("the folder has a parent")?;
+            fs::set_permissions(parent, fs::Permissions::from_mode(0o711))?;
+            let mut own = Command::new("chown");
+            ensure!(
+                own.arg("postgres:").arg(&self.folder).status()?.success(),
+                "no chown"
+            );
+        }
+        let mut command = mortal();
+        as_postgres(&mut command);
+        command.arg(postgres_program("initdb")?).arg("-D").arg(self.folder.join("data"));
+        command.args(["-U", "requeue", "--auth=trust", "--encoding=UTF8", "--locale=C"]);
+        let made = command.arg("--no-sync").output().context("cannot run initdb")?;
+        let words = String::from_utf8_lossy(&made.stderr);
+        ensure!(made.status.success(), "initdb failed: {words}");
+        Ok(())
+    }
+
+    fn is_ready(&self) -> Result<bool> {
+        let mut command = Command::new(postgres_program("pg_isready")?);
+        command.args(["-q", "-h", "127.0.0.1", "-p", &self.port.to_string()]);
+        Ok(command.status()?.success())
+    }
+
+    pub(crate) fn wait_until_it_answers(&mut self) -> Result<()> {
+        let give_up = SystemClock.now() + PATIENCE;
+        while !self.answers() {
+            ensure!(
+                SystemClock.now() < give_up,
+                "the server does not answer; see its log"
+            );
+            self.ensure_running()?;
+            park(Duration::from_millis(20));
+        }
+        Ok(())
+    }
+
+    fn answers(&self) -> bool {
+        match self.kind {
+            Kind::Redis => self.ping().is_ok_and(|answer| answer == *b"+PONG"),
+            Kind::Postgres => self.is_ready().unwrap_or(false),
+            Kind::Memory | Kind::Fjall => true,
+        }
+    }
+
+    fn ping(&self) -> std::io::Result<[u8; 5]> {
+        let mut stream = TcpStream::connect(("127.0.0.1", self.port))?;
+        stream.set_read_timeout(Some(Duration::from_secs(1)))?;
+        stream.write_all(b"PING\r\n")?;
+        let mut answer = [0; 5];
+        stream.read_exact(&mut answer)?;
+        Ok(answer)
+    }
+}
+
+impl Drop for Engine {
+    fn drop(&mut self) {
+        drop(self.kill());
+    }
+}
+
+/// A command that ends with the conductor, whatever ends that.
+fn mortal() -> Command {
+    let mut command = Command::new("setpriv");
+    command.args(["--pdeathsig", "KILL"]);
+    command
+}
+
+/// PostgreSQL refuses to run as root.
+fn as_postgres(command: &mut Command) {
+    if is_root() {
+        command.args(["--reuid=postgres", "--regid=postgres", "--init-groups"]);
+    }
+}
+
+fn is_root() -> bool {
+    rustix::process::geteuid().is_root()
+}
+
+/// A program of PostgreSQL, which Debian keeps in a folder for each version: the newest.
+fn postgres_program(name: &str) -> Result<PathBuf> {
+    let versions = fs::read_dir("/usr/lib/postgresql").into_iter().flatten().flatten();
+    let version = |path: &Path| path.file_name()?.to_str()?.parse::<u32>().ok();
+    let programs =
+        versions.map(|entry| (version(&entry.path()), entry.path().join("bin")));
+    let programs = programs.map(|(version, bin)| (version, bin.join(name)));
+    let newest = programs.filter(|(_, program)| program.exists()).max();
+    let newest = newest.map(|(_, program)| program);
+    newest.with_context(|| {
+        format!("{name} is missing: install Debian's package postgresql")
+    })
+}
+
+/// A port that is free now.
+fn free_port() -> Result<u16> {
+    let listener = TcpListener::bind("127.0.0.1:0").context("no port is free")?;
+    Ok(listener.local_addr()?.port())
+}

@@ -1,0 +1,229 @@
+//! Who makes things go wrong: by a schedule that a seed decides.
+
+use std::time::{Duration, Instant};
+
+use anyhow::Result;
+use requeue::{Clock, SystemClock};
+
+use crate::check::Home;
+use crate::crew::Member;
+use crate::dice::Dice;
+use crate::engine::Engine;
+use crate::proxy::{Proxy, Trouble, park};
+use crate::roles::Role;
+use crate::stores::Kind;
+
+/// What can go wrong.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Fault {
+    KillWorker,
+    KillProducer,
+    /// Stops a worker for so many milliseconds, against a lease of 400.
+    Stop(u64),
+    KillEngine,
+    Cut,
+    Trouble(Trouble),
+}
+
+/// All that can happen to a shared store. Each happens before one happens again.
+const SERVER: [Fault; 16] = [
+    Fault::KillWorker,
+    Fault::KillWorker,
+    Fault::KillWorker,
+    Fault::KillProducer,
+    Fault::Stop(100),
+    Fault::Stop(600),
+    Fault::Stop(600),
+    Fault::Stop(600),
+    Fault::Stop(1200),
+    Fault::Stop(1200),
+    Fault::KillEngine,
+    Fault::Cut,
+    Fault::Cut,
+    Fault::Trouble(Trouble::Delay),
+    Fault::Trouble(Trouble::HalfOpen),
+    Fault::Trouble(Trouble::DropReplies),
+];
+
+/// All that can happen to an embedded store.
+const EMBEDDED: [Fault; 6] = [
+    Fault::KillWorker,
+    Fault::KillWorker,
+    Fault::Stop(100),
+    Fault::Stop(600),
+    Fault::Stop(600),
+    Fault::Stop(1200),
+];
+
+/// All that can happen to a store that lives and dies with its process.
+const MEMORY: [Fault; 3] = [Fault::Stop(100), Fault::Stop(600), Fault::Stop(1200)];
+
+/// How often what happened.
+#[derive(Clone, Copy, Debug, Default)]
+pub(crate) struct Faults {
+    pub(crate) kills: usize,
+    pub(crate) stalls: usize,
+    pub(crate) engine_kills: usize,
+    pub(crate) cuts: usize,
+    pub(crate) troubles: usize,
+}
+
+/// What the nemesis can lay hands on.
+#[derive(Debug)]
+pub(crate) struct Targets {
+    pub(crate) crew: Vec<Member>,
+    pub(crate) server: Option<(Engine, Proxy)>,
+}
+
+/// What is to be undone, and when.
+enum Undo {
+    Continue(usize),
+    Heal,
+    StartEngine,
+}
+
+/// The one who makes things go wrong.
+pub(crate) struct Nemesis<'a> {
+    targets: &'a mut Targets,
+    deck: &'static [Fault],
+    hand: Vec<Fault>,
+    dice: Dice,
+    undo: Vec<(Instant, Undo)>,
+    faults: Faults,
+}
+
+impl<'a> Nemesis<'a> {
+    pub(crate) fn new(targets: &'a mut Targets, kind: Kind, seed: u64) -> Self {
+        let deck: &[Fault] = match (kind, kind.home()) {
+            (Kind::Memory, _) => &MEMORY,
+            (_, Home::Embedded) => &EMBEDDED,
+            (_, Home::Server) => &SERVER,
+        };
+        let dice = Dice::new(seed, "nemesis");
+        let (hand, undo) = (Vec::new(), Vec::new());
+        Self { targets, deck, hand, dice, undo, faults: Faults::default() }
+    }
+
+    /// Disturbs until `end`, and then undoes all: how often what happened.
+    pub(crate) fn disturb(mut self, end: Instant) -> Result<Faults> {
+        loop {
+            let next = SystemClock.now() + self.dice.millis(100..500);
+            if next >= end {
+                break;
+            }
+            self.undo_until(next)?;
+            park(next.saturating_duration_since(SystemClock.now()));
+            let fault = self.draw();
+            self.strike(fault)?;
+        }
+        while let Some(last) = self.undo.iter().map(|(at, _)| *at).max() {
+            self.undo_until(last)?;
+        }
+        Ok(self.faults)
+    }
+
+    fn draw(&mut self) -> Fault {
+        if self.hand.is_empty() {
+            self.hand = self.deck.to_vec();
+            self.dice.shuffle(&mut self.hand);
+        }
+        self.hand.pop().unwrap_or(Fault::Cut)
+    }
+
+    /// Undoes what is due until then, each thing at its time.
+    fn undo_until(&mut self, end: Instant) -> Result<()> {
+        self.undo.sort_by_key(|(at, _)| *at);
+        while let Some((at, undo)) = self.undo.pop_if_due(end) {
+            park(at.saturating_duration_since(SystemClock.now()));
+            self.put_right(&undo)?;
+        }
+        Ok(())
+    }
+
+    fn put_right(&mut self, undo: &Undo) -> Result<()> {
+        match (undo, &mut self.targets.server) {
+            (Undo::Continue(place), _) => self.targets.crew[*place].go_on(),
+            (Undo::Heal, Some((_, proxy))) => {
+                proxy.heal();
+                Ok(())
+            }
+            (Undo::StartEngine, Some((engine, _))) => engine.ensure_running(),
+            (Undo::Heal | Undo::StartEngine, None) => Ok(()),
+        }
+    }
+
+    fn strike(&mut self, fault: Fault) -> Result<()> {
+        match fault {
+            Fault::KillWorker => self.kill(|role| !role.adds()),
+            Fault::KillProducer => self.kill(Role::adds),
+            Fault::Stop(millis) => self.stop(Duration::from_millis(millis)),
+            Fault::KillEngine => self.kill_engine(),
+            Fault::Cut => {
+                self.faults.cuts += 1;
+                self.targets.server.iter().for_each(|(_, proxy)| proxy.cut());
+                Ok(())
+            }
+            Fault::Trouble(trouble) => {
+                self.faults.troubles += 1;
+                self.targets.server.iter().for_each(|(_, proxy)| proxy.make(trouble));
+                self.later(Duration::from_millis(700), Undo::Heal);
+                Ok(())
+            }
+        }
+    }
+
+    fn later(&mut self, delay: Duration, undo: Undo) {
+        self.undo.push((SystemClock.now() + delay, undo));
+    }
+
+    fn choose(&mut self, chosen: impl Fn(Role) -> bool) -> usize {
+        let crew = self.targets.crew.iter().enumerate();
+        let places: Vec<_> = crew
+            .filter(|(_, member)| chosen(member.role))
+            .map(|(place, _)| place)
+            .collect();
+        self.dice.pick(&places).copied().unwrap_or(0)
+    }
+
+    fn kill(&mut self, chosen: impl Fn(Role) -> bool) -> Result<()> {
+        let place = self.choose(chosen);
+        self.faults.kills += 1;
+        // A process that was stopped is gone, and its successor was not stopped.
+        let continues =
+            |undo: &Undo| matches!(undo, Undo::Continue(other) if *other == place);
+        self.undo.retain(|(_, undo)| !continues(undo));
+        self.targets.crew[place].kill()
+    }
+
+    fn stop(&mut self, delay: Duration) -> Result<()> {
+        let place = self.choose(|role| !role.adds());
+        self.faults.stalls += 1;
+        self.targets.crew[place].stop()?;
+        self.later(delay, Undo::Continue(place));
+        Ok(())
+    }
+
+    fn kill_engine(&mut self) -> Result<()> {
+        let delay = self.dice.millis(0..200);
+        if let Some((engine, _)) = &mut self.targets.server {
+            self.faults.engine_kills += 1;
+            engine.kill()?;
+            self.later(delay, Undo::StartEngine);
+            // Should the first start have come too early.
+            self.later(delay + Duration::from_millis(400), Undo::StartEngine);
+        }
+        Ok(())
+    }
+}
+
+/// Taking what is due from a list that is in the order of time.
+trait PopIfDue<T> {
+    fn pop_if_due(&mut self, end: Instant) -> Option<(Instant, T)>;
+}
+
+impl<T> PopIfDue<T> for Vec<(Instant, T)> {
+    fn pop_if_due(&mut self, end: Instant) -> Option<(Instant, T)> {
+        let due = self.first().is_some_and(|(at, _)| *at <= end);
+        due.then(|| self.remove(0))
+    }
+}

@@ -1,0 +1,66 @@
+//! What a process of a run has at hand.
+
+use std::path::Path;
+use std::sync::Arc;
+use std::time::Duration;
+
+use anyhow::Result;
+use requeue::{Clock, SystemClock};
+use requeue_store::{Backoff, SharedQueue};
+use tokio::runtime::Runtime;
+
+use crate::dice::Dice;
+use crate::journal::Journal;
+use crate::recorder::Recorder;
+use crate::world::{LEASE, Plan, World};
+
+/// The queue as the processes use it: the real one, on a store that writes down.
+pub(crate) type Queue = SharedQueue<String, Recorder>;
+
+/// What a process of a run has at hand.
+#[derive(Clone)]
+pub(crate) struct Process {
+    pub(crate) name: String,
+    pub(crate) plan: Plan,
+    pub(crate) world: Arc<World>,
+    pub(crate) journal: Arc<Journal>,
+    pub(crate) store: Recorder,
+}
+
+impl Process {
+    pub(crate) fn queue(&self) -> Queue {
+        let backoff = Backoff {
+            base: Duration::from_millis(5),
+            max: Duration::from_millis(100),
+            rate: None,
+        };
+        SharedQueue::builder(self.store.clone())
+            .owner(self.name.clone())
+            .lease(LEASE)
+            .max_deliveries(None)
+            .backoff(backoff)
+            .build()
+    }
+
+    /// Dice for one purpose of this process.
+    pub(crate) fn dice(&self, purpose: usize) -> Dice {
+        Dice::new(self.plan.seed, &format!("{}/{purpose}", self.name))
+    }
+}
+
+/// Opens the plan, the world and the journal of a process.
+pub(crate) fn belongings(folder: &Path, name: &str) -> Result<(Plan, World, Journal)> {
+    let plan = Plan::read(folder)?;
+    let world = World::open(folder, &plan)?;
+    Ok((plan, world, Journal::create(folder, name)?))
+}
+
+pub(crate) fn runtime() -> Result<Runtime> {
+    let mut builder = tokio::runtime::Builder::new_multi_thread();
+    Ok(builder.worker_threads(2).enable_all().build()?)
+}
+
+/// Waits.
+pub(crate) async fn pause(delay: Duration) {
+    SystemClock.timer(SystemClock.now() + delay).await;
+}

@@ -1,0 +1,142 @@
+//! A store that writes down what it is asked and what it answers.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use requeue::Added;
+use requeue_store::{
+    Add, End, Ending, Error, Finished, Hold, LeaseRequest, Leased, Owner, Receipt, Reply,
+    Store, forward_store, micros_of,
+};
+
+use crate::event::{self, Answer, Request};
+use crate::journal::Journal;
+
+/// The outermost layer: what it writes down is what the queue above it sees, attempt by
+/// attempt.
+#[derive(Clone)]
+pub(crate) struct Recorder {
+    store: Arc<dyn Store>,
+    journal: Arc<Journal>,
+}
+
+impl Recorder {
+    pub(crate) fn new(store: Arc<dyn Store>, journal: Arc<Journal>) -> Self {
+        Self { store, journal }
+    }
+
+    /// Writes the first line before the call is even made: some stores act at once.
+    fn record<'a, T>(
+        &'a self,
+        request: Request,
+        call: impl FnOnce() -> Reply<'a, T> + Send + 'a,
+        tell: impl Fn(&T) -> Answer + Send + 'a,
+    ) -> Reply<'a, T>
+    where
+        T: Send + 'a,
+    {
+        Box::pin(async move {
+            let number = self.journal.sent(request);
+            let answer = call().await;
+            let told = match &answer {
+                Ok(answer) => tell(answer),
+                Err(error) => Answer::Failed(chain(error)),
+            };
+            self.journal.answered(number, told);
+            answer
+        })
+    }
+}
+
+fn chain(error: &Error) -> String {
+    format!("{:?}: {error}", error.kind())
+}
+
+fn held(holds: &[Hold]) -> Vec<event::Held> {
+    holds.iter().map(|hold| (hold.key.to_string(), hold.token.0)).collect()
+}
+
+fn ending(end: &End) -> (String, u64, event::Ending) {
+    let ending = match end.ending {
+        Ending::Retry { .. } | Ending::RetryAfter(_) => event::Ending::Retry,
+        Ending::Release => event::Ending::Release,
+        Ending::Done | Ending::Succeed | Ending::Bury { .. } | _ => event::Ending::Done,
+    };
+    (end.hold.key.to_string(), end.hold.token.0, ending)
+}
+
+impl From<Receipt> for event::Added {
+    fn from(receipt: Receipt) -> Self {
+        if receipt.added == Added::Duplicate { Self::Duplicate } else { Self::Changed }
+    }
+}
+
+fn finished(finished: &Finished) -> event::Finished {
+    if *finished == Finished::LeaseLost {
+        return event::Finished::Refused;
+    }
+    event::Finished::Accepted
+}
+
+fn grants(leased: &Leased) -> Answer {
+    let grants = leased.grants.iter().map(|grant| event::Grant {
+        key: grant.key.to_string(),
+        token: grant.token.0,
+        deliveries: grant.deliveries,
+    });
+    Answer::Leased(grants.collect())
+}
+
+impl Store for Recorder {
+    fn add<'a>(&'a self, adds: &'a [Add]) -> Reply<'a, Vec<Receipt>> {
+        let keys = adds.iter().map(|add| add.key.to_string()).collect();
+        self.record(
+            Request::Add(keys),
+            || self.store.add(adds),
+            |receipts| {
+                Answer::Added(receipts.iter().copied().map(event::Added::from).collect())
+            },
+        )
+    }
+
+    fn lease<'a>(&'a self, request: &'a LeaseRequest) -> Reply<'a, Leased> {
+        let owner = request.owner.to_string();
+        let asked = Request::Lease { owner, lease: micros_of(request.lease) };
+        self.record(asked, || self.store.lease(request), grants)
+    }
+
+    fn extend<'a>(
+        &'a self,
+        owner: &'a Owner,
+        holds: &'a [Hold],
+        lease: Duration,
+    ) -> Reply<'a, Vec<bool>> {
+        let asked = Request::Extend { held: held(holds), lease: micros_of(lease) };
+        self.record(
+            asked,
+            move || self.store.extend(owner, holds, lease),
+            |answers| Answer::Extended(answers.clone()),
+        )
+    }
+
+    fn finish<'a>(&'a self, ends: &'a [End]) -> Reply<'a, Vec<Finished>> {
+        let asked = Request::Finish(ends.iter().map(ending).collect());
+        self.record(
+            asked,
+            || self.store.finish(ends),
+            |answers| Answer::Finished(answers.iter().map(finished).collect()),
+        )
+    }
+
+    fn reclaim<'a>(&'a self, owner: &'a Owner, holds: &'a [Hold]) -> Reply<'a, u64> {
+        let asked = Request::Reclaim { owner: owner.to_string(), held: held(holds) };
+        self.record(
+            asked,
+            || self.store.reclaim(owner, holds),
+            |count| Answer::Reclaimed(*count),
+        )
+    }
+
+    forward_store!(self => self.store; describe, expire, forget, remove, look, stats,
+        failing, workers, dead, revive, drop_dead, pause, resume, wait);
+}

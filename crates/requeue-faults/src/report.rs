@@ -1,0 +1,80 @@
+//! The only place that prints.
+#![expect(
+    clippy::print_stdout,
+    clippy::print_stderr,
+    reason = "this is where it is done"
+)]
+
+use std::time::Duration;
+
+use crate::check::{Counts, Verdict};
+use crate::conductor::{Outcome, Piece};
+use crate::engine::Keeping;
+use crate::loss::Loss;
+use crate::mutant::Bug;
+use crate::nemesis::Faults;
+use crate::stores::Kind;
+
+/// How many violations are told.
+const TOLD: usize = 10;
+
+pub(crate) fn complaint(error: &anyhow::Error) {
+    eprintln!("requeue-faults: {error:#}");
+}
+
+pub(crate) fn outcome(piece: &Piece, outcome: &Outcome) {
+    let Piece { store, seconds, seed, .. } = piece;
+    println!("{}, {seconds} s, seed {seed}", store.name());
+    let Faults { kills, stalls, engine_kills, cuts, troubles } = outcome.faults;
+    println!(
+        "  {kills} processes killed, {stalls} stopped; engine killed {engine_kills} times; \
+         connections cut {cuts} times, delayed, half-open or without replies {troubles} times"
+    );
+    verdict(&outcome.verdict);
+    if !outcome.verdict.violations.is_empty() {
+        println!("  the histories are in {}", outcome.folder.display());
+    }
+}
+
+pub(crate) fn verdict(verdict: &Verdict) {
+    let Counts { keys, adds, acknowledged, merged, .. } = verdict.counts;
+    let Counts { grants, accepted, in_doubt, refused, taken_over, .. } = verdict.counts;
+    println!(
+        "  {adds} adds of {keys} keys, {acknowledged} acknowledged, {merged} merged"
+    );
+    println!(
+        "  {grants} runs, {accepted} ends accepted, {refused} stale ends refused, \
+         {in_doubt} in doubt, {taken_over} runs taken over"
+    );
+    println!("  {} violations", verdict.violations.len());
+    for violation in verdict.violations.iter().take(TOLD) {
+        println!("  {} {}", violation.rule, violation.text);
+    }
+}
+
+/// What was lost at a setting.
+pub(crate) fn loss(store: Kind, keeping: Keeping, loss: &Loss) {
+    let Loss { kills, acknowledged, lost } = loss;
+    println!(
+        "{}, {}: {lost} of {acknowledged} acknowledged keys lost in {kills} kills",
+        store.name(),
+        keeping.name(store)
+    );
+}
+
+/// A bug and how it was found, or not.
+pub(crate) fn bug(bug: Bug, verdict: Option<&Verdict>, took: Duration) {
+    let took = took.as_secs_f64();
+    let Some(verdict) = verdict else {
+        println!("{bug:?}: NOT FOUND in {took:.0} s");
+        return;
+    };
+    let mut rules: Vec<_> = verdict.violations.iter().map(|found| found.rule).collect();
+    rules.dedup();
+    let rules: Vec<_> = rules.iter().map(ToString::to_string).collect();
+    let count = verdict.violations.len();
+    println!("{bug:?}: found by {} in {took:.0} s, {count} violations", rules.join(", "));
+    if let Some(first) = verdict.violations.first() {
+        println!("  {} {}", first.rule, first.text);
+    }
+}

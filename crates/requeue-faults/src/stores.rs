@@ -1,0 +1,115 @@
+//! The stores under test, and how they are opened.
+
+use std::path::Path;
+use std::sync::Arc;
+use std::time::Duration;
+
+use anyhow::{Context, Result};
+use clap::ValueEnum;
+use requeue::{Clock, SystemClock};
+use requeue_fjall::FjallStore;
+use requeue_postgres::PostgresStore;
+use requeue_redis::RedisStore;
+use requeue_store::{Error, MemoryStore, Store};
+
+use crate::check::Home;
+use crate::mutant::{Bug, Mutant};
+use crate::process::pause;
+
+/// How long an engine may take to be there.
+const PATIENCE: Duration = Duration::from_secs(20);
+
+/// The time limit of a call, shorter than a lease: a half-open connection must not cost
+/// more than one.
+const TIMEOUT: Duration = Duration::from_millis(300);
+
+/// The name of the queue.
+const QUEUE: &str = "faults";
+
+/// A store.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+pub(crate) enum Kind {
+    /// In memory: only stopped, never killed
+    Memory,
+    /// On disk, in the process that uses it
+    Fjall,
+    /// Redis, every write on disk before its answer
+    Redis,
+    /// PostgreSQL as it is by default
+    Postgres,
+}
+
+impl Kind {
+    pub(crate) fn home(self) -> Home {
+        match self {
+            Self::Memory | Self::Fjall => Home::Embedded,
+            Self::Redis | Self::Postgres => Home::Server,
+        }
+    }
+
+    pub(crate) fn name(self) -> &'static str {
+        match self {
+            Self::Memory => "memory",
+            Self::Fjall => "fjall",
+            Self::Redis => "redis",
+            Self::Postgres => "postgres",
+        }
+    }
+
+    /// Where a server on this port is.
+    pub(crate) fn address(self, port: u16) -> String {
+        match self {
+            Self::Memory | Self::Fjall => String::new(),
+            Self::Redis => format!("redis://127.0.0.1:{port}/"),
+            Self::Postgres => format!("postgres://requeue@127.0.0.1:{port}/postgres"),
+        }
+    }
+}
+
+/// Opens a store, with a bug if one is asked for, as soon as its engine is there.
+pub(crate) async fn open(
+    kind: Kind,
+    place: &str,
+    bug: Option<Bug>,
+    folder: &Path,
+) -> Result<Arc<dyn Store>> {
+    let store = patiently(|| open_once(kind, place)).await?;
+    Ok(match bug {
+        Some(bug) => Arc::new(Mutant::new(store, bug, folder)),
+        None => store,
+    })
+}
+
+/// Opens as soon as the engine is there.
+pub(crate) async fn patiently<T, F>(open: impl Fn() -> F) -> Result<T>
+where
+    F: Future<Output = Result<T, Error>>,
+{
+    let give_up = SystemClock.now() + PATIENCE;
+    loop {
+        match open().await {
+            Err(error) if error.is_transient() && SystemClock.now() < give_up => {
+                pause(Duration::from_millis(50)).await;
+            }
+            other => return other.context("cannot open the store"),
+        }
+    }
+}
+
+/// Opens the queue in PostgreSQL.
+pub(crate) async fn open_postgres(place: &str) -> Result<PostgresStore, Error> {
+    let builder = PostgresStore::builder(place).queue(QUEUE).connections(3);
+    builder.timeout(TIMEOUT).open().await
+}
+
+async fn open_once(kind: Kind, place: &str) -> Result<Arc<dyn Store>, Error> {
+    Ok(match kind {
+        Kind::Memory => Arc::new(MemoryStore::new()),
+        Kind::Fjall => Arc::new(FjallStore::builder(place).open()?),
+        Kind::Postgres => Arc::new(open_postgres(place).await?),
+        Kind::Redis => {
+            let builder = RedisStore::builder(place).queue(QUEUE).partitions(2);
+            Arc::new(builder.timeout(TIMEOUT).open().await?)
+        }
+    })
+}
