@@ -14,7 +14,9 @@ use std::time::{Duration, Instant};
 use redis::aio::MultiplexedConnection;
 use requeue::{Clock, SystemClock};
 use requeue_redis::RedisStore;
-use requeue_store::{Add, End, Ending, Hold, Key, LeaseRequest, Now, Owner, Store, When};
+use requeue_store::{
+    Add, End, Ending, Hold, Key, LeaseRequest, Now, Owner, SharedQueue, Store, When,
+};
 
 const BATCH: usize = 100;
 
@@ -40,6 +42,7 @@ async fn main() {
     bench.floor().await;
     bench.batches().await;
     bench.cycles().await;
+    bench.shared().await;
     bench.while_processing().await;
     bench.wake_ups().await;
     bench.delays().await;
@@ -162,6 +165,21 @@ impl Bench {
             });
             self.measure(name, rounds * batch, cycling).await;
         }
+    }
+
+    /// What programs use: tasks that each add, get and finish one key at a time, and whose
+    /// calls go together.
+    async fn shared(&mut self) {
+        let queue = SharedQueue::<String, _>::new(self.open().await);
+        let cycling = in_tasks(512, 100_000, move |round| {
+            let queue = queue.clone();
+            async move {
+                queue.add(format!("key-{round}")).await.unwrap();
+                let lease = queue.get().await.unwrap().unwrap();
+                lease.succeed().await.unwrap();
+            }
+        });
+        self.measure("cycle by SharedQueue, 512 tasks", 100_000, cycling).await;
     }
 
     /// Adding keys that are with a worker, while few or many are.
