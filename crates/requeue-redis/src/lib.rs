@@ -62,7 +62,8 @@
 //!
 //! # Features
 //!
-//! None. Connections are not encrypted: addresses begin with `redis://` or `unix://`.
+//! None. Connections are not encrypted: addresses begin with `redis://`,
+//! `redis-cluster://` or `unix://`.
 
 mod builder;
 mod cluster;
@@ -80,3 +81,8 @@ mod work;
 
 pub use builder::Builder;
 pub use store::RedisStore;
+
+/// The page of the repository about stores, so that its example is compiled.
+#[cfg(doctest)]
+#[doc = include_str!("../../../docs/STORES.md")]
+struct Stores;
