@@ -95,6 +95,7 @@ impl Builder {
         let store = RedisStore::new(servers, &self);
         let (version, partitions) = store.declare(VERSION).await?;
         check_queue(&self, version, partitions)?;
+        store.load_ballast().await?;
         store.forget_owners().await?;
         Ok(store)
     }

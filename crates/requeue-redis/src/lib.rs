@@ -74,6 +74,7 @@ mod people;
 mod reply;
 mod script;
 mod servers;
+mod single;
 mod store;
 mod wait;
 mod wish;

@@ -16,6 +16,7 @@ use requeue_store::{
 use crate::builder::Builder;
 use crate::link::Call;
 use crate::partition::{Chunk, names, spread};
+use crate::people::NOTHING;
 use crate::reply::Answer;
 use crate::script::{self, PARTS, Script};
 use crate::servers::Servers;
@@ -33,7 +34,7 @@ pub struct RedisStore {
     /// The Redis keys of each partition.
     names: Arc<[Vec<String>]>,
     clock: Option<EngineClock>,
-    watch: Arc<Watch>,
+    pub(crate) watch: Arc<Watch>,
     /// Where the next lease begins.
     pub(crate) turn: Arc<AtomicUsize>,
 }
@@ -63,11 +64,21 @@ impl RedisStore {
         self.names.len()
     }
 
-    /// The beginning of a call: its arguments, after the time, are still to come.
+    /// The time that is told instead of the server's.
+    pub(crate) fn told_time(&self) -> Option<u64> {
+        self.clock.as_ref().map(|clock| clock.now().micros())
+    }
+
+    /// The beginning of a call: its arguments are still to come.
+    pub(crate) fn bare(&self, script: &Script, partition: usize) -> Cmd {
+        script.command(&self.names[partition])
+    }
+
+    /// As [`bare`](Self::bare), with the time as the first argument.
     pub(crate) fn begin(&self, script: &Script, partition: usize) -> Cmd {
-        let mut command = script.command(&self.names[partition]);
-        match &self.clock {
-            Some(clock) => command.arg(clock.now().micros()),
+        let mut command = self.bare(script, partition);
+        match self.told_time() {
+            Some(now) => command.arg(now),
             None => command.arg(""),
         };
         command
@@ -146,6 +157,10 @@ impl RedisStore {
         let value = self.one(&script::OPEN, 0, settings).await?;
         let mut answer = Answer::new(value, "the queue");
         Ok((answer.count()?, answer.count()?))
+    }
+
+    pub(crate) async fn load_ballast(&self) -> Result<(), Error> {
+        self.all(&script::BALLAST, NOTHING).await.map(drop)
     }
 
     async fn extend_leases(

@@ -16,8 +16,12 @@
 //!    command of it runs at a time.
 //! 2. A mark that was taken is given to one waiter. If none is left, it is put back.
 //! 3. A waiter that was given one and does not return gives it on, by invariant 2.
+//! 4. The first lease after a wait looks at what it leaves behind, and passes the mark on
+//!    if that is due within [`LASTS`]. Leases between which nobody waits have taken no mark
+//!    and need not look.
 
 use std::collections::VecDeque;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
@@ -32,7 +36,7 @@ use crate::servers::Servers;
 /// How long the blocking command of the first post lasts. When it ends, one waiter looks
 /// for keys: a mark that went to a process which died with it costs the others no more than
 /// this. The same as `UNWATCHED` in lease.lua.
-const LASTS: Duration = Duration::from_secs(5);
+pub(crate) const LASTS: Duration = Duration::from_secs(5);
 
 /// How long those of the other posts last: as few commands as may be, and a connection that
 /// is dead without having said so is still noticed.
@@ -45,6 +49,8 @@ pub(crate) struct Watch {
     servers: Arc<Servers>,
     posts: Vec<Post>,
     state: Mutex<Watching>,
+    /// Whether somebody has waited since keys were last looked for: invariant 4.
+    waited: AtomicBool,
 }
 
 #[derive(Debug)]
@@ -86,7 +92,8 @@ impl Watch {
             running: vec![false; posts.len()],
             connections: vec![None; posts.len()],
         };
-        Arc::new(Self { servers, posts, state: Mutex::new(state) })
+        let waited = AtomicBool::new(false);
+        Arc::new(Self { servers, posts, state: Mutex::new(state), waited })
     }
 
     /// Waits until a mark was taken, at most so long.
@@ -96,6 +103,20 @@ impl Watch {
             Ok(Ok(woken)) => woken,
             Ok(Err(_)) | Err(_) => Ok(()),
         }
+    }
+
+    pub(crate) fn has_waited(&self) -> bool {
+        self.waited.load(Ordering::Acquire)
+    }
+
+    /// Before a lease that looks: whether somebody has waited.
+    pub(crate) fn take_waited(&self) -> bool {
+        self.waited.swap(false, Ordering::AcqRel)
+    }
+
+    /// After a lease that failed, and may not have looked.
+    pub(crate) fn put_waited(&self, waited: bool) {
+        self.waited.fetch_or(waited, Ordering::AcqRel);
     }
 
     fn enlist(self: &Arc<Self>) -> Waiter {
@@ -232,6 +253,7 @@ struct Waiter {
 /// Keeps invariant 3.
 impl Drop for Waiter {
     fn drop(&mut self) {
+        self.watch.waited.store(true, Ordering::Release);
         self.woken.close();
         if !matches!(self.woken.try_recv(), Ok(Ok(()))) || self.watch.wake_one() {
             return;

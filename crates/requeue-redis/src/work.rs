@@ -22,6 +22,9 @@ use crate::wish;
 /// Adding.
 impl RedisStore {
     pub(crate) async fn add_keys(&self, adds: &[Add]) -> Result<Vec<Receipt>, Error> {
+        if let Some(receipt) = self.add_one(adds).await? {
+            return Ok(vec![receipt]);
+        }
         let chunks = spread(adds.iter().map(|add| &add.key), self.partitions());
         let mut receipts = vec![None; adds.len()];
         for (chunk, value) in self.add_chunks(chunks, adds).await? {
@@ -80,7 +83,7 @@ fn same_wish(chunk: &Chunk, adds: &[Add]) -> Option<Duration> {
     chunk.places.iter().all(|place| simple(&adds[*place])).then_some(first)
 }
 
-fn added(letter: u8) -> Option<Added> {
+pub(crate) fn added(letter: u8) -> Option<Added> {
     match letter {
         b'r' => Some(Added::Ready),
         b'd' => Some(Added::Dirty),
@@ -97,14 +100,26 @@ fn gather<T>(answers: Vec<Option<T>>) -> Result<Vec<T>, Error> {
 
 /// Leasing.
 impl RedisStore {
-    /// Visits every partition, each with its share of what is wanted, and then those that
-    /// have more, until there is enough.
-    ///
-    /// A node of a cluster that is not there keeps nobody from the keys of the others.
     pub(crate) async fn lease_keys(
         &self,
         request: &LeaseRequest,
     ) -> Result<Leased, Error> {
+        if let Some(leased) = self.lease_one(request).await? {
+            return Ok(leased);
+        }
+        let waited = self.watch.take_waited();
+        let leased = self.lease_many(request).await;
+        if leased.is_err() {
+            self.watch.put_waited(waited);
+        }
+        leased
+    }
+
+    /// Visits every partition, each with its share of what is wanted, and then those that
+    /// have more, until there is enough.
+    ///
+    /// A node of a cluster that is not there keeps nobody from the keys of the others.
+    async fn lease_many(&self, request: &LeaseRequest) -> Result<Leased, Error> {
         let mut visits = vec![Visit::default(); self.partitions()];
         let mut grants = Vec::new();
         let mut shares = self.first_shares(request.max);
@@ -171,7 +186,7 @@ impl RedisStore {
 
 /// What a partition said when it was last asked.
 #[derive(Clone, Debug, Default)]
-struct Visit {
+pub(crate) struct Visit {
     more_in: Option<Duration>,
     paused: bool,
     left: usize,
@@ -205,7 +220,7 @@ fn next_shares(visits: &[Visit], mut wanted: usize) -> Vec<(usize, usize)> {
     shares
 }
 
-fn read_visit(value: Value, grants: &mut Vec<Grant>) -> Result<Visit, Error> {
+pub(crate) fn read_visit(value: Value, grants: &mut Vec<Grant>) -> Result<Visit, Error> {
     let mut answer = Answer::new(value, "a lease");
     let more_in = answer.span()?;
     let left = answer.number()?;
@@ -229,6 +244,9 @@ impl RedisStore {
         &self,
         ends: &[End],
     ) -> Result<Vec<Finished>, Error> {
+        if let Some(finished) = self.finish_one(ends).await? {
+            return Ok(vec![finished]);
+        }
         let give = |chunk: &Chunk, command: &mut Cmd| {
             command.arg(chunk.places.len());
             for place in &chunk.places {
