@@ -50,7 +50,7 @@ async fn main() {
             })*
         };
     }
-    measure!(ceiling floor batches cycles shared while_processing wake_ups delays);
+    measure!(ceiling floor batches cycles shared while_processing wake_ups shared_wake_ups delays);
 }
 
 impl Bench {
@@ -237,6 +237,26 @@ impl Bench {
             finish(&store, holds).await;
         }
         print_times("wake-up: add until leased", times);
+    }
+
+    /// As [`wake_ups`](Self::wake_ups), by what programs use.
+    async fn shared_wake_ups(&mut self) {
+        let store = self.open().await;
+        let queue = SharedQueue::<String, _>::new(store.clone());
+        let mut times = Vec::new();
+        for round in 0..500 {
+            let waiting = tokio::spawn({
+                let queue = queue.clone();
+                async move { (queue.get().await.unwrap().unwrap(), SystemClock.now()) }
+            });
+            pause(Duration::from_millis(2)).await;
+            let began = SystemClock.now();
+            add(&store, round, 1).await;
+            let (lease, woken) = waiting.await.unwrap();
+            times.push(woken - began);
+            lease.succeed().await.unwrap();
+        }
+        print_times("wake-up by SharedQueue: add until got", times);
     }
 
     /// How late delayed keys are, at a thousand of them in a second.

@@ -69,6 +69,7 @@ mod builder;
 mod cluster;
 mod fault;
 mod link;
+mod next;
 mod partition;
 mod people;
 mod reply;

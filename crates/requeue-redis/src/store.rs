@@ -15,6 +15,7 @@ use requeue_store::{
 
 use crate::builder::Builder;
 use crate::link::Call;
+use crate::next::Spare;
 use crate::partition::{Chunk, names, spread};
 use crate::people::NOTHING;
 use crate::reply::Answer;
@@ -37,6 +38,7 @@ pub struct RedisStore {
     pub(crate) watch: Arc<Watch>,
     /// Where the next lease begins.
     pub(crate) turn: Arc<AtomicUsize>,
+    pub(crate) spare: Arc<Spare>,
 }
 
 impl RedisStore {
@@ -57,7 +59,8 @@ impl RedisStore {
         let marks = names.iter().map(|names| names[wake].clone()).collect();
         let watch = Watch::new(Arc::clone(&servers), marks);
         let clock = settings.clock.clone();
-        Self { servers, queue, names, clock, watch, turn: Arc::default() }
+        let (turn, spare) = Default::default();
+        Self { servers, queue, names, clock, watch, turn, spare }
     }
 
     pub(crate) fn partitions(&self) -> usize {
@@ -315,5 +318,15 @@ impl Store for RedisStore {
 
     fn wait(&self, at_most: Duration) -> Reply<'_, ()> {
         Box::pin(self.watch.wait(at_most))
+    }
+
+    fn wait_and_lease<'a>(
+        &'a self,
+        request: &'a LeaseRequest,
+        at_most: Duration,
+    ) -> Option<Reply<'a, Leased>> {
+        self.leases_after_wait().then(|| {
+            Box::pin(self.lease_after_wait(request, at_most)) as Reply<'a, Leased>
+        })
     }
 }

@@ -119,6 +119,11 @@ impl Watch {
         self.waited.fetch_or(waited, Ordering::AcqRel);
     }
 
+    /// The command that waits for a mark of the first post.
+    pub(crate) fn take_mark(&self, at_most: Duration) -> Cmd {
+        self.posts[0].take_mark(at_most)
+    }
+
     fn enlist(self: &Arc<Self>) -> Waiter {
         let (sender, woken) = oneshot::channel();
         let mut state = self.state();
@@ -145,7 +150,7 @@ impl Watch {
     async fn step(&self, number: usize) -> Result<(), Error> {
         let post = &self.posts[number];
         let Connection(mut connection, node) = self.connection(number).await?;
-        let answer = connection.send_packed_command(&post.take_mark()).await;
+        let answer = connection.send_packed_command(&post.take_mark(post.lasts)).await;
         match answer.and_then(Value::extract_error) {
             Ok(Value::Array(parts)) => {
                 self.give(post, parts.into_iter().next()).await?;
@@ -228,9 +233,11 @@ impl Watch {
 }
 
 impl Post {
-    fn take_mark(&self) -> Cmd {
+    fn take_mark(&self, at_most: Duration) -> Cmd {
         let mut command = redis::cmd("BZPOPMIN");
-        command.arg(&self.marks).arg(self.lasts.as_secs());
+        // None would be for ever.
+        let seconds = at_most.as_secs_f64().max(0.001);
+        command.arg(&self.marks).arg(format!("{seconds:.3}"));
         command
     }
 }

@@ -155,6 +155,18 @@ impl RedisStore {
         (0..count).map(share).collect()
     }
 
+    pub(crate) fn lease_command(
+        &self,
+        request: &LeaseRequest,
+        partition: usize,
+        share: usize,
+    ) -> Cmd {
+        let mut command = self.begin(&script::LEASE, partition);
+        command.arg(request.owner.as_str()).arg(share.min(MOST_KEYS));
+        command.arg(micros_of(request.lease)).arg(wish::most(request.max_deliveries));
+        command
+    }
+
     async fn visit(
         &self,
         request: &LeaseRequest,
@@ -163,11 +175,8 @@ impl RedisStore {
         grants: &mut Vec<Grant>,
     ) -> Result<(), Error> {
         let calls = shares.iter().map(|(partition, share)| {
-            let script = &script::LEASE;
-            let mut command = self.begin(script, *partition);
-            command.arg(request.owner.as_str()).arg(share);
-            command.arg(micros_of(request.lease)).arg(wish::most(request.max_deliveries));
-            Call { script, partition: *partition, command }
+            let command = self.lease_command(request, *partition, *share);
+            Call { script: &script::LEASE, partition: *partition, command }
         });
         let answers = self.servers.call_each(calls.collect()).await;
         let mut trouble = Ok(());
@@ -205,6 +214,13 @@ fn worse(so_far: Result<(), Error>, error: Error) -> Result<(), Error> {
         Err(first) if error.kind() == ErrorKind::Unavailable => Err(first),
         Ok(()) | Err(_) => Err(error),
     }
+}
+
+/// What the only partition says that there is.
+pub(crate) fn read_leased(value: Value) -> Result<Leased, Error> {
+    let mut grants = Vec::new();
+    let Visit { more_in, paused, .. } = read_visit(value, &mut grants)?;
+    Ok(Leased { grants, more_in, paused })
 }
 
 /// The partitions that have more, and how much of it is wanted.

@@ -10,7 +10,7 @@ use crate::nodes::Nodes;
 use crate::server::{self, add, request};
 
 /// What a server of this test's own was asked, by command.
-async fn commands(
+pub(crate) async fn commands(
     server: &mut redis::aio::MultiplexedConnection,
 ) -> HashMap<String, u64> {
     let text: String =
@@ -23,7 +23,7 @@ async fn commands(
 }
 
 /// The commands that were sent since `before`, without the counting itself.
-fn since(
+pub(crate) fn since(
     before: &HashMap<String, u64>,
     after: HashMap<String, u64>,
 ) -> Vec<(String, u64)> {
