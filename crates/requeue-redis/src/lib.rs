@@ -65,6 +65,7 @@
 //! None. Connections are not encrypted: addresses begin with `redis://`,
 //! `redis-cluster://` or `unix://`.
 
+mod address;
 mod builder;
 mod cluster;
 mod fault;

@@ -45,6 +45,11 @@ impl RedisStore {
     /// Settings for a queue in the server at `url`, such as
     /// `redis://user:password@host:port/database`, or in the cluster that has these nodes,
     /// `redis-cluster://user:password@host:port,host:port`.
+    ///
+    /// With TLS it is `rediss://` or `rediss-cluster://`. The server's certificate must be
+    /// signed by somebody whom the system trusts, or by the one in the file that
+    /// `?ca=FILE` at the end names. If the server asks for a certificate, too, that is
+    /// `?cert=FILE&key=FILE`. Each is in PEM format, and read when the queue is opened.
     pub fn builder(url: impl Into<String>) -> Builder {
         Builder::new(url)
     }

@@ -12,3 +12,4 @@ mod nodes;
 mod opening;
 mod plain;
 mod server;
+mod tls;
