@@ -12,7 +12,7 @@
 
 -- How long idle waiters may go without looking at the calendars, in microseconds. What is
 -- due sooner must be known to somebody who is idle.
-local UNWATCHED = 5000000
+local UNWATCHED = 20000000
 
 local settings = call('HMGET', meta, 'token', 'plain')
 local plain, max = tonumber(sub(settings[2] or '', 17, 32)) or 0, tonumber(ARGV[3])

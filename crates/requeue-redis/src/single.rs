@@ -16,7 +16,7 @@ use crate::partition::partition_of;
 use crate::reply::{Answer, parse};
 use crate::script::{self, Script};
 use crate::store::RedisStore;
-use crate::wait::LASTS;
+use crate::wait::UNWATCHED;
 use crate::wish;
 use crate::work::{added, read_visit};
 
@@ -35,7 +35,7 @@ impl RedisStore {
         request: &LeaseRequest,
     ) -> Result<Option<Leased>, Error> {
         let many = request.max != 1 || self.partitions() > 1;
-        if many || request.lease < LASTS || self.watch.has_waited() {
+        if many || request.lease < UNWATCHED || self.watch.has_waited() {
             return Ok(None);
         }
         let lease = micros_of(request.lease).to_string();

@@ -17,7 +17,7 @@
 //! 2. A mark that was taken is given to one waiter. If none is left, it is put back.
 //! 3. A waiter that was given one and does not return gives it on, by invariant 2.
 //! 4. The first lease after a wait looks at what it leaves behind, and passes the mark on
-//!    if that is due within [`LASTS`]. Leases between which nobody waits have taken no mark
+//!    if that is due within [`UNWATCHED`]. Leases between which nobody waits have taken no mark
 //!    and need not look.
 
 use std::collections::VecDeque;
@@ -33,14 +33,21 @@ use tokio::sync::oneshot;
 use crate::link::Link;
 use crate::servers::Servers;
 
-/// How long the blocking command of the first post lasts. When it ends, one waiter looks
-/// for keys: a mark that went to a process which died with it costs the others no more than
-/// this. The same as `UNWATCHED` in lease.lua.
+/// How long the blocking command of a server lasts. When it ends, one waiter looks for keys:
+/// a mark that went to a process which died with it costs the others no more than this.
 pub(crate) const LASTS: Duration = Duration::from_secs(5);
+
+/// The same for the first post of a cluster, where a look is a call for each partition: a
+/// little less than [`UNWATCHED`], after which queues look by themselves.
+const FIRST_LASTS: Duration = Duration::from_secs(19);
 
 /// How long those of the other posts last: as few commands as may be, and a connection that
 /// is dead without having said so is still noticed.
 const OTHERS_LAST: Duration = Duration::from_secs(30);
+
+/// What is due sooner than this is known to somebody who waits, if anybody does. The same
+/// as in lease.lua.
+pub(crate) const UNWATCHED: Duration = Duration::from_secs(20);
 
 type Woken = Result<(), Error>;
 
@@ -245,7 +252,7 @@ impl Post {
 /// One for each partition.
 fn posts(marks: Vec<String>) -> Vec<Post> {
     let post = |(partition, mark)| {
-        let lasts = if partition == 0 { LASTS } else { OTHERS_LAST };
+        let lasts = if partition == 0 { FIRST_LASTS } else { OTHERS_LAST };
         Post { partition, marks: vec![mark], lasts }
     };
     marks.into_iter().enumerate().map(post).collect()
@@ -270,7 +277,7 @@ impl Drop for Waiter {
             runtime.spawn(async move {
                 // Any of the marks will do: whoever takes it looks into all partitions.
                 let mark = watch.posts[0].marks[0].clone();
-                // If that fails, `LASTS` is how long others wait at most.
+                // If that fails, others wait until their command ends.
                 drop(watch.put_back(0, mark.as_bytes()).await);
             });
         }

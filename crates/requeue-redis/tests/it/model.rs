@@ -131,7 +131,7 @@ impl<S: Store> Pair<S> {
             max: usize::try_from(dice.roll(4)).unwrap(),
             // Single keys have a script of their own if the lease is not a short one.
             lease: Duration::from_micros(
-                1_900_000 + dice.roll(3) * 2_000_000 + dice.roll(99),
+                1_900_000 + dice.roll(3) * 10_000_000 + dice.roll(99),
             ),
             max_deliveries: NonZeroU32::new(3),
         };

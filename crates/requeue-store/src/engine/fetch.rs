@@ -11,8 +11,13 @@ use crate::held::fence;
 use crate::lease::RawLease;
 use crate::{Error, ErrorKind, Grant, Hold, LeaseRequest, Leased, Store, race};
 
-/// How long an idle worker waits before it looks again, should a wake-up be lost.
-const IDLE: Duration = Duration::from_secs(5);
+/// How long an idle worker waits before it looks again, should a wake-up be lost. A store
+/// that can lose one and has cheaper ways to look returns earlier from its wait.
+const IDLE: Duration = Duration::from_secs(20);
+
+/// How long a wait lasts after which the store leases by itself. The lease is counted from
+/// before it, and lasts at least six times as long.
+const LEASING_WAIT: Duration = Duration::from_secs(5);
 
 /// The most keys that are fetched at a time.
 const MAX_FETCH: usize = 256;
@@ -116,8 +121,9 @@ impl<S: Store> Engine<S> {
         if self.is_closed() {
             return Ok(None);
         }
-        let leasing =
-            self.may_lease_after(idle).then(|| self.store.wait_and_lease(request, IDLE));
+        let leasing = self
+            .may_lease_after(idle)
+            .then(|| self.store.wait_and_lease(request, LEASING_WAIT));
         if let Some(leasing) = leasing.flatten() {
             return race::first(leasing, Some(closed)).await.transpose();
         }
@@ -129,8 +135,8 @@ impl<S: Store> Engine<S> {
     /// can watch closely, and the lease is so long that the wait does not matter to its
     /// fence.
     fn may_lease_after(&self, idle: &Idle) -> bool {
-        let undisturbed = |more_in| more_in > IDLE + Duration::from_secs(1);
-        idle.more_in.is_none_or(undisturbed) && self.terms.lease / 6 >= IDLE
+        let undisturbed = |more_in| more_in > LEASING_WAIT + Duration::from_secs(1);
+        idle.more_in.is_none_or(undisturbed) && self.terms.lease / 6 >= LEASING_WAIT
     }
 
     /// Tells those who wait, if waiting longer makes no sense, and brings back keys that
