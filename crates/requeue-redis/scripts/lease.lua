@@ -36,10 +36,12 @@ if count > 0 then
     local deadline, holder = now + ARGV[4], ':' .. ARGV[2]
     local deadline_text, fresh_holder = format('%.0f', deadline), '1' .. holder
     local fields, scores = {}, {}
+    -- Whole numbers are printed in a fifth of the time, where they have 64 bits.
+    local digits = format('%d', 2 ^ 40) == '1099511627776' and '%016d' or '%016.0f'
     for i = 1, count do
         local key, value = keys[i], values[i]
         if i > 1 or first > now then
-            last = format('%016.0f', first + i - 1)
+            last = format(digits, first + i - 1)
         end
         scores[2 * i - 1], scores[2 * i] = deadline_text, key
         fields[2 * i - 1] = key
