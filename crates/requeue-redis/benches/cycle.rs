@@ -2,6 +2,8 @@
 //!
 //! `REQUEUE_REDIS_URL=redis://127.0.0.1:7000 cargo bench -p requeue-redis`
 //!
+//! `-- cycles wake_ups` after it measures only those; the names are in `main`.
+//!
 //! The server's own count of its processor time is the figure to trust: keys a second
 //! depend on what else the machine does.
 #![allow(clippy::unwrap_used, reason = "a benchmark that cannot go on has failed")]
@@ -38,14 +40,17 @@ async fn main() {
     let server = server.await.unwrap();
     let mut bench = Bench { url, server };
     println!("{:42} {:>12} {:>16}", "", "keys/s", "server us/key");
-    bench.ceiling().await;
-    bench.floor().await;
-    bench.batches().await;
-    bench.cycles().await;
-    bench.shared().await;
-    bench.while_processing().await;
-    bench.wake_ups().await;
-    bench.delays().await;
+    let wanted: Vec<_> =
+        std::env::args().skip(1).filter(|arg| arg != "--bench").collect();
+    let is_wanted = |name| wanted.is_empty() || wanted.iter().any(|word| word == name);
+    macro_rules! measure {
+        ($($name:ident)*) => {
+            $(if is_wanted(stringify!($name)) {
+                bench.$name().await;
+            })*
+        };
+    }
+    measure!(ceiling floor batches cycles shared while_processing wake_ups shared_wake_ups delays);
 }
 
 impl Bench {
@@ -98,8 +103,18 @@ impl Bench {
         .await;
     }
 
-    /// What a call of a script costs that does nothing: a cycle is three calls.
+    /// What a command costs, and a call of a script that does nothing: a cycle is three calls.
     async fn floor(&mut self) {
+        let server = self.server.clone();
+        let setting = in_tasks(64, 100_000, move |round| {
+            let mut server = server.clone();
+            async move {
+                let mut command = redis::cmd("SET");
+                command.arg(name(round)).arg("x");
+                command.exec_async(&mut server).await.unwrap();
+            }
+        });
+        self.measure("SET, one by one, 64 in flight", 100_000, setting).await;
         let script = redis::Script::new("return 1");
         let mut server = self.server.clone();
         script.prepare_invoke().load_async(&mut server).await.unwrap();
@@ -222,6 +237,26 @@ impl Bench {
             finish(&store, holds).await;
         }
         print_times("wake-up: add until leased", times);
+    }
+
+    /// As [`wake_ups`](Self::wake_ups), by what programs use.
+    async fn shared_wake_ups(&mut self) {
+        let store = self.open().await;
+        let queue = SharedQueue::<String, _>::new(store.clone());
+        let mut times = Vec::new();
+        for round in 0..500 {
+            let waiting = tokio::spawn({
+                let queue = queue.clone();
+                async move { (queue.get().await.unwrap().unwrap(), SystemClock.now()) }
+            });
+            pause(Duration::from_millis(2)).await;
+            let began = SystemClock.now();
+            add(&store, round, 1).await;
+            let (lease, woken) = waiting.await.unwrap();
+            times.push(woken - began);
+            lease.succeed().await.unwrap();
+        }
+        print_times("wake-up by SharedQueue: add until got", times);
     }
 
     /// How late delayed keys are, at a thousand of them in a second.

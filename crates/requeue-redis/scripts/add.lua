@@ -1,5 +1,7 @@
 -- Adds keys for now. ARGV: the time, how long a dead one waits, the keys, all different.
 -- Answers with one letter for each: (r)eady, (d)irty, d(u)plicate, or (w)aits.
+local count = #ARGV - 2
+local values = call('HMGET', states, unpack(ARGV, 3))
 local since = 'Q' .. stamp
 local fields, fresh, answers, f, dirty = {}, {}, {}, 0, 0
 for i = 1, count do

@@ -22,7 +22,10 @@ local function fail(key, policy, error)
         count, text = string.match(before, '^(%d+):(.*)$')
         count = tonumber(count)
     end
-    call('HSET', failures, key, format('%.0f', count + 1) .. ':' .. (error or text))
+    text = format('%.0f', count + 1) .. ':' .. (error or text)
+    if call('HSET', failures, key, text) == 1 then
+        call('HSET', meta, 'plain', 0)
+    end
     local delay = longest
     if count < 64 then
         delay = math.min(longest, base * 2 ^ count)

@@ -6,16 +6,17 @@
 -- deliveries and its failures; and the keys.
 --
 -- Most leases are plain: nothing is due, the queue is not paused, and no entry of the line
--- is stale. The field `plain` of `meta` tells until when they are. Whoever changes that
--- for the earlier sets it to 0, and the next lease finds out anew.
+-- is stale. The field `plain` of `meta` tells after which token, and until when, they are,
+-- in 16 digits each, and then has an `f` if any key has failures. Whoever changes that for
+-- the earlier, or gives failures to a key, sets it to 0, and the next lease finds out anew.
 
 -- How long idle waiters may go without looking at the calendars, in microseconds. What is
 -- due sooner must be known to somebody who is idle.
-local UNWATCHED = 5000000
+local UNWATCHED = 20000000
 
 local settings = call('HMGET', meta, 'token', 'plain')
-local plain, max = tonumber(settings[2]) or 0, tonumber(ARGV[3])
-local keys, paused, entries, known = nil, false, 0, plain
+local plain, max = tonumber(sub(settings[2] or '', 17, 32)) or 0, tonumber(ARGV[3])
+local keys, paused, entries = nil, false, 0
 if now < plain then
     keys = max > 0 and call('LPOP', ready, max) or {}
 else
@@ -27,17 +28,20 @@ local first, last = now, stamp
 if settings[1] and tonumber(settings[1]) >= now then
     first = settings[1] + 1
 end
+local failing = call('EXISTS', failures) == 1
 local answer = { -1, 0, first, 0 }
 if count > 0 then
     local values = call('HMGET', states, unpack(keys))
-    local failed = call('EXISTS', failures) == 1 and call('HMGET', failures, unpack(keys))
+    local failed = failing and call('HMGET', failures, unpack(keys))
     local deadline, holder = now + ARGV[4], ':' .. ARGV[2]
     local deadline_text, fresh_holder = format('%.0f', deadline), '1' .. holder
     local fields, scores = {}, {}
+    -- Whole numbers are printed in a fifth of the time, where they have 64 bits.
+    local digits = format('%d', 2 ^ 40) == '1099511627776' and '%016d' or '%016.0f'
     for i = 1, count do
         local key, value = keys[i], values[i]
         if i > 1 or first > now then
-            last = format('%016.0f', first + i - 1)
+            last = format(digits, first + i - 1)
         end
         scores[2 * i - 1], scores[2 * i] = deadline_text, key
         fields[2 * i - 1] = key
@@ -54,14 +58,12 @@ if count > 0 then
     call('HSET', states, unpack(fields))
     call('ZADD', leases, unpack(scores))
     plain = math.min(plain, deadline)
-    if plain == known then
-        call('HSET', meta, 'token', last, 'o:' .. ARGV[2], stamp)
-    else
-        call('HSET', meta, 'token', last, 'o:' .. ARGV[2], stamp, 'plain', plain)
-    end
+    call('HSET', meta, 'token', last)
 else
-    call('HSET', meta, 'o:' .. ARGV[2], stamp, 'plain', plain)
+    last = settings[1] or '0000000000000000'
 end
+call('HSET', meta, 'o:' .. ARGV[2], stamp,
+    'plain', last .. format('%016.0f', plain) .. (failing and 'f' or ''))
 
 local left, more_in = 0, 0
 if count == max or entries > 0 or paused then

@@ -15,6 +15,6 @@ if first then
     oldest = math.max(0, now - sub(call('HGET', states, first), 2, 17))
 end
 local settings = call('HMGET', meta, 'dirty', 'paused')
-return { call('LLEN', ready) - entries, call('ZCARD', delays), call('ZCARD', leases),
+return { call('LLEN', ready) - entries, call('ZCARD', delays), call('ZCOUNT', leases, '-inf', '(inf'),
     tonumber(settings[1]) or 0, call('HLEN', failures), call('HLEN', dead), oldest,
     settings[2] == '1' and 1 or 0 }

@@ -5,9 +5,10 @@ use std::num::NonZeroUsize;
 use std::sync::Arc;
 use std::time::Duration;
 
-use redis::{Client, IntoConnectionInfo, Value};
+use redis::Value;
 use requeue_store::{EngineClock, Error, ErrorKind};
 
+use crate::address::clients_of;
 use crate::cluster::Cluster;
 use crate::link::Link;
 use crate::script::VERSION;
@@ -17,9 +18,6 @@ use crate::store::RedisStore;
 /// The oldest server that has all that the scripts use: `ZADD LT`, `ZMSCORE` and `LPOP`
 /// with a count.
 const OLDEST: (u32, u32) = (6, 2);
-
-/// How the address of a cluster begins.
-const CLUSTER: &str = "redis-cluster://";
 
 /// Settings of a [`RedisStore`]; made by [`RedisStore::builder`].
 #[derive(Clone)]
@@ -95,40 +93,21 @@ impl Builder {
         let store = RedisStore::new(servers, &self);
         let (version, partitions) = store.declare(VERSION).await?;
         check_queue(&self, version, partitions)?;
+        store.load_ballast().await?;
         store.forget_owners().await?;
         Ok(store)
     }
 
     fn servers(&self) -> Result<Servers, Error> {
-        let Some(address) = self.url.strip_prefix(CLUSTER) else {
-            return Ok(Servers::One(Arc::new(self.link(&self.url)?)));
-        };
-        let seeds = seeds_in(address).map(|url| self.link(&url));
-        Ok(Servers::Many(Cluster::new(seeds.collect::<Result<_, _>>()?)))
+        let (clients, is_cluster) = clients_of(&self.url)?;
+        let mut links = clients.into_iter().map(|client| Link::new(client, self.timeout));
+        Ok(match links.next() {
+            Some(link) if !is_cluster => Servers::One(Arc::new(link)),
+            first => {
+                Servers::Many(Cluster::new(first.into_iter().chain(links).collect()))
+            }
+        })
     }
-
-    fn link(&self, url: &str) -> Result<Link, Error> {
-        let unreadable = |_| {
-            let text = "the address of the redis server cannot be read; \
-                        write it as redis://user:password@host:port/database, \
-                        or as redis-cluster://user:password@host:port,host:port";
-            Error::new(ErrorKind::Invalid, text)
-        };
-        let info = url.into_connection_info().map_err(unreadable)?;
-        Ok(Link::new(Client::open(info).map_err(unreadable)?, self.timeout))
-    }
-}
-
-/// The addresses of the nodes in what follows [`CLUSTER`]: user and password, if any, are
-/// those of all nodes.
-fn seeds_in(address: &str) -> impl Iterator<Item = String> + '_ {
-    let (user, nodes) = address
-        .rsplit_once('@')
-        .map_or(("", address), |(user, nodes)| (&address[..=user.len()], nodes));
-    nodes
-        .trim_end_matches('/')
-        .split(',')
-        .map(move |node| format!("redis://{user}{node}"))
 }
 
 /// Without the address, which may hold a password.
@@ -219,14 +198,6 @@ mod tests {
         let (text, numbers) = version_in(&Value::BulkString(info.into())).unwrap();
         assert_eq!((text.as_str(), numbers), ("6.0.16", (6, 0)));
         assert!(numbers < OLDEST);
-    }
-
-    #[test]
-    fn the_nodes_of_a_cluster_share_user_and_password() {
-        let seeds: Vec<_> = seeds_in("me:p@ss@one:7000,two/").collect();
-        assert_eq!(seeds, ["redis://me:p@ss@one:7000", "redis://me:p@ss@two"]);
-        let seeds: Vec<_> = seeds_in("one").collect();
-        assert_eq!(seeds, ["redis://one"]);
     }
 
     #[test]

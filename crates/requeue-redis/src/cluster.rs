@@ -12,7 +12,7 @@
 use std::collections::HashMap;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
-use redis::{Cmd, ConnectionAddr, RedisError, Value};
+use redis::{Cmd, RedisError, Value};
 use requeue_store::{Error, ErrorKind};
 use tokio::task::JoinSet;
 
@@ -82,10 +82,7 @@ impl Cluster {
         let unnamed = host.is_empty() || host == "?";
         let host = if unnamed { from.host() } else { host.to_owned() };
         let mut map = self.map();
-        let make = || {
-            let address = ConnectionAddr::Tcp(host.clone(), port);
-            Arc::new(self.seeds[0].elsewhere(address))
-        };
+        let make = || Arc::new(self.seeds[0].elsewhere(host.clone(), port));
         let node = Arc::clone(map.nodes.entry((host.clone(), port)).or_insert_with(make));
         map.homes.insert(partition, node);
         true

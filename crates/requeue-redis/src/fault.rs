@@ -28,11 +28,24 @@ const NOT_NOW: [&str; 9] = [
 /// What it says to those it does not trust.
 const REFUSED: [&str; 4] = ["NOAUTH", "WRONGPASS", "NOPERM", "invalid password"];
 
+/// What TLS says of a certificate that it does not accept, and of a server that does not
+/// accept ours.
+const UNTRUSTED: &str = "invalid peer certificate";
+const TLS_REFUSED: &str = "received fatal alert";
+
 /// The error of a queue for an error of the server; `what` was tried.
 #[expect(clippy::wildcard_enum_match_arm, reason = "what is not told apart")]
 pub(crate) fn fault(what: &str, error: RedisError, stage: Stage) -> Error {
     let kind = kind_of(&error, stage);
     let hint = match kind {
+        ErrorKind::Invalid if failed_by(&error, UNTRUSTED) => {
+            "the server's certificate is not trusted; add ?ca=FILE to the address, with \
+             the certificate of who signed it, if it is yours"
+        }
+        ErrorKind::Invalid if failed_by(&error, TLS_REFUSED) => {
+            "the server refused the TLS connection; if it asks for certificates, add \
+             ?cert=FILE&key=FILE to the address"
+        }
         ErrorKind::Unknown => "no answer came, and it may have been carried out",
         ErrorKind::Denied => "the server refuses this user or password",
         ErrorKind::Invalid if error.code() == Some("MOVED") => {
@@ -45,20 +58,28 @@ pub(crate) fn fault(what: &str, error: RedisError, stage: Stage) -> Error {
     Error::new(kind, format!("{what}: {hint}")).because(error)
 }
 
+/// Whether a connection failed with these words.
+fn failed_by(error: &RedisError, words: &str) -> bool {
+    error.is_io_error() && error.to_string().contains(words)
+}
+
+fn says(error: &RedisError, words: &[&str]) -> bool {
+    let text = error.detail().unwrap_or_default();
+    words.iter().any(|word| error.code() == Some(*word) || text.contains(word))
+}
+
 /// What sort of error it is.
 ///
 /// Errors inside a script come with its own words around them, so the text is searched.
 #[expect(clippy::wildcard_enum_match_arm, reason = "what is not told apart")]
 pub(crate) fn kind_of(error: &RedisError, stage: Stage) -> ErrorKind {
-    let says = |words: &[&str]| {
-        let text = error.detail().unwrap_or_default();
-        words.iter().any(|word| error.code() == Some(*word) || text.contains(word))
-    };
     match error.kind() {
         Cause::AuthenticationFailed => ErrorKind::Denied,
         Cause::InvalidClientConfig => ErrorKind::Invalid,
-        _ if says(&REFUSED) => ErrorKind::Denied,
-        _ if says(&NOT_NOW) => ErrorKind::Unavailable,
+        _ if failed_by(error, UNTRUSTED) => ErrorKind::Invalid,
+        _ if failed_by(error, TLS_REFUSED) => ErrorKind::Invalid,
+        _ if says(error, &REFUSED) => ErrorKind::Denied,
+        _ if says(error, &NOT_NOW) => ErrorKind::Unavailable,
         // The slot is on its way to another node; only a part of its keys is there.
         _ if error.code() == Some("ASK") => ErrorKind::Unavailable,
         _ if error.code() == Some("MOVED") => ErrorKind::Invalid,

@@ -57,23 +57,26 @@
 //! commands in 5 seconds, and one more for each partition beyond the first.
 //!
 //! In a cluster no command can wait for several slots. So there is a connection for each
-//! partition, on which a command waits for 30 seconds, or 5 for the first one: with 8
-//! partitions an idle process sends two commands a second, to all nodes together.
+//! partition, on which a command waits for 30 seconds, or 19 for the first one: with 8
+//! partitions an idle process sends four commands in 5 seconds, to all nodes together.
 //!
-//! # Features
+//! # TLS
 //!
-//! None. Connections are not encrypted: addresses begin with `redis://`,
-//! `redis-cluster://` or `unix://`.
+//! `rediss://` and `rediss-cluster://`, see [`RedisStore::builder`]. It uses ring, unless
+//! the program has chosen another provider of cryptography for rustls.
 
+mod address;
 mod builder;
 mod cluster;
 mod fault;
 mod link;
+mod next;
 mod partition;
 mod people;
 mod reply;
 mod script;
 mod servers;
+mod single;
 mod store;
 mod wait;
 mod wish;

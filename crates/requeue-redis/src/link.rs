@@ -42,9 +42,18 @@ impl Link {
         Self { client, timeout, place, current, connecting: tokio::sync::Mutex::new(()) }
     }
 
-    /// The same settings for a server at another address.
-    pub(crate) fn elsewhere(&self, address: ConnectionAddr) -> Self {
-        let info = self.client.get_connection_info().clone().set_addr(address);
+    /// The same settings, TLS included, for a server at another place.
+    pub(crate) fn elsewhere(&self, host: String, port: u16) -> Self {
+        let info = self.client.get_connection_info().clone();
+        let address = match info.addr().clone() {
+            ConnectionAddr::TcpTls { insecure, tls_params, .. } => {
+                ConnectionAddr::TcpTls { host, port, insecure, tls_params }
+            }
+            ConnectionAddr::Tcp(..) | ConnectionAddr::Unix(_) | _ => {
+                ConnectionAddr::Tcp(host, port)
+            }
+        };
+        let info = info.set_addr(address);
         // A client is made of an address that was read before: it is not read again.
         let client = Client::open(info).unwrap_or_else(|_| self.client.clone());
         Self::new(client, self.timeout)
@@ -61,10 +70,10 @@ impl Link {
 
     pub(crate) fn host(&self) -> String {
         match self.client.get_connection_info().addr() {
-            ConnectionAddr::Tcp(host, _) => host.clone(),
-            other @ (ConnectionAddr::TcpTls { .. } | ConnectionAddr::Unix(_) | _) => {
-                other.to_string()
+            ConnectionAddr::Tcp(host, _) | ConnectionAddr::TcpTls { host, .. } => {
+                host.clone()
             }
+            other @ (ConnectionAddr::Unix(_) | _) => other.to_string(),
         }
     }
 

@@ -18,7 +18,7 @@ use crate::store::{RedisStore, give_keys};
 const LOOKED_THROUGH: usize = 10_000;
 
 /// No arguments.
-const NOTHING: &[&str] = &[];
+pub(crate) const NOTHING: &[&str] = &[];
 
 /// Looking.
 impl RedisStore {

@@ -1,4 +1,8 @@
 //! The scripts that carry out the transitions, and the Redis keys that each may touch.
+//!
+//! A call costs the server about as much as three commands, and each key that it is given a
+//! fifth of one. So what happens most has a script of its own for a single key, which is
+//! given only the parts that it needs, and does nothing if it needs more.
 
 use std::sync::LazyLock;
 
@@ -22,7 +26,7 @@ use redis::Cmd;
 /// A state is `Q` since when ready, deliveries if any; `P` (processing) or `D` (and dirty),
 /// token, deliveries, `:`, owner; `X`, dead; or `A`, deliveries, for a key that is nowhere.
 /// Times and tokens in it have 16 digits. What has no state is absent. All times are in
-/// microseconds.
+/// microseconds. Besides keys, `states` and `leases` hold [ballast](../scripts/ballast.lua).
 pub(crate) const PARTS: [(&str, &str); 10] = [
     ("states", "s"),
     ("ready", "r"),
@@ -51,12 +55,16 @@ pub(crate) struct Script {
 impl Script {
     /// `parts` are the ones that the script may touch, by what it calls them.
     fn new(parts: &str, sources: &[&str]) -> Self {
+        let names: Vec<_> = parts.split(' ').collect();
+        let given: Vec<_> = (1..=names.len()).map(|n| format!("KEYS[{n}]")).collect();
+        let preamble = format!("local {} = {}\n", names.join(", "), given.join(", "));
+        Self::bare(parts, preamble + &sources.concat())
+    }
+
+    /// One that takes the parts from `KEYS` by itself.
+    fn bare(parts: &str, code: String) -> Self {
         let place = |name| PARTS.iter().position(|(part, _)| *part == name);
-        let parts: Vec<_> = parts.split(' ').filter_map(place).collect();
-        let names: Vec<_> = parts.iter().map(|part| PARTS[*part].0).collect();
-        let given: Vec<_> = (1..=parts.len()).map(|n| format!("KEYS[{n}]")).collect();
-        let names = format!("local {} = {}\n", names.join(", "), given.join(", "));
-        let code = names + &sources.concat();
+        let parts = parts.split(' ').filter_map(place).collect();
         let sha = redis::Script::new(&code).get_hash().to_owned();
         Self { code, sha, parts }
     }
@@ -95,8 +103,22 @@ macro_rules! scripts {
     };
 }
 
+macro_rules! singles {
+    ($($name:ident($parts:literal) = $source:literal;)*) => {
+        $(pub(crate) static $name: LazyLock<Script> =
+            LazyLock::new(|| Script::bare($parts, source!($source).concat()));)*
+    };
+}
+
+singles! {
+    ADD_ONE("states ready wake meta") = "add_one";
+    LEASE_ONE("states ready leases failures meta") = "lease_one";
+    DONE_ONE("states leases") = "finish_one";
+    SUCCEED_ONE("states leases failures") = "finish_one";
+}
+
 scripts! {
-    ADD("states ready meta wake delays dead buried") = "add_known" "clock" "add_one" "line" "add";
+    ADD("states ready meta wake delays dead buried") = "clock" "line" "add";
     ADD_LATER("states ready meta wake delays failures dead buried") =
         "clock" "line" "backoff" "delay" "add_later";
     LEASE("states ready leases delays failures dead buried meta wake stale") =
@@ -119,6 +141,7 @@ scripts! {
     EXHUME("states ready dead buried meta wake") = "clock" "line" "exhume";
     PAUSE("ready meta wake") = "pause";
     OPEN("meta") = "open";
+    BALLAST("states leases") = "ballast";
 }
 
 #[cfg(test)]

@@ -15,7 +15,9 @@ use requeue_store::{
 
 use crate::builder::Builder;
 use crate::link::Call;
+use crate::next::Spare;
 use crate::partition::{Chunk, names, spread};
+use crate::people::NOTHING;
 use crate::reply::Answer;
 use crate::script::{self, PARTS, Script};
 use crate::servers::Servers;
@@ -33,15 +35,21 @@ pub struct RedisStore {
     /// The Redis keys of each partition.
     names: Arc<[Vec<String>]>,
     clock: Option<EngineClock>,
-    watch: Arc<Watch>,
+    pub(crate) watch: Arc<Watch>,
     /// Where the next lease begins.
     pub(crate) turn: Arc<AtomicUsize>,
+    pub(crate) spare: Arc<Spare>,
 }
 
 impl RedisStore {
     /// Settings for a queue in the server at `url`, such as
     /// `redis://user:password@host:port/database`, or in the cluster that has these nodes,
     /// `redis-cluster://user:password@host:port,host:port`.
+    ///
+    /// With TLS it is `rediss://` or `rediss-cluster://`. The server's certificate must be
+    /// signed by somebody whom the system trusts, or by the one in the file that
+    /// `?ca=FILE` at the end names. If the server asks for a certificate, too, that is
+    /// `?cert=FILE&key=FILE`. Each is in PEM format, and read when the queue is opened.
     pub fn builder(url: impl Into<String>) -> Builder {
         Builder::new(url)
     }
@@ -56,18 +64,29 @@ impl RedisStore {
         let marks = names.iter().map(|names| names[wake].clone()).collect();
         let watch = Watch::new(Arc::clone(&servers), marks);
         let clock = settings.clock.clone();
-        Self { servers, queue, names, clock, watch, turn: Arc::default() }
+        let (turn, spare) = Default::default();
+        Self { servers, queue, names, clock, watch, turn, spare }
     }
 
     pub(crate) fn partitions(&self) -> usize {
         self.names.len()
     }
 
-    /// The beginning of a call: its arguments, after the time, are still to come.
+    /// The time that is told instead of the server's.
+    pub(crate) fn told_time(&self) -> Option<u64> {
+        self.clock.as_ref().map(|clock| clock.now().micros())
+    }
+
+    /// The beginning of a call: its arguments are still to come.
+    pub(crate) fn bare(&self, script: &Script, partition: usize) -> Cmd {
+        script.command(&self.names[partition])
+    }
+
+    /// As [`bare`](Self::bare), with the time as the first argument.
     pub(crate) fn begin(&self, script: &Script, partition: usize) -> Cmd {
-        let mut command = script.command(&self.names[partition]);
-        match &self.clock {
-            Some(clock) => command.arg(clock.now().micros()),
+        let mut command = self.bare(script, partition);
+        match self.told_time() {
+            Some(now) => command.arg(now),
             None => command.arg(""),
         };
         command
@@ -146,6 +165,10 @@ impl RedisStore {
         let value = self.one(&script::OPEN, 0, settings).await?;
         let mut answer = Answer::new(value, "the queue");
         Ok((answer.count()?, answer.count()?))
+    }
+
+    pub(crate) async fn load_ballast(&self) -> Result<(), Error> {
+        self.all(&script::BALLAST, NOTHING).await.map(drop)
     }
 
     async fn extend_leases(
@@ -300,5 +323,15 @@ impl Store for RedisStore {
 
     fn wait(&self, at_most: Duration) -> Reply<'_, ()> {
         Box::pin(self.watch.wait(at_most))
+    }
+
+    fn wait_and_lease<'a>(
+        &'a self,
+        request: &'a LeaseRequest,
+        at_most: Duration,
+    ) -> Option<Reply<'a, Leased>> {
+        self.leases_after_wait().then(|| {
+            Box::pin(self.lease_after_wait(request, at_most)) as Reply<'a, Leased>
+        })
     }
 }

@@ -16,8 +16,12 @@
 //!    command of it runs at a time.
 //! 2. A mark that was taken is given to one waiter. If none is left, it is put back.
 //! 3. A waiter that was given one and does not return gives it on, by invariant 2.
+//! 4. The first lease after a wait looks at what it leaves behind, and passes the mark on
+//!    if that is due within [`UNWATCHED`]. Leases between which nobody waits have taken no mark
+//!    and need not look.
 
 use std::collections::VecDeque;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
@@ -29,14 +33,21 @@ use tokio::sync::oneshot;
 use crate::link::Link;
 use crate::servers::Servers;
 
-/// How long the blocking command of the first post lasts. When it ends, one waiter looks
-/// for keys: a mark that went to a process which died with it costs the others no more than
-/// this. The same as `UNWATCHED` in lease.lua.
-const LASTS: Duration = Duration::from_secs(5);
+/// How long the blocking command of a server lasts. When it ends, one waiter looks for keys:
+/// a mark that went to a process which died with it costs the others no more than this.
+pub(crate) const LASTS: Duration = Duration::from_secs(5);
+
+/// The same for the first post of a cluster, where a look is a call for each partition: a
+/// little less than [`UNWATCHED`], after which queues look by themselves.
+const FIRST_LASTS: Duration = Duration::from_secs(19);
 
 /// How long those of the other posts last: as few commands as may be, and a connection that
 /// is dead without having said so is still noticed.
 const OTHERS_LAST: Duration = Duration::from_secs(30);
+
+/// What is due sooner than this is known to somebody who waits, if anybody does. The same
+/// as in lease.lua.
+pub(crate) const UNWATCHED: Duration = Duration::from_secs(20);
 
 type Woken = Result<(), Error>;
 
@@ -45,6 +56,8 @@ pub(crate) struct Watch {
     servers: Arc<Servers>,
     posts: Vec<Post>,
     state: Mutex<Watching>,
+    /// Whether somebody has waited since keys were last looked for: invariant 4.
+    waited: AtomicBool,
 }
 
 #[derive(Debug)]
@@ -86,7 +99,8 @@ impl Watch {
             running: vec![false; posts.len()],
             connections: vec![None; posts.len()],
         };
-        Arc::new(Self { servers, posts, state: Mutex::new(state) })
+        let waited = AtomicBool::new(false);
+        Arc::new(Self { servers, posts, state: Mutex::new(state), waited })
     }
 
     /// Waits until a mark was taken, at most so long.
@@ -96,6 +110,25 @@ impl Watch {
             Ok(Ok(woken)) => woken,
             Ok(Err(_)) | Err(_) => Ok(()),
         }
+    }
+
+    pub(crate) fn has_waited(&self) -> bool {
+        self.waited.load(Ordering::Acquire)
+    }
+
+    /// Before a lease that looks: whether somebody has waited.
+    pub(crate) fn take_waited(&self) -> bool {
+        self.waited.swap(false, Ordering::AcqRel)
+    }
+
+    /// After a lease that failed, and may not have looked.
+    pub(crate) fn put_waited(&self, waited: bool) {
+        self.waited.fetch_or(waited, Ordering::AcqRel);
+    }
+
+    /// The command that waits for a mark of the first post.
+    pub(crate) fn take_mark(&self, at_most: Duration) -> Cmd {
+        self.posts[0].take_mark(at_most)
     }
 
     fn enlist(self: &Arc<Self>) -> Waiter {
@@ -124,7 +157,7 @@ impl Watch {
     async fn step(&self, number: usize) -> Result<(), Error> {
         let post = &self.posts[number];
         let Connection(mut connection, node) = self.connection(number).await?;
-        let answer = connection.send_packed_command(&post.take_mark()).await;
+        let answer = connection.send_packed_command(&post.take_mark(post.lasts)).await;
         match answer.and_then(Value::extract_error) {
             Ok(Value::Array(parts)) => {
                 self.give(post, parts.into_iter().next()).await?;
@@ -207,9 +240,11 @@ impl Watch {
 }
 
 impl Post {
-    fn take_mark(&self) -> Cmd {
+    fn take_mark(&self, at_most: Duration) -> Cmd {
         let mut command = redis::cmd("BZPOPMIN");
-        command.arg(&self.marks).arg(self.lasts.as_secs());
+        // None would be for ever.
+        let seconds = at_most.as_secs_f64().max(0.001);
+        command.arg(&self.marks).arg(format!("{seconds:.3}"));
         command
     }
 }
@@ -217,7 +252,7 @@ impl Post {
 /// One for each partition.
 fn posts(marks: Vec<String>) -> Vec<Post> {
     let post = |(partition, mark)| {
-        let lasts = if partition == 0 { LASTS } else { OTHERS_LAST };
+        let lasts = if partition == 0 { FIRST_LASTS } else { OTHERS_LAST };
         Post { partition, marks: vec![mark], lasts }
     };
     marks.into_iter().enumerate().map(post).collect()
@@ -232,6 +267,7 @@ struct Waiter {
 /// Keeps invariant 3.
 impl Drop for Waiter {
     fn drop(&mut self) {
+        self.watch.waited.store(true, Ordering::Release);
         self.woken.close();
         if !matches!(self.woken.try_recv(), Ok(Ok(()))) || self.watch.wake_one() {
             return;
@@ -241,7 +277,7 @@ impl Drop for Waiter {
             runtime.spawn(async move {
                 // Any of the marks will do: whoever takes it looks into all partitions.
                 let mark = watch.posts[0].marks[0].clone();
-                // If that fails, `LASTS` is how long others wait at most.
+                // If that fails, others wait until their command ends.
                 drop(watch.put_back(0, mark.as_bytes()).await);
             });
         }

@@ -22,6 +22,9 @@ use crate::wish;
 /// Adding.
 impl RedisStore {
     pub(crate) async fn add_keys(&self, adds: &[Add]) -> Result<Vec<Receipt>, Error> {
+        if let Some(receipt) = self.add_one(adds).await? {
+            return Ok(vec![receipt]);
+        }
         let chunks = spread(adds.iter().map(|add| &add.key), self.partitions());
         let mut receipts = vec![None; adds.len()];
         for (chunk, value) in self.add_chunks(chunks, adds).await? {
@@ -80,7 +83,7 @@ fn same_wish(chunk: &Chunk, adds: &[Add]) -> Option<Duration> {
     chunk.places.iter().all(|place| simple(&adds[*place])).then_some(first)
 }
 
-fn added(letter: u8) -> Option<Added> {
+pub(crate) fn added(letter: u8) -> Option<Added> {
     match letter {
         b'r' => Some(Added::Ready),
         b'd' => Some(Added::Dirty),
@@ -97,14 +100,26 @@ fn gather<T>(answers: Vec<Option<T>>) -> Result<Vec<T>, Error> {
 
 /// Leasing.
 impl RedisStore {
-    /// Visits every partition, each with its share of what is wanted, and then those that
-    /// have more, until there is enough.
-    ///
-    /// A node of a cluster that is not there keeps nobody from the keys of the others.
     pub(crate) async fn lease_keys(
         &self,
         request: &LeaseRequest,
     ) -> Result<Leased, Error> {
+        if let Some(leased) = self.lease_one(request).await? {
+            return Ok(leased);
+        }
+        let waited = self.watch.take_waited();
+        let leased = self.lease_many(request).await;
+        if leased.is_err() {
+            self.watch.put_waited(waited);
+        }
+        leased
+    }
+
+    /// Visits every partition, each with its share of what is wanted, and then those that
+    /// have more, until there is enough.
+    ///
+    /// A node of a cluster that is not there keeps nobody from the keys of the others.
+    async fn lease_many(&self, request: &LeaseRequest) -> Result<Leased, Error> {
         let mut visits = vec![Visit::default(); self.partitions()];
         let mut grants = Vec::new();
         let mut shares = self.first_shares(request.max);
@@ -140,6 +155,18 @@ impl RedisStore {
         (0..count).map(share).collect()
     }
 
+    pub(crate) fn lease_command(
+        &self,
+        request: &LeaseRequest,
+        partition: usize,
+        share: usize,
+    ) -> Cmd {
+        let mut command = self.begin(&script::LEASE, partition);
+        command.arg(request.owner.as_str()).arg(share.min(MOST_KEYS));
+        command.arg(micros_of(request.lease)).arg(wish::most(request.max_deliveries));
+        command
+    }
+
     async fn visit(
         &self,
         request: &LeaseRequest,
@@ -148,11 +175,8 @@ impl RedisStore {
         grants: &mut Vec<Grant>,
     ) -> Result<(), Error> {
         let calls = shares.iter().map(|(partition, share)| {
-            let script = &script::LEASE;
-            let mut command = self.begin(script, *partition);
-            command.arg(request.owner.as_str()).arg(share);
-            command.arg(micros_of(request.lease)).arg(wish::most(request.max_deliveries));
-            Call { script, partition: *partition, command }
+            let command = self.lease_command(request, *partition, *share);
+            Call { script: &script::LEASE, partition: *partition, command }
         });
         let answers = self.servers.call_each(calls.collect()).await;
         let mut trouble = Ok(());
@@ -171,7 +195,7 @@ impl RedisStore {
 
 /// What a partition said when it was last asked.
 #[derive(Clone, Debug, Default)]
-struct Visit {
+pub(crate) struct Visit {
     more_in: Option<Duration>,
     paused: bool,
     left: usize,
@@ -192,6 +216,13 @@ fn worse(so_far: Result<(), Error>, error: Error) -> Result<(), Error> {
     }
 }
 
+/// What the only partition says that there is.
+pub(crate) fn read_leased(value: Value) -> Result<Leased, Error> {
+    let mut grants = Vec::new();
+    let Visit { more_in, paused, .. } = read_visit(value, &mut grants)?;
+    Ok(Leased { grants, more_in, paused })
+}
+
 /// The partitions that have more, and how much of it is wanted.
 fn next_shares(visits: &[Visit], mut wanted: usize) -> Vec<(usize, usize)> {
     let mut shares = Vec::new();
@@ -205,7 +236,7 @@ fn next_shares(visits: &[Visit], mut wanted: usize) -> Vec<(usize, usize)> {
     shares
 }
 
-fn read_visit(value: Value, grants: &mut Vec<Grant>) -> Result<Visit, Error> {
+pub(crate) fn read_visit(value: Value, grants: &mut Vec<Grant>) -> Result<Visit, Error> {
     let mut answer = Answer::new(value, "a lease");
     let more_in = answer.span()?;
     let left = answer.number()?;
@@ -229,6 +260,9 @@ impl RedisStore {
         &self,
         ends: &[End],
     ) -> Result<Vec<Finished>, Error> {
+        if let Some(finished) = self.finish_one(ends).await? {
+            return Ok(vec![finished]);
+        }
         let give = |chunk: &Chunk, command: &mut Cmd| {
             command.arg(chunk.places.len());
             for place in &chunk.places {

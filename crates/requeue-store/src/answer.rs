@@ -21,7 +21,8 @@ pub struct Leased {
     /// The keys, in the order in which they are to be worked on.
     pub grants: Vec<Grant>,
     /// How long until another key may become ready by itself, because its delay is over or
-    /// its lease runs out. Nothing, if some are ready now; `None`, if no key waits.
+    /// its lease runs out. Nothing, if some are ready now; `None`, if no key waits. A store
+    /// that handed out as many as were wanted may say nothing without having looked.
     pub more_in: Option<Duration>,
     /// The queue is paused: nothing is handed out until it is resumed.
     pub paused: bool,

@@ -4,13 +4,13 @@ use std::collections::HashMap;
 use std::time::Duration;
 
 use requeue::{Clock, SystemClock};
-use requeue_store::{EngineClock, Store};
+use requeue_store::{End, Ending, EngineClock, Finished, Grant, Hold, Store};
 
 use crate::nodes::Nodes;
 use crate::server::{self, add, request};
 
 /// What a server of this test's own was asked, by command.
-async fn commands(
+pub(crate) async fn commands(
     server: &mut redis::aio::MultiplexedConnection,
 ) -> HashMap<String, u64> {
     let text: String =
@@ -23,7 +23,7 @@ async fn commands(
 }
 
 /// The commands that were sent since `before`, without the counting itself.
-fn since(
+pub(crate) fn since(
     before: &HashMap<String, u64>,
     after: HashMap<String, u64>,
 ) -> Vec<(String, u64)> {
@@ -57,6 +57,48 @@ async fn an_add_while_ten_thousand_keys_are_processing_costs_what_it_always_cost
     assert_eq!(costs[0], costs[1]);
     let total: u64 = costs[0].iter().map(|(_, count)| count).sum();
     assert!(total <= 5, "{costs:?}");
+}
+
+#[tokio::test]
+async fn a_cycle_of_one_key_is_three_calls_of_short_scripts() {
+    let Some(own) = server::Own::start().await else { return };
+    let store = server::fresh(&own.url).open().await.unwrap();
+    let mut server = server::connection(&own.url).await;
+    for round in 0..2 {
+        let before = commands(&mut server).await;
+        add(&store, &["k"]).await;
+        let leased = store.lease(&request(1)).await.unwrap();
+        let Grant { key, token, .. } = leased.grants[0].clone();
+        let end = End { hold: Hold { key, token }, ending: Ending::Succeed };
+        assert_eq!(store.finish(&[end]).await.unwrap(), [Finished::Done]);
+        let sent = since(&before, commands(&mut server).await);
+        let count = |name| sent.iter().find(|(sent, _)| sent == name).map(|(_, n)| *n);
+        // The first lease finds out what is due, and loads scripts.
+        if round > 0 {
+            assert_eq!(count("evalsha"), Some(3), "{sent:?}");
+            let total: u64 = sent.iter().map(|(_, count)| count).sum();
+            assert!(total - 3 <= 16, "{sent:?}");
+        }
+    }
+}
+
+#[tokio::test]
+async fn a_small_queue_is_kept_in_the_encoding_of_a_large_one() {
+    // With 120 keys in work, finding one in the encoding for small hashes and sets took
+    // longer than the rest of the call.
+    let Some(url) = server::url() else { return };
+    let builder = server::fresh(&url);
+    let store = builder.clone().open().await.unwrap();
+    let mut server = server::connection(&url).await;
+    add(&store, &["k"]).await;
+    assert_eq!(store.lease(&request(1)).await.unwrap().grants.len(), 1);
+    for (part, expected) in [("s", "hashtable"), ("l", "skiplist")] {
+        let mut command = redis::cmd("OBJECT");
+        command.arg("ENCODING").arg(server::part(&builder, part));
+        let encoding: String = command.query_async(&mut server).await.unwrap();
+        assert_eq!(encoding, expected);
+    }
+    assert_eq!(store.stats().await.unwrap().processing, 1);
 }
 
 #[tokio::test]

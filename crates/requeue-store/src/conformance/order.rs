@@ -104,6 +104,7 @@ pub(super) async fn lease_says_when_to_ask_again(t: Trial) {
     assert_eq!(more_in(1).await, Some(secs(40)));
     t.receipts(&all_now(&keys(&["b", "c"]))).await;
     assert_eq!(more_in(1).await, Some(Duration::ZERO), "one is ready");
+    assert_eq!(t.lease(1).await.len(), 1);
     assert_eq!(more_in(1).await, Some(LEASE), "the lease runs out first");
     t.clock.advance(secs(20));
     assert_eq!(more_in(1).await, Some(secs(10)));

@@ -11,11 +11,22 @@ use crate::held::fence;
 use crate::lease::RawLease;
 use crate::{Error, ErrorKind, Grant, Hold, LeaseRequest, Leased, Store, race};
 
-/// How long an idle worker waits before it looks again, should a wake-up be lost.
-const IDLE: Duration = Duration::from_secs(5);
+/// How long an idle worker waits before it looks again, should a wake-up be lost. A store
+/// that can lose one and has cheaper ways to look returns earlier from its wait.
+const IDLE: Duration = Duration::from_secs(20);
+
+/// How long a wait lasts after which the store leases by itself. The lease is counted from
+/// before it, and lasts at least six times as long.
+const LEASING_WAIT: Duration = Duration::from_secs(5);
 
 /// The most keys that are fetched at a time.
 const MAX_FETCH: usize = 256;
+
+/// There was no key.
+struct Idle {
+    /// How long until one is due.
+    more_in: Option<Duration>,
+}
 
 impl<S: Store> Engine<S> {
     /// Waits for a key, which [`handed`](crate::getters::handed) gives.
@@ -60,14 +71,14 @@ impl<S: Store> Engine<S> {
 
     /// Fetches keys for those who wait, until nobody does.
     async fn fetch(self: Arc<Self>) {
-        let (mut pause, mut failing_since) = (FIRST_PAUSE, None);
+        let (mut pause, mut failing_since, mut idle) = (FIRST_PAUSE, None, None);
         loop {
             let wanted = self.getters.wanted();
             if wanted == 0 {
                 return;
             }
-            match self.fetch_once(wanted).await {
-                Ok(()) => (pause, failing_since) = (FIRST_PAUSE, None),
+            match self.fetch_once(wanted, idle.take()).await {
+                Ok(next) => (pause, failing_since, idle) = (FIRST_PAUSE, None, next),
                 Err(error) => {
                     let now = self.terms.clock.now();
                     let since = *failing_since.get_or_insert(now);
@@ -79,24 +90,53 @@ impl<S: Store> Engine<S> {
         }
     }
 
-    async fn fetch_once(self: &Arc<Self>, wanted: usize) -> Result<(), Error> {
+    /// Looks for keys, or waits for them if there were none: whether there were none now.
+    async fn fetch_once(
+        self: &Arc<Self>,
+        wanted: usize,
+        idle: Option<Idle>,
+    ) -> Result<Option<Idle>, Error> {
         let asked = self.terms.clock.now();
-        let leased = self.store.lease(&self.request(wanted)).await?;
-        let none = leased.grants.is_empty();
-        let Leased { grants, more_in, .. } = leased;
+        let request = self.request(wanted);
+        let leased = match idle {
+            Some(idle) => self.wait(&request, &idle).await?,
+            None => Some(self.store.lease(&request).await?),
+        };
+        let Some(Leased { grants, more_in, .. }) = leased else { return Ok(None) };
+        let none = grants.is_empty();
         for grant in grants {
             // What nobody waits for any more is released by its drop.
             drop(self.getters.hand(self.hold(grant, asked)));
         }
-        if none {
-            let at_most = more_in.unwrap_or(IDLE).min(IDLE);
-            let closed = self.closing.notified();
-            if !self.is_closed() {
-                let wait = self.store.wait(at_most);
-                return race::first(wait, Some(closed)).await.unwrap_or(Ok(()));
-            }
+        Ok(none.then_some(Idle { more_in }))
+    }
+
+    /// Waits until keys may be ready or the queue is closed. A store may lease them at once.
+    async fn wait(
+        &self,
+        request: &LeaseRequest,
+        idle: &Idle,
+    ) -> Result<Option<Leased>, Error> {
+        let closed = self.closing.notified();
+        if self.is_closed() {
+            return Ok(None);
         }
-        Ok(())
+        let leasing = self
+            .may_lease_after(idle)
+            .then(|| self.store.wait_and_lease(request, LEASING_WAIT));
+        if let Some(leasing) = leasing.flatten() {
+            return race::first(leasing, Some(closed)).await.transpose();
+        }
+        let wait = self.store.wait(idle.more_in.unwrap_or(IDLE).min(IDLE));
+        race::first(wait, Some(closed)).await.transpose().map(|_| None)
+    }
+
+    /// Whether a wait may lease by itself: nothing is due in its time, which only this side
+    /// can watch closely, and the lease is so long that the wait does not matter to its
+    /// fence.
+    fn may_lease_after(&self, idle: &Idle) -> bool {
+        let undisturbed = |more_in| more_in > LEASING_WAIT + Duration::from_secs(1);
+        idle.more_in.is_none_or(undisturbed) && self.terms.lease / 6 >= LEASING_WAIT
     }
 
     /// Tells those who wait, if waiting longer makes no sense, and brings back keys that

@@ -4,6 +4,7 @@ use super::*;
 
 #[tokio::test]
 async fn adds_that_come_together_go_in_one_call() {
+    let _limit = Limit::start();
     let bench = Bench::new();
     let adds = (0..100).map(|n| {
         let queue = bench.queue.clone();
@@ -19,6 +20,7 @@ async fn adds_that_come_together_go_in_one_call() {
 
 #[tokio::test]
 async fn ends_of_leases_go_together_too() {
+    let _limit = Limit::start();
     let bench = Bench::new();
     let keys = (0..50).map(|n| n.to_string());
     assert_eq!(bench.queue.add_all(keys).await.unwrap().ready, 50);
@@ -34,6 +36,7 @@ async fn ends_of_leases_go_together_too() {
 
 #[tokio::test]
 async fn those_who_wait_are_served_by_one_call_in_the_order_in_which_they_came() {
+    let _limit = Limit::start();
     let bench = Bench::new();
     let gets: Vec<_> = (0..10).map(|_| bench.queue.get()).collect();
     bench.queue.add_all((0..10).map(|n| n.to_string())).await.unwrap();
@@ -47,6 +50,7 @@ async fn those_who_wait_are_served_by_one_call_in_the_order_in_which_they_came()
 
 #[tokio::test]
 async fn add_all_splits_what_is_too_much_for_one_call() {
+    let _limit = Limit::start();
     let bench = Bench::new();
     let all = bench.queue.add_all((0..1000).map(|n| (n % 900).to_string())).await;
     let all = all.unwrap();
@@ -56,6 +60,7 @@ async fn add_all_splits_what_is_too_much_for_one_call() {
 
 #[tokio::test]
 async fn an_idle_worker_asks_the_store_and_then_waits() {
+    let _limit = Limit::start();
     let bench = Bench::new();
     let get = bench.queue.get();
     settle().await;

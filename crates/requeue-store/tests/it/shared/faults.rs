@@ -20,6 +20,7 @@ fn adding(bench: &Bench, key: &str) -> tokio::task::JoinHandle<Result<Added, Err
 
 #[tokio::test]
 async fn an_add_is_tried_again_while_the_store_cannot_be_reached() {
+    let _limit = Limit::start();
     let bench = Bench::new();
     bench.spy.fail("add", Fault::Unreachable);
     bench.spy.fail("add", Fault::NoAnswer);
@@ -31,6 +32,7 @@ async fn an_add_is_tried_again_while_the_store_cannot_be_reached() {
 
 #[tokio::test]
 async fn an_error_that_trying_again_cannot_mend_is_told_at_once() {
+    let _limit = Limit::start();
     let bench = Bench::new();
     bench.spy.fail("add", Fault::Refused);
     assert_eq!(adding(&bench, "a").await.unwrap(), Err(ErrorKind::Denied));
@@ -39,6 +41,7 @@ async fn an_error_that_trying_again_cannot_mend_is_told_at_once() {
 
 #[tokio::test]
 async fn patience_ends() {
+    let _limit = Limit::start();
     let bench = Bench::new();
     for _ in 0..1000 {
         bench.spy.fail("add", Fault::Unreachable);
@@ -49,6 +52,7 @@ async fn patience_ends() {
 
 #[tokio::test]
 async fn an_end_whose_answer_was_lost_is_repeated_and_reported_as_unknown() {
+    let _limit = Limit::start();
     let bench = Bench::new();
     bench.add("a").await;
     let lease = bench.queue.get().await.unwrap().unwrap();
@@ -62,6 +66,7 @@ async fn an_end_whose_answer_was_lost_is_repeated_and_reported_as_unknown() {
 
 #[tokio::test]
 async fn an_end_that_did_not_reach_the_store_is_brought_to_it_later() {
+    let _limit = Limit::start();
     let bench = Bench::new();
     bench.add("a").await;
     let lease = bench.queue.get().await.unwrap().unwrap();
@@ -72,6 +77,7 @@ async fn an_end_that_did_not_reach_the_store_is_brought_to_it_later() {
 
 #[tokio::test]
 async fn keys_that_were_leased_to_nobody_are_reclaimed() {
+    let _limit = Limit::start();
     let bench = Bench::new();
     bench.add("a").await;
     bench.spy.fail("lease", Fault::NoAnswer);
@@ -83,6 +89,7 @@ async fn keys_that_were_leased_to_nobody_are_reclaimed() {
 
 #[tokio::test]
 async fn a_get_hears_of_an_error_that_waiting_cannot_mend() {
+    let _limit = Limit::start();
     let bench = Bench::new();
     bench.spy.fail("lease", Fault::Refused);
     let error = bench.queue.get().await.unwrap_err();

@@ -5,6 +5,7 @@ use super::*;
 
 #[tokio::test]
 async fn a_lease_is_extended_for_as_long_as_it_is_held() {
+    let _limit = Limit::start();
     let bench = Bench::new();
     bench.add("slow").await;
     let lease = bench.queue.get().await.unwrap().unwrap();
@@ -20,6 +21,7 @@ async fn a_lease_is_extended_for_as_long_as_it_is_held() {
 
 #[tokio::test]
 async fn a_holder_that_cannot_reach_the_store_stops_before_its_lease_runs_out() {
+    let _limit = Limit::start();
     let bench = Bench::new();
     bench.add("a").await;
     let lease = bench.queue.get().await.unwrap().unwrap();
@@ -43,6 +45,7 @@ async fn a_holder_that_cannot_reach_the_store_stops_before_its_lease_runs_out() 
 
 #[tokio::test]
 async fn a_process_that_slept_past_its_lease_finds_it_lost_and_changes_nothing() {
+    let _limit = Limit::start();
     let bench = Bench::new();
     bench.add("a").await;
     let stale = bench.queue.get().await.unwrap().unwrap();
@@ -59,6 +62,7 @@ async fn a_process_that_slept_past_its_lease_finds_it_lost_and_changes_nothing()
 
 #[tokio::test]
 async fn the_store_tells_a_holder_that_its_lease_is_gone() {
+    let _limit = Limit::start();
     let bench = Bench::new();
     bench.add("a").await;
     let lease = bench.queue.get().await.unwrap().unwrap();
@@ -75,6 +79,7 @@ async fn the_store_tells_a_holder_that_its_lease_is_gone() {
 
 #[tokio::test]
 async fn a_lease_that_is_dropped_is_released_and_counts_no_delivery() {
+    let _limit = Limit::start();
     let bench = Bench::new();
     bench.add("a").await;
     drop(bench.queue.get().await.unwrap().unwrap());
@@ -84,6 +89,7 @@ async fn a_lease_that_is_dropped_is_released_and_counts_no_delivery() {
 
 #[tokio::test]
 async fn a_lease_that_is_dropped_by_a_panic_is_retried() {
+    let _limit = Limit::start();
     let bench = Bench::new();
     bench.add("a").await;
     let lease = bench.queue.get().await.unwrap().unwrap();
@@ -102,6 +108,7 @@ async fn a_lease_that_is_dropped_by_a_panic_is_retried() {
 
 #[tokio::test]
 async fn a_worker_is_seen_while_it_waits_and_while_it_works() {
+    let _limit = Limit::start();
     let bench = Bench::new();
     let get = bench.queue.get();
     settle().await;

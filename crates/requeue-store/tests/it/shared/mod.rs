@@ -8,8 +8,11 @@ mod spy;
 mod verbs;
 
 use std::future::Future;
+use std::io::Write;
 use std::pin::pin;
+use std::sync::mpsc::{self, RecvTimeoutError};
 use std::task::{Context, Poll, Waker};
+use std::thread;
 use std::time::Duration;
 
 use requeue::testing::FakeClock;
@@ -50,6 +53,29 @@ impl Bench {
 
     async fn add(&self, key: &str) {
         self.queue.add(key.to_owned()).await.unwrap();
+    }
+}
+
+/// A minute for a test: one that waits for ever would never say which it is. It says
+/// nothing about how fast anything has to be.
+struct Limit {
+    /// Tells by its end that the test has ended.
+    _running: mpsc::Sender<()>,
+}
+
+impl Limit {
+    fn start() -> Self {
+        let (running, ended) = mpsc::channel::<()>();
+        let name = thread::current().name().unwrap_or_default().to_owned();
+        thread::spawn(move || {
+            if ended.recv_timeout(60 * SECOND) == Err(RecvTimeoutError::Timeout) {
+                // Not by a macro, whose output is kept for the end of the test.
+                let text = format!("{name} has not ended within a minute\n");
+                drop(std::io::stderr().write_all(text.as_bytes()));
+                std::process::abort();
+            }
+        });
+        Self { _running: running }
     }
 }
 

@@ -9,6 +9,7 @@ use super::*;
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_pool_of_threads_works_on_a_store_as_on_a_queue() {
+    let _limit = Limit::start();
     let store = MemoryStore::new();
     let queue = SharedQueue::<String, _>::new(store.clone());
     let (done, ran) = mpsc::channel();
@@ -31,6 +32,7 @@ async fn a_pool_of_threads_works_on_a_store_as_on_a_queue() {
 
 #[tokio::test]
 async fn a_pool_of_tasks_retries_and_buries_in_the_store() {
+    let _limit = Limit::start();
     let bench = Bench::new();
     let pool = Pool::new(bench.queue.clone())
         .max_retries(1)
@@ -65,6 +67,7 @@ async fn busy_for_ever(bench: &Bench) -> Handle<String, SharedQueue<String, Spy>
 
 #[tokio::test]
 async fn a_run_whose_lease_is_lost_is_cancelled() {
+    let _limit = Limit::start();
     let bench = Bench::new();
     let pool = busy_for_ever(&bench).await;
     bench.engine.advance(LEASE);
@@ -79,6 +82,7 @@ async fn a_run_whose_lease_is_lost_is_cancelled() {
 
 #[tokio::test]
 async fn a_run_that_is_stopped_is_released_and_not_lost() {
+    let _limit = Limit::start();
     let bench = Bench::new();
     let pool = busy_for_ever(&bench).await;
     let stopping = {

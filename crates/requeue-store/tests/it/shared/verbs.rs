@@ -5,6 +5,7 @@ use super::*;
 
 #[tokio::test]
 async fn a_key_is_added_handed_out_and_finished() {
+    let _limit = Limit::start();
     let Bench { queue, .. } = Bench::new();
     assert_eq!(queue.add("a".to_owned()).await.unwrap(), Added::Ready);
     assert_eq!(queue.add("a".to_owned()).await.unwrap(), Added::Duplicate);
@@ -17,6 +18,7 @@ async fn a_key_is_added_handed_out_and_finished() {
 
 #[tokio::test]
 async fn get_waits_for_a_key_that_is_added_later() {
+    let _limit = Limit::start();
     let bench = Bench::new();
     let waiting = tokio::spawn(bench.queue.get());
     settle().await;
@@ -28,6 +30,7 @@ async fn get_waits_for_a_key_that_is_added_later() {
 
 #[tokio::test]
 async fn a_get_that_is_dropped_loses_no_key_and_leaves_its_place() {
+    let _limit = Limit::start();
     let bench = Bench::new();
     let (first, second) = (bench.queue.get(), bench.queue.get());
     drop(first);
@@ -38,6 +41,7 @@ async fn a_get_that_is_dropped_loses_no_key_and_leaves_its_place() {
 
 #[tokio::test]
 async fn a_key_that_was_handed_to_a_get_that_is_dropped_is_released() {
+    let _limit = Limit::start();
     let bench = Bench::new();
     bench.add("a").await;
     let get = bench.queue.get();
@@ -52,6 +56,7 @@ async fn a_key_that_was_handed_to_a_get_that_is_dropped_is_released() {
 
 #[tokio::test]
 async fn retries_wait_longer_each_time_and_success_forgets_them() {
+    let _limit = Limit::start();
     let bench = Bench::new();
     bench.add("a").await;
     for (failures, delay) in [(0, 5), (1, 10), (2, 20)] {
@@ -68,6 +73,7 @@ async fn retries_wait_longer_each_time_and_success_forgets_them() {
 
 #[tokio::test]
 async fn what_is_planned_for_a_key_can_be_asked_and_taken_out() {
+    let _limit = Limit::start();
     let bench = Bench::new();
     let key = "a".to_owned();
     assert!(!bench.queue.contains(&key).await.unwrap());
@@ -82,6 +88,7 @@ async fn what_is_planned_for_a_key_can_be_asked_and_taken_out() {
 
 #[tokio::test]
 async fn a_key_that_is_too_long_is_refused_with_its_length() {
+    let _limit = Limit::start();
     let bench = Bench::new();
     let error = bench.queue.add("x".repeat(1025)).await.unwrap_err();
     assert_eq!(error.kind(), ErrorKind::Invalid);
@@ -91,6 +98,7 @@ async fn a_key_that_is_too_long_is_refused_with_its_length() {
 
 #[tokio::test]
 async fn a_key_that_cannot_be_read_goes_to_the_dead_and_not_round_for_ever() {
+    let _limit = Limit::start();
     let bench = Bench::new();
     let bytes = SharedQueue::<Vec<u8>, _>::new(bench.spy.clone());
     bytes.add(vec![0xff]).await.unwrap();
@@ -104,6 +112,7 @@ async fn a_key_that_cannot_be_read_goes_to_the_dead_and_not_round_for_ever() {
 
 #[tokio::test]
 async fn a_closed_handle_adds_nothing_and_waits_for_nothing() {
+    let _limit = Limit::start();
     let bench = Bench::new();
     let waiting = tokio::spawn(bench.queue.get());
     settle().await;
@@ -118,6 +127,7 @@ async fn a_closed_handle_adds_nothing_and_waits_for_nothing() {
 
 #[tokio::test]
 async fn the_last_handle_that_is_dropped_closes_and_others_go_on() {
+    let _limit = Limit::start();
     let bench = Bench::new();
     let twin = bench.queue.clone();
     drop(twin);
@@ -132,6 +142,7 @@ async fn the_last_handle_that_is_dropped_closes_and_others_go_on() {
 
 #[tokio::test]
 async fn drain_waits_for_the_leases_that_are_held() {
+    let _limit = Limit::start();
     let bench = Bench::new();
     bench.add("a").await;
     let lease = bench.queue.get().await.unwrap().unwrap();
@@ -146,6 +157,7 @@ async fn drain_waits_for_the_leases_that_are_held() {
 
 #[tokio::test]
 async fn a_dead_key_that_is_added_waits_as_long_as_the_longest_backoff() {
+    let _limit = Limit::start();
     let engine = EngineClock::new();
     let store = MemoryStore::with_clock(engine.clone());
     let backoff = Backoff { max: 60 * SECOND, ..Backoff::default() };

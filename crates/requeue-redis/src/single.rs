@@ -1,0 +1,131 @@
+//! Calls for a single key, by scripts that do only what happens most.
+//!
+//! Each gives nothing if it takes more than that, and has then changed nothing.
+
+use std::time::Duration;
+
+use redis::Value;
+use requeue_store::{
+    Add, End, Ending, Error, Finished, Grant, Key, LeaseRequest, Leased, Receipt, Token,
+    When, micros_of,
+};
+
+use crate::fault::senseless;
+use crate::link::Call;
+use crate::partition::partition_of;
+use crate::reply::{Answer, parse};
+use crate::script::{self, Script};
+use crate::store::RedisStore;
+use crate::wait::UNWATCHED;
+use crate::wish;
+use crate::work::{added, read_visit};
+
+impl RedisStore {
+    pub(crate) async fn add_one(&self, adds: &[Add]) -> Result<Option<Receipt>, Error> {
+        let [Add { key, when: When::Now, .. }] = adds else { return Ok(None) };
+        let letter = self.letter(&script::ADD_ONE, key, &[key]).await?;
+        let receipt = |added| Receipt { added, delay: Duration::ZERO };
+        Ok(letter.and_then(added).map(receipt))
+    }
+
+    /// What is left is not looked at. So it is not for one that has waited, which must pass
+    /// on the mark, nor if the end of this very lease is what others must know of.
+    pub(crate) async fn lease_one(
+        &self,
+        request: &LeaseRequest,
+    ) -> Result<Option<Leased>, Error> {
+        let many = request.max != 1 || self.partitions() > 1;
+        if many || request.lease < UNWATCHED || self.watch.has_waited() {
+            return Ok(None);
+        }
+        let lease = micros_of(request.lease).to_string();
+        let args = [request.owner.as_str().as_bytes(), lease.as_bytes()];
+        let value = self.single(&script::LEASE_ONE, 0, &args).await?;
+        let Some(grant) = read_grant(value)? else { return Ok(None) };
+        let more_in = Some(Duration::ZERO);
+        Ok(Some(Leased { grants: vec![grant], more_in, paused: false }))
+    }
+
+    pub(crate) async fn finish_one(
+        &self,
+        ends: &[End],
+    ) -> Result<Option<Finished>, Error> {
+        let [End { hold, ending }] = ends else { return Ok(None) };
+        let script = match ending {
+            Ending::Done => &*script::DONE_ONE,
+            Ending::Succeed => &*script::SUCCEED_ONE,
+            Ending::Retry { .. } | Ending::RetryAfter(_) | _ => return Ok(None),
+        };
+        let state = format!("P{}", wish::token(hold.token));
+        let args = [&hold.key[..], state.as_bytes()];
+        let letter = self.letter(script, &hold.key, &args).await?;
+        Ok(letter.filter(|letter| *letter == b'd').map(|_| Finished::Done))
+    }
+
+    /// Calls a script that answers with a letter or with nothing.
+    async fn letter(
+        &self,
+        script: &'static Script,
+        key: &Key,
+        args: &[&[u8]],
+    ) -> Result<Option<u8>, Error> {
+        let partition = partition_of(key, self.partitions());
+        let value = self.single(script, partition, args).await?;
+        if value == Value::Nil {
+            return Ok(None);
+        }
+        let letters = Answer::new(value, "a key").bytes()?;
+        letters.first().copied().map(Some).ok_or_else(|| senseless("a key"))
+    }
+
+    async fn single(
+        &self,
+        script: &'static Script,
+        partition: usize,
+        args: &[&[u8]],
+    ) -> Result<Value, Error> {
+        let mut command = self.bare(script, partition);
+        command.arg(args);
+        if let Some(now) = self.told_time() {
+            command.arg(format!("{now:016}"));
+        }
+        let call = Call { script, partition, command };
+        let answers = self.servers.call(vec![call]).await?;
+        Ok(answers.into_iter().next().unwrap_or(Value::Nil))
+    }
+}
+
+/// See `lease_one.lua`.
+fn read_grant(value: Value) -> Result<Option<Grant>, Error> {
+    if value == Value::Nil {
+        return Ok(None);
+    }
+    let Value::BulkString(bytes) = value else {
+        let mut grants = Vec::new();
+        read_visit(value, &mut grants)?;
+        return Ok(grants.pop());
+    };
+    let granted = bytes
+        .split_at_checked(16)
+        .and_then(|(token, key)| Some((Token(parse(token)?), key)));
+    let (token, key) = granted.ok_or_else(|| senseless("a lease"))?;
+    Ok(Some(Grant { key: Key::new(key)?, token, deliveries: 1, failures: 0 }))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_grant_is_the_token_and_the_key() {
+        let value = Value::BulkString(b"1700000000000000a/b".to_vec());
+        let grant = read_grant(value).unwrap().unwrap();
+        assert_eq!(
+            (grant.token, &grant.key[..]),
+            (Token(1_700_000_000_000_000), &b"a/b"[..])
+        );
+        assert_eq!((grant.deliveries, grant.failures), (1, 0));
+        assert!(read_grant(Value::BulkString(b"17".to_vec())).is_err());
+        assert!(read_grant(Value::Nil).unwrap().is_none());
+    }
+}
