@@ -37,7 +37,8 @@ const QUEUE: &str = "default";
 const CANNOT: &str = "cannot open the store";
 
 const EXPECTED: &str = "expected a folder such as ./queue.db, or an address that begins \
-                        with redis://, redis-cluster://, postgres:// or postgresql://";
+                        with redis://, redis-cluster://, postgres:// or postgresql://; \
+                        with TLS, rediss:// or rediss-cluster://";
 
 impl Place {
     pub(crate) fn of(flags: StoreFlags) -> Result<Self> {
@@ -122,11 +123,9 @@ impl Address {
         };
         let url = text.to_str().unwrap_or_default().to_owned();
         match scheme {
-            "redis" | "redis-cluster" => Ok(Self::Redis(url)),
-            "rediss" => bail!(
-                "--store rediss:// asks for TLS, which this program does not speak: use \
-                 redis:// through a tunnel or on a network of your own"
-            ),
+            "redis" | "rediss" | "redis-cluster" | "rediss-cluster" => {
+                Ok(Self::Redis(url))
+            }
             "postgres" | "postgresql" => Ok(Self::Postgres(url)),
             unknown => bail!("unknown scheme '{unknown}://' of --store: {EXPECTED}"),
         }

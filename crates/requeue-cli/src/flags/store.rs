@@ -60,7 +60,8 @@ pub(crate) struct QueueFlags {
 #[command(next_help_heading = "Store")]
 pub(crate) struct RunStoreFlags {
     /// Keep the queue in a store: in a folder, for one process at a time, or on a server, for
-    /// many: redis://[USER:PASSWORD@]HOST[:PORT][/DB], redis-cluster://HOST:PORT,HOST:PORT or
+    /// many: redis://[USER:PASSWORD@]HOST[:PORT][/DB], redis-cluster://HOST:PORT,HOST:PORT
+    /// (with TLS, rediss:// or rediss-cluster://) or
     /// postgres://[USER[:PASSWORD]@]HOST[:PORT]/DATABASE. Keys of the input are added to it, and
     /// the run ends when the whole queue is empty
     #[arg(long, value_name = "ADDRESS", env = "REQUEUE_STORE", hide_env_values = true)]

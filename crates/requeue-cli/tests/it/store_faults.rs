@@ -21,9 +21,11 @@ const VERBS: [&[&str]; 9] = [
 #[test]
 fn every_verb_says_which_server_it_could_not_reach() {
     for verb in VERBS {
-        for url in
-            ["redis://me:secret@127.0.0.1:1", "postgres://me:secret@127.0.0.1:1/db"]
-        {
+        for url in [
+            "redis://me:secret@127.0.0.1:1",
+            "rediss://me:secret@127.0.0.1:1",
+            "postgres://me:secret@127.0.0.1:1/db",
+        ] {
             let ran = Dir::new().requeue().args(verb).env("REQUEUE_STORE", url).ran();
             let ran = ran.expect(2);
             assert!(
@@ -47,9 +49,6 @@ fn an_unknown_scheme_is_refused_with_the_known_ones() {
         }
         assert!(!ran.err.contains("secret"), "{}", ran.err);
     }
-    let tls = ["status", "--store", "rediss://me:secret@host"];
-    let ran = Dir::new().requeue().args(tls).ran().expect(2);
-    assert!(ran.err.contains("TLS") && !ran.err.contains("secret"), "{}", ran.err);
     let ran = Dir::new().requeue().args(["status", "--store", ""]).ran().expect(2);
     assert!(ran.err.contains("--store is empty"), "{}", ran.err);
 }
