@@ -173,13 +173,18 @@ impl Bucket {
 
     #[inline]
     fn tokens_at(&self, terms: Terms, t: Moment) -> f64 {
-        let elapsed = t.since(self.last.min(t));
-        // Full beyond doubt: the exact sum is no less than this one, and is cut to the same.
-        let burst = f64::from(terms.burst);
-        if self.tokens + terms.limit.tokens_in_roughly(elapsed).least >= burst {
-            return burst;
+        if self.is_surely_full(terms, t) {
+            return f64::from(terms.burst);
         }
-        terms.cap(self.tokens + terms.limit.tokens_in(elapsed))
+        terms.cap(self.tokens + terms.limit.tokens_in(t.since(self.last.min(t))))
+    }
+
+    /// Whether the bucket is full at `t` beyond doubt: the exact sum of tokens is no less
+    /// than this one, and is cut to the same.
+    #[inline]
+    pub(crate) fn is_surely_full(&self, terms: Terms, t: Moment) -> bool {
+        let gained = terms.limit.tokens_in_roughly(t.since(self.last.min(t)));
+        self.tokens + gained.least >= f64::from(terms.burst)
     }
 
     /// Whether `n` tokens are out of reach at `t` beyond doubt: a quick no for the many

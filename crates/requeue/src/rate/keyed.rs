@@ -393,15 +393,13 @@ impl<K: Clone + Eq + Hash> Keys<K> {
     /// Not `key`, which has just been asked for: a key in use must not be forgotten at
     /// each use.
     fn let_go(&mut self, key: &K, terms: Terms, sweep: usize) -> Option<Slot<K>> {
-        let now = At::Exactly(self.latest);
-        let burst = f64::from(terms.burst);
+        let now = self.latest;
         if self.table.len() > self.max {
             let rank = |slot: &Slot<K>| (slot.key == *key, slot.full_at(terms));
             return self.table.take_first_of(SAMPLE, rank);
         }
         // Invariant 1.
-        self.table
-            .take_stale(sweep, |slot| slot.bucket(terms).tokens(terms, now) >= burst)
+        self.table.take_stale(sweep, |slot| slot.bucket(terms).is_surely_full(terms, now))
     }
 
     /// Does with the bucket of `key` what `step` says.
@@ -412,30 +410,29 @@ impl<K: Clone + Eq + Hash> Keys<K> {
         (terms, hasher): (Terms, &RandomState),
         step: impl FnOnce(&Bucket) -> Result<(Option<Bucket>, Grant), Refusal>,
     ) -> Result<Grant, Refusal> {
-        let now = self.latest;
-        match self.table.entry(hash, key, hasher) {
-            Entry::Occupied(mut slot) => {
-                let slot = slot.get_mut();
-                let (next, grant) = step(&slot.bucket(terms))?;
-                if let Some(next) = next {
-                    slot.set(next);
-                }
-                Ok(grant)
+        let entry = self.table.entry(hash, key, hasher);
+        let bucket = match &entry {
+            Entry::Occupied(slot) => slot.get().bucket(terms),
+            Entry::Vacant(_) => full(terms, self.latest),
+        };
+        let (next, grant) = step(&bucket)?;
+        match (next, entry) {
+            (Some(next), Entry::Occupied(mut slot)) => slot.get_mut().set(next),
+            (Some(next), Entry::Vacant(room)) => {
+                room.insert(Slot::new(key.clone(), next));
             }
-            Entry::Vacant(room) => {
-                let (next, grant) = step(&full(terms, now))?;
-                if let Some(next) = next {
-                    let mut slot = Slot { key: key.clone(), tokens: 0.0, last: now };
-                    slot.set(next);
-                    room.insert(slot);
-                }
-                Ok(grant)
-            }
+            (None, _) => {}
         }
+        Ok(grant)
     }
 }
 
 impl<K> Slot<K> {
+    fn new(key: K, bucket: Bucket) -> Self {
+        let (tokens, last) = bucket.level();
+        Self { key, tokens, last }
+    }
+
     #[inline]
     fn bucket(&self, terms: Terms) -> Bucket {
         Bucket::in_debt(self.tokens, self.last, terms)

@@ -185,7 +185,7 @@ mod pace;
 mod pacer;
 mod reservation;
 mod sometimes;
-pub(crate) mod table;
+mod table;
 mod versioned;
 mod wait;
 mod window;

@@ -15,6 +15,8 @@ pub(super) enum Pace {
     Never,
     /// As they are asked for.
     Unlimited,
+    /// One spacing apart, of whole nanoseconds. So is the time to make up for.
+    Whole { between: Nanos, slack: Nanos },
     /// One spacing apart.
     Steady(Steady),
 }
@@ -25,6 +27,8 @@ pub(super) struct Steady {
     /// How many permissions a period has: the denominator of all parts.
     permissions: u32,
     between: Span,
+    /// From now back to the earliest slot that can be made up for: nothing or negative,
+    /// but for its part.
     slack: Span,
 }
 
@@ -52,18 +56,32 @@ impl Pace {
             return Self::Unlimited;
         }
         let slots = |count| Span::of_slots(count, permissions, period);
-        Self::Steady(Steady { permissions, between: slots(1), slack: slots(slack) })
+        let (between, slack) = (slots(1), slots(slack).back(permissions));
+        if between.part == 0 && slack.part == 0 {
+            return Self::Whole { between: between.whole, slack: slack.whole };
+        }
+        Self::Steady(Steady { permissions, between, slack })
     }
 
     /// The slot that follows `last`.
     #[inline]
     pub(super) fn next(&self, last: Option<Slot>, now: Moment) -> Slot {
+        match (self, last) {
+            (Self::Whole { between, slack }, Some(last)) => {
+                Slot { at: last.at.plus(*between).max(now.plus(*slack)), part: 0 }
+            }
+            _ => self.next_of_any(last, now),
+        }
+    }
+
+    /// The same for the paces and slots that are not the usual ones, or come once.
+    fn next_of_any(&self, last: Option<Slot>, now: Moment) -> Slot {
         let now = Slot { at: now, part: 0 };
-        match self {
-            Self::Never => Slot { at: Moment::END, part: 0 },
-            Self::Unlimited => now,
-            // There is no unused time before the first slot of all.
-            Self::Steady(steady) => last.map_or(now, |last| steady.next(last, now)),
+        // There is no unused time before the first slot of all.
+        match (self, last) {
+            (Self::Never, _) => Slot { at: Moment::END, part: 0 },
+            (Self::Steady(steady), Some(last)) => steady.next(last, now),
+            (Self::Unlimited | Self::Whole { .. } | Self::Steady(_), _) => now,
         }
     }
 }
@@ -91,12 +109,7 @@ impl Steady {
 
     #[inline]
     fn before(&self, Slot { at, .. }: Slot) -> Slot {
-        let Span { whole, part } = self.slack;
-        if part == 0 {
-            Slot { at: at.plus(-whole), part }
-        } else {
-            Slot { at: at.plus(-whole).plus(-1), part: self.permissions - part }
-        }
+        Slot { at: at.plus(self.slack.whole), part: self.slack.part }
     }
 }
 
@@ -107,20 +120,23 @@ impl Slot {
         self.at
     }
 
-    /// Two words for the slot, three with the one that says whether there is any.
+    /// The moment and the part, which is a `u32` if there is a slot.
     #[inline]
-    pub(super) fn to_words(slot: Option<Self>) -> [u64; 3] {
+    pub(super) fn to_words(slot: Option<Self>) -> [u64; 2] {
         match slot {
-            None => [0; 3],
-            Some(Self { at, part }) => [1, at.to_word(), u64::from(part)],
+            None => [0, NO_PART],
+            Some(Self { at, part }) => [at.to_word(), u64::from(part)],
         }
     }
 
     #[inline]
-    pub(super) fn from_words([some, at, part]: [u64; 3]) -> Option<Self> {
-        (some != 0).then(|| Self { at: Moment::from_word(at), part: narrow(part) })
+    pub(super) fn from_words([at, part]: [u64; 2]) -> Option<Self> {
+        (part != NO_PART).then(|| Self { at: Moment::from_word(at), part: narrow(part) })
     }
 }
+
+/// The word for the part of a slot that there is not.
+const NO_PART: u64 = u64::MAX;
 
 impl Span {
     /// The length of `count` slots, of which `period` has `permissions`.
@@ -134,6 +150,14 @@ impl Span {
                 Self { whole, part: part.expect("less than a u32") }
             }
             Err(_) => Self { whole: Nanos::MAX, part: 0 },
+        }
+    }
+
+    /// The same length, pointing back. A part always points on.
+    fn back(self, permissions: u32) -> Self {
+        match self.part {
+            0 => Self { whole: -self.whole, part: 0 },
+            part => Self { whole: -self.whole - 1, part: permissions - part },
         }
     }
 }
@@ -210,6 +234,25 @@ mod tests {
             next = pace.next(Some(next), START);
         }
         assert_eq!(next.due(), Moment::END);
+    }
+
+    #[test]
+    fn pace_of_whole_nanoseconds_is_like_any_other() {
+        let second = Duration::from_secs(1);
+        for (permissions, slack) in [(1, 0), (10, 10), (1000, 3), (1_000_000_000, 1)] {
+            let pace = Pace::new(permissions, second, slack);
+            assert!(matches!(pace, Pace::Whole { .. }));
+            let slots = |count| Span::of_slots(count, permissions, second);
+            let (between, slack) = (slots(1), slots(slack).back(permissions));
+            let other = Pace::Steady(Steady { permissions, between, slack });
+            let (mut now, mut last) = (START, None);
+            for call in 0..1000 {
+                let slot = pace.next(last, now);
+                assert_eq!(slot, other.next(last, now));
+                last = Some(slot);
+                now = now.plus(call * call % 17 * between.whole / 8);
+            }
+        }
     }
 
     #[test]

@@ -5,7 +5,7 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use super::error::InvalidPace;
-use super::moment::{Moment, Timeline, duration};
+use super::moment::{Timeline, duration};
 use super::pace::{Pace, Slot};
 use super::versioned::{Step, Versioned};
 use crate::clock::{AnyClock, Clock};
@@ -52,7 +52,7 @@ struct Shared {
     timeline: Timeline,
     pace: Pace,
     /// The slot handed out last.
-    last: Versioned<3>,
+    last: Versioned<2>,
 }
 
 impl Pacer {
@@ -134,10 +134,7 @@ impl Pacer {
     pub fn take_blocking(&self) -> Instant {
         match self.line_up() {
             Turn::Now(now) => now,
-            Turn::Later(mut place) => {
-                self.shared.clock.sleep_until(place.until);
-                place.use_up()
-            }
+            Turn::Later(place) => place.sleep(),
         }
     }
 
@@ -147,7 +144,8 @@ impl Pacer {
     ///
     /// How long it is until the next slot, if it is not there yet. Nothing is taken.
     pub fn try_take(&self) -> Result<Instant, Duration> {
-        let (instant, now) = self.now();
+        let instant = self.shared.clock.now();
+        let now = self.shared.timeline.moment(instant);
         self.shared.last.update(|words| {
             let slot = self.shared.pace.next(Slot::from_words(words), now);
             if slot.due() > now {
@@ -158,23 +156,21 @@ impl Pacer {
         })
     }
 
-    #[inline]
-    fn now(&self) -> (Instant, Moment) {
-        let now = self.shared.clock.now();
-        (now, self.shared.timeline.moment(now))
-    }
-
     /// Takes the next slot.
     #[inline]
     fn line_up(&self) -> Turn<'_> {
-        let (instant, now) = self.now();
-        let (before, slot) = self.shared.last.update(|words| {
+        let instant = self.shared.clock.now();
+        let (before, slot, now) = self.shared.last.exchange(|words| {
+            let now = self.shared.timeline.moment(instant);
             let slot = self.shared.pace.next(Slot::from_words(words), now);
-            Step::Replace(Slot::to_words(Some(slot)), (words, slot))
+            (Slot::to_words(Some(slot)), (words, slot, now))
         });
-        if slot.due() <= now {
-            return Turn::Now(instant);
-        }
+        if slot.due() <= now { Turn::Now(instant) } else { self.later(before, slot) }
+    }
+
+    #[cold]
+    #[inline(never)]
+    fn later(&self, before: [u64; 2], slot: Slot) -> Turn<'_> {
         let until = self.shared.timeline.instant(slot.due());
         let taken = Taken { before, after: Slot::to_words(Some(slot)) };
         Turn::Later(Place { pacer: self, until, taken: Some(taken) })
@@ -214,11 +210,18 @@ struct Place<'a> {
 
 /// The words of the pacer before and after a slot was taken.
 struct Taken {
-    before: [u64; 3],
-    after: [u64; 3],
+    before: [u64; 2],
+    after: [u64; 2],
 }
 
 impl Place<'_> {
+    #[cold]
+    #[inline(never)]
+    fn sleep(mut self) -> Instant {
+        self.pacer.shared.clock.sleep_until(self.until);
+        self.use_up()
+    }
+
     fn use_up(&mut self) -> Instant {
         self.taken = None;
         self.until

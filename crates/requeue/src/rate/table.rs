@@ -20,7 +20,7 @@ use hashbrown::HashTable;
 use hashbrown::hash_table::Entry;
 
 /// What a [`Table`] holds.
-pub(crate) trait Slot {
+pub(super) trait Slot {
     type Key: Eq + Hash;
 
     fn key(&self) -> &Self::Key;
@@ -28,10 +28,10 @@ pub(crate) trait Slot {
 
 /// Slots by key.
 ///
-/// With slots of 16 bytes a key costs at most 39: one byte of control for each bucket, and
+/// With slots of 24 bytes a key costs at most 58: one byte of control for each bucket, and
 /// at least 7 keys for 16 buckets after growing.
 #[derive(Debug)]
-pub(crate) struct Table<T> {
+pub(super) struct Table<T> {
     slots: HashTable<T>,
     /// The bucket at which the walk around the table goes on.
     hand: usize,
@@ -41,21 +41,16 @@ pub(crate) struct Table<T> {
 const SMALL: usize = 64;
 
 impl<T> Table<T> {
-    pub(crate) fn new() -> Self {
+    pub(super) fn new() -> Self {
         Self { slots: HashTable::new(), hand: 0 }
     }
 
-    pub(crate) fn len(&self) -> usize {
+    pub(super) fn len(&self) -> usize {
         self.slots.len()
     }
 
     #[cfg(test)]
-    pub(crate) fn iter(&self) -> impl Iterator<Item = &T> {
-        self.slots.iter()
-    }
-
-    #[cfg(test)]
-    pub(crate) fn bytes(&self) -> usize {
+    pub(super) fn bytes(&self) -> usize {
         self.slots.allocation_size()
     }
 
@@ -64,7 +59,7 @@ impl<T> Table<T> {
     ///
     /// Keys lie in their buckets by hash, so the slots it meets are a random sample.
     #[cold]
-    pub(crate) fn take_first_of<R: Copy + Ord>(
+    pub(super) fn take_first_of<R: Copy + Ord>(
         &mut self,
         count: usize,
         rank: impl Fn(&T) -> R,
@@ -86,7 +81,7 @@ impl<T> Table<T> {
     /// Walks on past `buckets` buckets, as far as the first slot that is `stale`, and
     /// takes that out.
     #[inline]
-    pub(crate) fn take_stale(
+    pub(super) fn take_stale(
         &mut self,
         buckets: usize,
         stale: impl Fn(&T) -> bool,
@@ -115,13 +110,13 @@ impl<T> Table<T> {
 
 impl<T: Slot> Table<T> {
     /// The slot of `key`.
-    pub(crate) fn find(&self, hash: u64, key: &T::Key) -> Option<&T> {
+    pub(super) fn find(&self, hash: u64, key: &T::Key) -> Option<&T> {
         self.slots.find(hash, |slot| slot.key() == key)
     }
 
     /// The slot of `key`, or the room for it.
     #[inline]
-    pub(crate) fn entry(
+    pub(super) fn entry(
         &mut self,
         hash: u64,
         key: &T::Key,
@@ -134,15 +129,9 @@ impl<T: Slot> Table<T> {
         self.slots.entry(hash, |slot| slot.key() == key, unused)
     }
 
-    /// Takes out the slot of `key`.
-    pub(crate) fn remove(&mut self, hash: u64, key: &T::Key) -> Option<T> {
-        let slot = self.slots.find_entry(hash, |slot| slot.key() == key).ok()?;
-        Some(slot.remove().0)
-    }
-
     /// Gives memory back once fewer than an eighth of the buckets are in use.
     #[inline]
-    pub(crate) fn shrink(&mut self, hasher: &RandomState) {
+    pub(super) fn shrink(&mut self, hasher: &RandomState) {
         let buckets = self.slots.num_buckets();
         if buckets > SMALL && self.slots.len() < buckets / 8 {
             self.rehash(hasher);

@@ -66,10 +66,7 @@ impl<const N: usize> Versioned<N> {
     pub(super) fn update<T>(&self, mut step: impl FnMut([u64; N]) -> Step<T, N>) -> T {
         let mut spins = 0;
         loop {
-            // Acquire pairs with the Release in `replace`: the words are at least those of
-            // this version. Else a thread could decide on words older than the version.
-            let version = self.version.load(Ordering::Acquire);
-            if version % 2 == 0 {
+            if let Some(version) = self.even() {
                 let words = self.load();
                 match step(words) {
                     Step::Keep(value) if self.is_still(version) => return value,
@@ -83,16 +80,30 @@ impl<const N: usize> Versioned<N> {
         }
     }
 
+    /// Replaces the words by what `step` makes of them, as if nobody else were there.
+    ///
+    /// `step` runs once, on words that were together, while others wait: it must be short
+    /// (invariant 2) and must not panic. It is quicker than [`update`](Self::update), since
+    /// the processor works on it while it waits for the compare-and-swap.
+    #[inline]
+    pub(super) fn exchange<T>(&self, step: impl FnOnce([u64; N]) -> ([u64; N], T)) -> T {
+        let version = self.even().filter(|version| self.claim(*version));
+        let version = version.unwrap_or_else(|| self.claim_contended());
+        let (words, value) = step(self.load());
+        self.publish(version, words);
+        value
+    }
+
     #[inline]
     fn load(&self) -> [u64; N] {
-        // Relaxed: `is_still` and `replace` find out if the words belong together.
+        // Relaxed: `is_still` and `claim` find out if the words belong together.
         std::array::from_fn(|i| self.words[i].load(Ordering::Relaxed))
     }
 
     /// Whether the words loaded since `version` was read are all of that version.
     #[inline]
     fn is_still(&self, version: u64) -> bool {
-        // Pairs with the Release fence in `replace`: if one of the words came from a later
+        // Pairs with the Release fence in `publish`: if one of the words came from a later
         // writer, the load below sees at least the odd version of that writer.
         fence(Ordering::Acquire);
         self.version.load(Ordering::Relaxed) == version
@@ -101,28 +112,61 @@ impl<const N: usize> Versioned<N> {
     /// Replaces the words of `version`, unless they have a newer version by now.
     #[inline]
     fn replace(&self, version: u64, words: [u64; N]) -> bool {
+        let claimed = self.claim(version);
+        if claimed {
+            self.publish(version, words);
+        }
+        claimed
+    }
+
+    /// Makes `version` odd, unless there is a newer one by now.
+    #[inline]
+    fn claim(&self, version: u64) -> bool {
         // Success says that nobody made `version` odd before, so by invariant 1 the words
-        // that led here are whole and current. Relaxed: the load of `version` acquired all
-        // that came before it, and nothing is read from here on.
-        let odd = version + 1;
-        let swap = self.version.compare_exchange(
+        // loaded since are whole and current, and stay so until `publish`. Relaxed: the
+        // load of `version` acquired all that came before it.
+        let claim = self.version.compare_exchange(
             version,
-            odd,
+            version + 1,
             Ordering::Relaxed,
             Ordering::Relaxed,
         );
-        if swap.is_err() {
-            return false;
-        }
+        claim.is_ok()
+    }
+
+    /// Stores the words that follow those of a `version` that was claimed.
+    #[inline]
+    fn publish(&self, version: u64, words: [u64; N]) {
         // Pairs with the Acquire fence in `is_still`: no word is seen before the version
         // is seen to be odd.
         fence(Ordering::Release);
         for (word, new) in self.words.iter().zip(words) {
             word.store(new, Ordering::Relaxed);
         }
-        // Pairs with the Acquire in `update`: who sees this version sees these words.
-        self.version.store(odd + 1, Ordering::Release);
-        true
+        // Pairs with the Acquire in `even`: who sees this version sees these words.
+        self.version.store(version + 2, Ordering::Release);
+    }
+
+    /// Makes the version odd once it is even, and gives the even one.
+    #[cold]
+    #[inline(never)]
+    fn claim_contended(&self) -> u64 {
+        let mut spins = 0;
+        loop {
+            back_off(&mut spins);
+            if let Some(version) = self.even().filter(|version| self.claim(*version)) {
+                return version;
+            }
+        }
+    }
+
+    /// The version, if nobody is replacing the words.
+    #[inline]
+    fn even(&self) -> Option<u64> {
+        // Acquire pairs with the Release in `publish`: the words are at least those of
+        // this version. Else a thread could decide on words older than the version.
+        let version = self.version.load(Ordering::Acquire);
+        (version % 2 == 0).then_some(version)
     }
 }
 
@@ -131,6 +175,7 @@ impl<const N: usize> Versioned<N> {
 const SPINS: u32 = if cfg!(requeue_loom) { 0 } else { 64 };
 
 #[cold]
+#[inline(never)]
 fn back_off(spins: &mut u32) {
     if *spins < SPINS {
         *spins += 1;
@@ -180,6 +225,37 @@ mod loom_tests {
             assert_eq!(cell.read(), [2, 4]);
         });
     }
+
+    fn exchange(cell: &Pair) {
+        let before = cell.exchange(|[a, b]| ([a + 1, b + 2], [a, b]));
+        assert_eq!(before[1], 2 * before[0]);
+    }
+
+    #[test]
+    fn no_exchange_is_lost_beside_a_replacement_and_a_reader() {
+        loom::model(|| {
+            let cell = pair();
+            let other = Arc::clone(&cell);
+            let writing = thread::spawn(move || step(&other));
+            exchange(&cell);
+            let [a, b] = cell.read();
+            assert_eq!(b, 2 * a);
+            writing.join().unwrap();
+            assert_eq!(cell.read(), [2, 4]);
+        });
+    }
+
+    #[test]
+    fn no_exchange_is_lost_beside_another() {
+        loom::model(|| {
+            let cell = pair();
+            let other = Arc::clone(&cell);
+            let writing = thread::spawn(move || exchange(&other));
+            exchange(&cell);
+            writing.join().unwrap();
+            assert_eq!(cell.read(), [2, 4]);
+        });
+    }
 }
 
 #[cfg(all(test, not(requeue_loom)))]
@@ -194,8 +270,9 @@ mod tests {
         thread::scope(|scope| {
             for _ in 0..3 {
                 scope.spawn(|| {
-                    for _ in 0..ROUNDS {
+                    for _ in 0..ROUNDS / 2 {
                         cell.update(|[a, b, c]| Step::Replace([a + 1, b + 2, c + 3], ()));
+                        cell.exchange(|[a, b, c]| ([a + 1, b + 2, c + 3], ()));
                     }
                 });
             }

@@ -3,9 +3,10 @@
 //! It does not know what is remembered: a count, or a count and a delay.
 //!
 //! A full table makes room by pushing out one key: of the next eight it meets on a walk
-//! around its buckets, the one whose last failure is the longest ago. A list in the exact
+//! around its places, the one whose last failure is the longest ago. A list in the exact
 //! order of failures would cost each key 8 bytes more and each repeated failure two cache
-//! misses.
+//! misses. Of its last failure a key has the tick only, a number of 8 bits; a tick lasts
+//! for a 32nd of `max` failures, or for one.
 //!
 //! # Invariants
 //!
@@ -13,14 +14,16 @@
 //! 2. User code (`Hash`, `Eq`, `Clone`) that panics leaves every key in the table as it
 //!    was.
 //! 3. A key is dropped only after the lock is released: its `Drop` may call the policy.
+//! 4. A key that failed in an earlier tick than another has the lower number, or both have
+//!    the lowest: they failed more than half of all ticks ago.
 
-use std::cmp::Reverse;
+mod table;
+
 use std::hash::{BuildHasher, Hash};
 
 use foldhash::fast::RandomState;
-use hashbrown::hash_table::Entry;
 
-use crate::rate::table::{self, Table};
+use self::table::{Hash24, Slot, Table, Tick};
 use crate::sync::{self, Mutex, MutexGuard};
 
 /// How many keys a policy tracks unless it is told otherwise: 1,048,576.
@@ -31,6 +34,9 @@ pub const DEFAULT_MAX_TRACKED: usize = 1 << 20;
 /// How many keys an eviction chooses from.
 const SAMPLE: usize = 8;
 
+/// How many ticks pass while as many keys fail as are tracked at the most.
+const TICKS: usize = 32;
+
 /// A bounded map from the keys that failed to a `V` each; a `V` starts as its default.
 pub(super) struct Failures<K, V = u32> {
     hasher: RandomState,
@@ -39,27 +45,10 @@ pub(super) struct Failures<K, V = u32> {
 }
 
 struct Tracked<K, V> {
-    table: Table<Slot<K, V>>,
-    /// Failures so far, wrapping: a clock for the age of slots. A key that outlives 2^32
-    /// failures of others looks young, and is met again a walk later.
-    failures: u32,
-}
-
-/// 16 bytes for a `u64` key and a `u32` value.
-struct Slot<K, V> {
-    key: K,
-    value: V,
-    /// The value of `Tracked::failures` when the key failed last.
-    failed_at: u32,
-}
-
-impl<K: Eq + Hash, V> table::Slot for Slot<K, V> {
-    type Key = K;
-
-    #[inline]
-    fn key(&self) -> &K {
-        &self.key
-    }
+    table: Table<K, V>,
+    tick: Tick,
+    /// Failures in this tick.
+    failures: usize,
 }
 
 impl<K, V> Failures<K, V> {
@@ -67,7 +56,7 @@ impl<K, V> Failures<K, V> {
         Self {
             hasher: RandomState::default(),
             max: DEFAULT_MAX_TRACKED,
-            tracked: Mutex::new(Tracked { table: Table::new(), failures: 0 }),
+            tracked: Mutex::new(Tracked::new()),
         }
     }
 
@@ -94,11 +83,11 @@ impl<K: Clone + Eq + Hash, V: Copy + Default> Failures<K, V> {
         if self.max == 0 {
             return change(&mut V::default());
         }
-        let hash = self.hasher.hash_one(key);
+        let hash = self.hash(key);
         let (result, evicted) = {
             let mut tracked = self.lock();
-            let slot = tracked.slot(hash, key, &self.hasher);
-            let result = change(&mut slot.value);
+            let tick = tracked.tick(self.max);
+            let result = change(&mut tracked.table.entry(hash, key, tick).value);
             (result, tracked.evict_above(self.max))
         };
         drop(evicted); // invariant 3
@@ -107,20 +96,26 @@ impl<K: Clone + Eq + Hash, V: Copy + Default> Failures<K, V> {
 
     /// What is remembered of `key`; the default if it is not tracked.
     pub(super) fn get(&self, key: &K) -> V {
-        let hash = self.hasher.hash_one(key);
-        self.lock().table.find(hash, key).map_or_else(V::default, |slot| slot.value)
+        let hash = self.hash(key);
+        let table = &self.lock().table;
+        table.find(hash, key).map_or_else(V::default, |slot| slot.value)
     }
 
     /// Stops tracking `key`.
     pub(super) fn forget(&self, key: &K) {
-        let hash = self.hasher.hash_one(key);
+        let hash = self.hash(key);
         let forgotten = {
             let table = &mut self.lock().table;
             let forgotten = table.remove(hash, key);
-            table.shrink(&self.hasher);
+            table.shrink();
             forgotten
         };
         drop(forgotten); // invariant 3
+    }
+
+    #[inline]
+    fn hash(&self, key: &K) -> Hash24 {
+        Hash24::of(self.hasher.hash_one(key))
     }
 }
 
@@ -135,38 +130,50 @@ impl<K: Clone + Eq + Hash> Failures<K> {
     }
 }
 
-impl<K: Clone + Eq + Hash, V: Default> Tracked<K, V> {
-    /// The slot of `key`, new if need be, marked as failed now.
-    #[inline]
-    fn slot(&mut self, hash: u64, key: &K, hasher: &RandomState) -> &mut Slot<K, V> {
-        let entry = self.table.entry(hash, key, hasher);
-        self.failures = self.failures.wrapping_add(1);
-        let failed_at = self.failures;
-        match entry {
-            Entry::Occupied(slot) => {
-                let slot = slot.into_mut();
-                slot.failed_at = failed_at;
-                slot
-            }
-            Entry::Vacant(room) => {
-                let slot = Slot { key: key.clone(), value: V::default(), failed_at };
-                room.insert(slot).into_mut()
-            }
-        }
-    }
-}
-
 impl<K, V> Tracked<K, V> {
-    /// Pushes out a key that failed long ago if there are more than `max`, which is not 0:
-    /// of two keys or more one is older than the key that just failed.
+    fn new() -> Self {
+        Self { table: Table::new(), tick: Tick::MIN, failures: 0 }
+    }
+
+    /// Counts a failure and gives its tick.
+    #[inline]
+    fn tick(&mut self, max: usize) -> Tick {
+        self.failures += 1;
+        if self.failures > max / TICKS {
+            self.failures = 0;
+            self.tick = self.tick.checked_add(1).unwrap_or_else(|| self.renumber());
+        }
+        self.tick
+    }
+
+    /// Gives the ticks that keys failed in the numbers up to the middle, the latest ones
+    /// if there are more (invariant 4), and gives the number after them.
+    #[cold]
+    fn renumber(&mut self) -> Tick {
+        const MIDDLE: u8 = u8::MAX / 2;
+        let mut used = [false; 256];
+        self.table.iter().for_each(|slot| used[usize::from(slot.tick())] = true);
+        let (mut numbers, mut next) = ([Tick::MIN; 256], MIDDLE);
+        for (number, _) in numbers.iter_mut().zip(used).rev().filter(|(_, used)| *used) {
+            *number = Tick::new(next).unwrap_or(Tick::MIN);
+            next = next.saturating_sub(1);
+        }
+        let numbered = |slot: &Slot<K, V>| numbers[usize::from(slot.tick())];
+        self.table.iter_mut().for_each(|slot| slot.set_tick(numbered(slot)));
+        Tick::MIN.saturating_add(MIDDLE)
+    }
+
+    /// Pushes out a key that failed long ago if there are more than `max`, which is not 0.
+    ///
+    /// It is not the key that just failed: of two keys or more another has an earlier tick.
+    /// With more than 200 keys all that are met may be of this tick, by a chance of one in
+    /// 2^40.
     #[inline]
     fn evict_above(&mut self, max: usize) -> Option<Slot<K, V>> {
         if self.table.len() <= max {
             return None;
         }
-        let now = self.failures;
-        let age = |slot: &Slot<K, V>| now.wrapping_sub(slot.failed_at);
-        self.table.take_first_of(SAMPLE, |slot| Reverse(age(slot)))
+        self.table.take_first_of(SAMPLE, Slot::tick)
     }
 }
 

@@ -120,15 +120,37 @@ fn key_that_keeps_failing_is_not_pushed_out() {
 }
 
 #[test]
-fn counter_of_failures_wraps_without_harm() {
-    let failures = Failures::<u32>::new().max_tracked(4);
-    failures.lock().failures = u32::MAX - 3;
-    for key in 0..8 {
+fn order_of_few_keys_is_kept_however_often_others_fail() {
+    let failures = Failures::<u32>::new().max_tracked(5);
+    for key in 0..5 {
         failures.count(&key);
     }
-    let mut left: Vec<_> = tracked(&failures).into_keys().collect();
-    left.sort_unstable();
-    assert_eq!(left, [4, 5, 6, 7]);
+    // Each of these is a tick, and their numbers run out several times.
+    for _ in 0..1000 {
+        failures.count(&4);
+    }
+    for pushed_out in 0..4 {
+        failures.count(&(5 + pushed_out));
+        assert_eq!(failures.get(&pushed_out), 0);
+        assert_eq!(failures.len(), 5);
+    }
+    assert_eq!(failures.get(&4), 1001);
+}
+
+#[test]
+fn keys_of_more_ticks_than_there_are_numbers_leave_in_order_as_far_as_those_go() {
+    let failures = Failures::<u32>::new();
+    let mut tracked = failures.lock();
+    for key in 0..1000 {
+        let tick = tracked.tick(0);
+        tracked.table.entry(failures.hash(&key), &key, tick);
+    }
+    let mut ticks: Vec<_> =
+        tracked.table.iter().map(|slot| (slot.key, slot.tick())).collect();
+    ticks.sort_unstable();
+    assert!(ticks.windows(2).all(|pair| pair[0].1 <= pair[1].1));
+    let newest = &ticks[1000 - 126..];
+    assert!(newest.windows(2).all(|pair| pair[0].1 < pair[1].1));
 }
 
 #[test]
@@ -173,38 +195,62 @@ fn memory_is_given_back_after_a_spike() {
 }
 
 thread_local! {
-    static HASHES_UNTIL_PANIC: Cell<u32> = const { Cell::new(u32::MAX) };
+    static CALLS_UNTIL_PANIC: Cell<u32> = const { Cell::new(u32::MAX) };
 }
 
-#[derive(Clone, Debug, PartialEq, Eq)]
+/// A key of which any call panics once so many have been made.
+#[derive(Debug)]
 struct Fragile(u32);
+
+impl Fragile {
+    fn call(&self) -> u32 {
+        let left = CALLS_UNTIL_PANIC.get();
+        assert!(left > 0, "this call panics, as the test wants");
+        CALLS_UNTIL_PANIC.set(left - 1);
+        self.0
+    }
+}
 
 impl Hash for Fragile {
     fn hash<H: Hasher>(&self, state: &mut H) {
-        let left = HASHES_UNTIL_PANIC.get();
-        assert!(left > 0, "this hash panics, as the test wants");
-        HASHES_UNTIL_PANIC.set(left - 1);
-        state.write_u32(self.0);
+        state.write_u32(self.call());
     }
 }
 
+impl Clone for Fragile {
+    fn clone(&self) -> Self {
+        Self(self.call())
+    }
+}
+
+impl PartialEq for Fragile {
+    fn eq(&self, other: &Self) -> bool {
+        self.call() == other.0
+    }
+}
+
+impl Eq for Fragile {}
+
 #[test]
-fn panicking_hash_leaves_every_key_in_place() {
+fn panicking_hash_eq_or_clone_leaves_every_key_in_place() {
     let failures = Failures::<Fragile>::new();
     let mut panics = 0;
-    for key in 0..500 {
-        // The first hash is the key's own; the others are those of a rehash.
-        HASHES_UNTIL_PANIC.set(1 + key / 2);
-        let outcome = catch_unwind(AssertUnwindSafe(|| failures.count(&Fragile(key))));
-        HASHES_UNTIL_PANIC.set(u32::MAX);
-        if outcome.is_err() {
+    for (round, key) in (0..400).map(|call| (call / 200, call % 200)) {
+        for calls in 0.. {
+            CALLS_UNTIL_PANIC.set(calls);
+            let outcome =
+                catch_unwind(AssertUnwindSafe(|| failures.count(&Fragile(key))));
+            CALLS_UNTIL_PANIC.set(u32::MAX);
+            if outcome.is_ok() {
+                break;
+            }
             panics += 1;
-            assert_eq!(failures.len(), key as usize);
-            failures.count(&Fragile(key));
+            assert_eq!(failures.get(&Fragile(key)), round);
         }
-        assert!((0..=key).all(|key| failures.get(&Fragile(key)) == 1));
+        assert!((0..=key).all(|key| failures.get(&Fragile(key)) == round + 1));
     }
-    assert!(panics > 3, "the table grew {panics} times with a panic");
+    // For each key its hash and clone, or its hash and comparison.
+    assert!(panics >= 800, "only {panics} calls panicked");
 }
 
 #[derive(Clone)]

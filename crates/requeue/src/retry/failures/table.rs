@@ -1,0 +1,317 @@
+//! Slots by key: open addressing with linear probing, every slot whole in its place.
+//!
+//! So an operation on a large table waits for memory once, where a hash map with control
+//! bytes apart from its slots waits twice.
+//!
+//! A slot keeps 24 bits of the hash of its key. Its home is that hash scaled to the size of
+//! the table, not taken modulo it: slots stand nearly in the order of their hashes, and the
+//! table may have any size. So it grows by half, and in place, from back to front: the
+//! system has to find memory only for what is added. A table of more than 2^24 slots still
+//! works, but its keys share homes, and searches get longer.
+//!
+//! # Invariants
+//!
+//! 1. Each key is in at most one slot.
+//! 2. At least one place is empty, so that every search ends; a table of no size has none,
+//!    and is not searched.
+//! 3. No place between the home of a slot and the slot itself is empty, counting past the
+//!    end on from the start.
+//! 4. User code (`Eq`, `Clone`) runs only in [`Table::search`], which changes nothing, and
+//!    in [`Table::entry`] before it fills a gap. A slot leaves only by being handed to the
+//!    caller, who can drop it where it holds no lock.
+
+use std::num::{NonZeroU8, NonZeroU32};
+
+/// What is remembered of a key; 16 bytes for a `u64` key and a `u32` value, also as an
+/// `Option`.
+pub(super) struct Slot<K, V> {
+    pub(super) key: K,
+    pub(super) value: V,
+    mark: Mark,
+}
+
+/// A hash in the upper 24 bits, and in the others when the key failed last.
+#[derive(Clone, Copy)]
+struct Mark(NonZeroU32);
+
+/// The 24 bits of a hash that count.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct Hash24(u32);
+
+/// A number on the owner's clock of failures.
+pub(super) type Tick = NonZeroU8;
+
+/// How many bits of a [`Mark`] are its tick.
+const TICK_BITS: u32 = 8;
+
+const HASH_BITS: u32 = 24;
+
+impl Hash24 {
+    /// Of keys that are numbers in a row, foldhash gives hashes whose upper bits are in a
+    /// row as well, and for one seed in a hundred lie in heaps, which linear probing does
+    /// not bear. The product mixes all bits of the hash into the upper ones.
+    #[inline]
+    pub(super) fn of(hash: u64) -> Self {
+        let mixed = hash.wrapping_mul(0x9E37_79B9_7F4A_7C15);
+        Self((mixed >> (u64::BITS - HASH_BITS)) as u32)
+    }
+}
+
+impl Mark {
+    #[inline]
+    fn new(Hash24(hash): Hash24, tick: Tick) -> Self {
+        Self(NonZeroU32::from(tick) | hash << TICK_BITS)
+    }
+
+    #[inline]
+    fn hash(self) -> Hash24 {
+        Hash24(self.0.get() >> TICK_BITS)
+    }
+}
+
+impl<K, V> Slot<K, V> {
+    /// When the key failed last.
+    pub(super) fn tick(&self) -> u8 {
+        let [tick, ..] = self.mark.0.get().to_le_bytes();
+        tick
+    }
+
+    #[inline]
+    pub(super) fn set_tick(&mut self, tick: Tick) {
+        self.mark = Mark::new(self.mark.hash(), tick);
+    }
+
+    #[inline]
+    fn hash(&self) -> Hash24 {
+        self.mark.hash()
+    }
+}
+
+/// The slots of the keys that failed.
+pub(super) struct Table<K, V> {
+    slots: Vec<Option<Slot<K, V>>>,
+    /// How many places are taken.
+    len: usize,
+    /// The place at which the walk around the table goes on.
+    hand: usize,
+}
+
+/// The smallest size that is not zero.
+const MIN: usize = 8;
+
+/// The largest size that is not worth shrinking.
+const SMALL: usize = 64;
+
+/// How many of `size` places are taken at the most. A table that has grown by half is then
+/// filled to five twelfths, so that 16 bytes for a slot are at most 39 for a key.
+fn room(size: usize) -> usize {
+    size / 8 * 5
+}
+
+fn empty<K, V>(size: usize) -> Vec<Option<Slot<K, V>>> {
+    std::iter::repeat_with(|| None).take(size).collect()
+}
+
+impl<K, V> Table<K, V> {
+    pub(super) fn new() -> Self {
+        Self { slots: Vec::new(), len: 0, hand: 0 }
+    }
+
+    pub(super) fn len(&self) -> usize {
+        self.len
+    }
+
+    pub(super) fn iter(&self) -> impl Iterator<Item = &Slot<K, V>> {
+        self.slots.iter().flatten()
+    }
+
+    pub(super) fn iter_mut(&mut self) -> impl Iterator<Item = &mut Slot<K, V>> {
+        self.slots.iter_mut().flatten()
+    }
+
+    /// Takes out the slot at a place, if there is one.
+    #[inline(always)]
+    #[expect(
+        clippy::inline_always,
+        reason = "measured: moving the slot through memory makes each removal wait"
+    )]
+    fn take(&mut self, place: usize) -> Option<Slot<K, V>> {
+        let slot = self.slots[place].take()?;
+        self.len -= 1;
+        self.close_gap(place);
+        Some(slot)
+    }
+
+    /// Moves later slots up into a gap, until none would miss it: invariant 3.
+    #[inline]
+    fn close_gap(&mut self, mut gap: usize) {
+        let mut place = self.after(gap);
+        while let Some(slot) = &self.slots[place] {
+            if !is_between(gap, self.home(slot.hash()), place) {
+                self.slots[gap] = self.slots[place].take();
+                gap = place;
+            }
+            place = self.after(place);
+        }
+    }
+
+    /// Walks on past `count` slots, or once around, and takes out the one that `rank`
+    /// puts first.
+    ///
+    /// Keys stand in the order of their hashes, so the slots it meets are a random sample.
+    #[cold]
+    pub(super) fn take_first_of<R: Copy + Ord>(
+        &mut self,
+        count: usize,
+        rank: impl Fn(&Slot<K, V>) -> R,
+    ) -> Option<Slot<K, V>> {
+        let (mut met, mut first) = (0, None);
+        for _ in 0..self.slots.len() {
+            self.hand = self.after(self.hand);
+            if let Some(slot) = &self.slots[self.hand] {
+                let candidate = (rank(slot), self.hand);
+                first = Some(first.map_or(candidate, |first| candidate.min(first)));
+                met += 1;
+            }
+            if met == count {
+                break;
+            }
+        }
+        self.take(first?.1)
+    }
+
+    /// Gives memory back once fewer than an eighth of the places are taken.
+    #[inline]
+    pub(super) fn shrink(&mut self) {
+        let size = self.slots.len();
+        if size > SMALL && self.len < size / 8 {
+            self.shrink_to((self.len * 2).max(MIN));
+        }
+    }
+
+    #[cold]
+    fn shrink_to(&mut self, size: usize) {
+        let slots = std::mem::replace(&mut self.slots, empty(size));
+        self.hand = 0;
+        for slot in slots.into_iter().flatten() {
+            self.place(slot);
+        }
+    }
+
+    /// Makes the table half as large again.
+    ///
+    /// Homes move towards the end. So the last slot can go to its new place, then the last
+    /// but one, and none is met twice. Those that would land among slots that have not
+    /// moved yet go last.
+    #[cold]
+    fn grow(&mut self) {
+        let before = self.slots.len();
+        let size = (before + before / 2).max(MIN);
+        self.slots.reserve_exact(size - before);
+        self.slots.resize_with(size, || None);
+        let mut last = Vec::new();
+        for place in (0..before).rev() {
+            if let Some(slot) = self.slots[place].take() {
+                last.extend(self.place_beyond(place, slot));
+            }
+        }
+        for slot in last {
+            self.place(slot);
+        }
+    }
+
+    /// Puts a slot at the first empty place from its home on, if its home lies beyond
+    /// `edge` and there is such a place before the end; else gives it back.
+    #[inline]
+    fn place_beyond(&mut self, edge: usize, slot: Slot<K, V>) -> Option<Slot<K, V>> {
+        let home = self.home(slot.hash());
+        if home <= edge {
+            return Some(slot);
+        }
+        match self.slots[home..].iter_mut().find(|place| place.is_none()) {
+            Some(gap) => gap.replace(slot),
+            None => Some(slot),
+        }
+    }
+
+    /// Puts a slot at the first empty place from its home on.
+    fn place(&mut self, slot: Slot<K, V>) {
+        let mut place = self.home(slot.hash());
+        while self.slots[place].is_some() {
+            place = self.after(place);
+        }
+        self.slots[place] = Some(slot);
+    }
+
+    #[inline]
+    fn home(&self, Hash24(hash): Hash24) -> usize {
+        ((u64::from(hash) * self.slots.len() as u64) >> HASH_BITS) as usize
+    }
+
+    #[inline]
+    fn after(&self, place: usize) -> usize {
+        if place + 1 == self.slots.len() { 0 } else { place + 1 }
+    }
+}
+
+impl<K: Eq, V> Table<K, V> {
+    /// The slot of `key`.
+    pub(super) fn find(&self, hash: Hash24, key: &K) -> Option<&Slot<K, V>> {
+        self.slots.get(self.search(hash, key))?.as_ref()
+    }
+
+    /// Takes out the slot of `key`.
+    #[inline]
+    pub(super) fn remove(&mut self, hash: Hash24, key: &K) -> Option<Slot<K, V>> {
+        let place = self.search(hash, key);
+        self.slots.get(place)?;
+        self.take(place)
+    }
+
+    /// The place of the slot of `key`, or the gap at which the search for it ended. In a
+    /// table of no size that is no place.
+    #[inline]
+    fn search(&self, hash: Hash24, key: &K) -> usize {
+        let mut place = self.home(hash);
+        while let Some(Some(slot)) = self.slots.get(place) {
+            if slot.hash() == hash && slot.key == *key {
+                break;
+            }
+            place = self.after(place);
+        }
+        place
+    }
+}
+
+impl<K: Clone + Eq, V: Default> Table<K, V> {
+    /// The slot of `key`, new if need be, as one that failed at `tick`.
+    #[inline]
+    pub(super) fn entry(&mut self, hash: Hash24, key: &K, tick: Tick) -> &mut Slot<K, V> {
+        if self.len >= room(self.slots.len()) {
+            self.grow();
+        }
+        let place = self.search(hash, key);
+        let mark = Mark::new(hash, tick);
+        match &mut self.slots[place] {
+            Some(slot) => {
+                slot.mark = mark;
+                slot
+            }
+            gap => {
+                let slot = Slot { key: key.clone(), value: V::default(), mark };
+                self.len += 1;
+                gap.insert(slot)
+            }
+        }
+    }
+}
+
+/// Whether `home` lies after `gap` and not after `place`, counting past the end on from
+/// the start: then the slot at `place` is found without passing the gap.
+#[inline]
+fn is_between(gap: usize, home: usize, place: usize) -> bool {
+    if gap <= place { gap < home && home <= place } else { gap < home || home <= place }
+}
+
+#[cfg(test)]
+mod tests;
