@@ -74,15 +74,16 @@ pub trait Metrics: Send + Sync {
 /// The queue calls those that end in `_many`, which stand for that many calls of the
 /// others: implement them where many events can be recorded for the price of one.
 ///
-/// # A very busy queue times one key in 64
+/// # A very busy queue does not time every key
 ///
 /// Every key is timed, unless 64 adds in a row have each come within a microsecond of the
-/// one before. From then on, and until they come more slowly, one key in 64 is timed, from
-/// its add to its end. The others are counted, and timed from their hand-out on unless
-/// hand-outs come as fast. A recorder hears of a key that was not timed together with the
-/// next one that is, or before the gauges are read, or when the queue is gone, and is told
-/// the time of the other key for it. So the number of events is exact when the gauges
-/// have been read, and the times are estimates.
+/// one before. From then on, and until they come more slowly, one key in two is timed, from
+/// its add to its end, then one in four, and after 2000 keys one in 128. The others are
+/// counted, and timed from their hand-out on unless hand-outs come as fast. A recorder
+/// hears of a key that was not timed together with the next one that is, or before the
+/// gauges are read, or when the queue is gone, and is told the time of the other key for
+/// it. So the number of events is exact when the gauges have been read, and the times are
+/// estimates.
 pub trait Recorder: Send + Sync {
     /// A key became ready, or dirty while it is processed.
     fn added(&self) {}

@@ -1,9 +1,9 @@
 //! What happens to keys, and when; kept only while somebody measures.
 //!
 //! A reading of the clock takes most of the time of a whole cycle of add, get and done. So
-//! a very busy queue times one key in [`SPACING`], and counts the others: see [`Pace`]. A
-//! key whose add is timed is timed to its end. A key whose add is not may be timed from
-//! its hand-out on: a queue that is filled in a moment and worked on slowly times all work.
+//! a very busy queue times few keys, and counts the others: see [`Pace`]. A key whose add
+//! is timed is timed to its end. A key whose add is not may be timed from its hand-out on:
+//! a queue that is filled in a moment and worked on slowly times all work.
 //!
 //! Nothing here reads a clock. An event that is to be timed is pending until the time of
 //! its call is known, and what is to be told about it becomes part of the [`News`]. Those
@@ -29,9 +29,6 @@ use self::running::{Place, Running};
 /// Nanoseconds since the queue was built.
 pub(super) type Nanos = u64;
 
-/// While keys come very fast, one in so many is timed.
-const SPACING: u32 = 64;
-
 /// What is known of the key in one slot.
 #[derive(Clone, Copy, Default)]
 struct Times {
@@ -45,6 +42,7 @@ struct Times {
 const UNTIMED: Nanos = Nanos::MAX;
 
 /// The times of the keys in one queue, and what has not been told.
+#[derive(Default)]
 pub(super) struct Timing {
     /// By slot.
     times: Vec<Times>,
@@ -71,24 +69,6 @@ enum Event {
     Add { slot: u32, count: u64 },
     Get { slot: u32, count: u64 },
     Done { since: Nanos, count: u64 },
-}
-
-impl Default for Timing {
-    fn default() -> Self {
-        Self {
-            times: Vec::new(),
-            running: Running::default(),
-            adds: Pace::new(SPACING),
-            // Most often a key whose add was timed comes first.
-            gets: Pace::new(2 * SPACING),
-            dones: 0,
-            waited: 0,
-            worked: 0,
-            pending: Vec::new(),
-            now: None,
-            news: News::default(),
-        }
-    }
 }
 
 impl Timing {

@@ -126,10 +126,10 @@ fn cycle(queue: &Queue<u64>, keys: u64) {
 /// A queue through which keys come so fast that most are not timed.
 fn busy() -> (Queue<u64>, Ticking, Ledger) {
     let (queue, clock, ledger) = measured(FAST);
-    cycle(&queue, 1000);
+    cycle(&queue, 5000);
     clock.readings();
     cycle(&queue, 1000);
-    assert!(clock.readings() <= 200, "most keys are not timed");
+    assert!(clock.readings() <= 30, "most keys are not timed");
     (queue, clock, ledger)
 }
 
@@ -229,12 +229,12 @@ fn every_key_is_timed_again_once_a_spell_is_over() {
 #[test]
 fn adds_that_come_slowly_are_timed_again_though_keys_are_left() {
     let (queue, clock, _ledger) = busy();
-    for key in 0..100 {
+    for key in 0..200 {
         queue.add(key);
         clock.advance(ms(1));
     }
     clock.readings();
-    for key in 100..200 {
+    for key in 200..300 {
         queue.add(key);
         clock.advance(ms(1));
     }
@@ -247,7 +247,7 @@ fn slow_work_on_keys_that_came_fast_is_timed() {
     for key in 0..1000 {
         queue.add(key);
     }
-    assert!(clock.readings() < 100);
+    assert!(clock.readings() < 200);
     for key in 1..=1000 {
         let lease = queue.try_get().unwrap();
         clock.advance(ms(key));
@@ -291,7 +291,7 @@ fn queue_that_is_gone_has_told_everything() {
     lease.done();
     let (adds, gets, dones) = ledger.counts();
     assert_eq!((adds, gets), (dones, dones));
-    assert!(dones > before && dones > 2000);
+    assert!(dones > before && dones > 6000);
 }
 
 #[test]

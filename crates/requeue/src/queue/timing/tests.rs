@@ -1,72 +1,92 @@
-use super::pace::Pace;
+use super::Timing;
+use super::pace::{Pace, RAREST};
 use super::running::Running;
-use super::{SPACING, Timing};
 
-/// Times one event in so many of those that come every `nanos`.
-fn spacing(pace: &mut Pace, now: &mut u64, nanos: u64) -> u64 {
-    let mut passed = 1;
-    while pace.passes() {
-        *now += nanos;
-        passed += 1;
+/// Events that come every so many nanoseconds.
+#[derive(Default)]
+struct Events {
+    pace: Pace,
+    now: u64,
+}
+
+impl Events {
+    /// Goes on until an event is timed: the how manieth that is.
+    fn time_one(&mut self, nanos: u64) -> u64 {
+        let mut passed = 1;
+        while self.pace.passes() {
+            passed += 1;
+        }
+        self.now += passed * nanos;
+        assert_eq!(self.pace.take(), passed, "those that passed are untold");
+        self.pace.clock(self.now);
+        passed
     }
-    *now += nanos;
-    assert_eq!(pace.take(), passed, "those that passed are untold");
-    pace.clock(*now);
-    passed
+
+    /// The same so often: one event in so many was timed each time.
+    fn time(&mut self, times: usize, nanos: u64, spacing: u64) {
+        for _ in 0..times {
+            assert_eq!(self.time_one(nanos), spacing);
+        }
+    }
+
+    /// As few events are timed as ever are.
+    fn at_their_busiest() -> Self {
+        let mut events = Self::default();
+        while events.time_one(1000) < u64::from(RAREST) {}
+        events
+    }
 }
 
 #[test]
-fn pace_changes_with_the_time_between_events() {
-    let (mut pace, mut now) = (Pace::new(SPACING), 0);
-    for _ in 0..64 {
-        assert_eq!(spacing(&mut pace, &mut now, 1000), 1);
+fn events_that_come_fast_are_timed_ever_more_rarely_up_to_a_point() {
+    let mut events = Events::default();
+    events.time(64, 1000, 1);
+    for spacing in [2, 4, 8, 16, 32, 64] {
+        events.time(16, 1000, spacing);
     }
-    for _ in 0..10 {
-        assert_eq!(spacing(&mut pace, &mut now, 1000), u64::from(SPACING));
-    }
-    assert_eq!(spacing(&mut pace, &mut now, 1001), u64::from(SPACING));
-    for _ in 0..64 {
-        assert_eq!(spacing(&mut pace, &mut now, 1000), 1);
-    }
-    assert_eq!(spacing(&mut pace, &mut now, 1000), u64::from(SPACING));
+    events.time(1000, 1000, u64::from(RAREST));
+}
+
+#[test]
+fn events_that_come_slowly_are_all_timed() {
+    let mut events = Events::default();
+    events.time(63, 1000, 1);
+    events.time(1000, 1001, 1);
+    let mut events = Events::at_their_busiest();
+    events.time(1, 1001, u64::from(RAREST));
+    events.time(64, 1000, 1);
+    events.time(1, 1000, 2);
 }
 
 #[test]
 fn event_after_a_pause_is_timed_and_a_spell_goes_on_if_it_was_fast() {
-    let (mut pace, mut now) = (Pace::new(SPACING), 0);
-    for _ in 0..64 {
-        spacing(&mut pace, &mut now, 10);
-    }
-    pace.pause();
-    assert_eq!(spacing(&mut pace, &mut now, 1000), 1);
-    assert_eq!(spacing(&mut pace, &mut now, 1000), u64::from(SPACING));
-    pace.pause();
-    assert_eq!(spacing(&mut pace, &mut now, 1001), 1);
-    assert_eq!(spacing(&mut pace, &mut now, 1000), 1);
+    let mut events = Events::at_their_busiest();
+    assert!(events.pace.passes() && events.pace.passes());
+    events.pace.pause();
+    assert!(!events.pace.passes());
+    assert_eq!(events.pace.take(), 3);
+    events.now += 3000;
+    events.pace.clock(events.now);
+    events.time(1, 1000, u64::from(RAREST));
+    events.pace.pause();
+    events.time(1, 1001, 1);
+    events.time(1, 1000, 1);
 }
 
 #[test]
 fn events_at_the_same_time_neither_begin_a_spell_nor_end_it() {
-    let (mut pace, mut now) = (Pace::new(SPACING), 0);
-    for _ in 0..1000 {
-        assert_eq!(spacing(&mut pace, &mut now, 0), 1);
-    }
-    for _ in 0..64 {
-        assert_eq!(spacing(&mut pace, &mut now, 1000), 1);
-    }
-    assert_eq!(spacing(&mut pace, &mut now, 0), u64::from(SPACING));
+    let mut events = Events::default();
+    events.time(1000, 0, 1);
+    let mut events = Events::at_their_busiest();
+    events.time(1, 0, u64::from(RAREST));
     // All of them count: twice as many may take twice as long.
-    assert_eq!(spacing(&mut pace, &mut now, 2000), u64::from(SPACING));
-    assert_eq!(spacing(&mut pace, &mut now, 1000), u64::from(SPACING));
+    events.time(1, 2000, u64::from(RAREST));
+    events.time(1, 1000, u64::from(RAREST));
 }
 
 #[test]
 fn what_is_told_early_is_not_told_again() {
-    let mut pace = Pace::new(SPACING);
-    let mut now = 0;
-    for _ in 0..64 {
-        spacing(&mut pace, &mut now, 1);
-    }
+    let Events { mut pace, .. } = Events::at_their_busiest();
     assert!(pace.passes() && pace.passes() && pace.passes());
     assert_eq!((pace.flush(), pace.flush()), (3, 0));
     assert!(pace.passes());
