@@ -428,9 +428,10 @@ impl<K> Shared<K> {
     }
 
     /// Whether nothing is to be done for a key that was taken back, once the lock is free:
-    /// nobody measures, and dropping the key runs no code.
-    fn is_silent(&self) -> bool {
-        self.recorder.is_none() && !std::mem::needs_drop::<K>()
+    /// nobody hears of a delay, and dropping the key runs no code.
+    fn is_silent(&self, returned: &Returned<K>) -> bool {
+        let told = returned.delay.is_some() && self.recorder.is_some();
+        !told && !std::mem::needs_drop::<K>()
     }
 
     /// Takes many keys back, in one lock.
@@ -440,7 +441,7 @@ impl<K> Shared<K> {
         let mut returned = Vec::new();
         for back in back {
             let one = self.give_back(&mut core.state, back, now);
-            if !self.is_silent() {
+            if !self.is_silent(&one) {
                 returned.push(one);
             }
         }

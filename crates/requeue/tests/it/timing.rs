@@ -211,6 +211,23 @@ fn queue_is_busy_after_64_fast_adds_in_a_row() {
 }
 
 #[test]
+fn batches_that_come_fast_make_a_queue_busy_but_one_does_not() {
+    let (queue, clock, ledger) = measured(Duration::from_micros(1));
+    queue.add_all(0..1000);
+    assert_eq!(queue.try_get_many(1000).unwrap().len(), 1000);
+    queue.add(1);
+    queue.try_get().unwrap().done();
+    assert_eq!(clock.readings(), 6, "all calls read the clock");
+    for _ in 0..1000 {
+        queue.add_all(0..10);
+        queue.try_get_many(10).unwrap().done();
+    }
+    assert!(clock.readings() < 1000, "of 3000 calls most do not");
+    ledger.gauges();
+    assert_eq!(ledger.counts(), (11_001, 11_001, 11_001));
+}
+
+#[test]
 fn every_key_is_timed_again_once_a_spell_is_over() {
     let (queue, clock, ledger) = busy();
     // The spell is over, and somebody sees it.

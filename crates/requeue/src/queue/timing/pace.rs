@@ -7,8 +7,8 @@ use super::Nanos;
 /// that fast: few of many, and more of few. Once the events since the last timed one took
 /// longer than [`QUICKLY`] each, every event is timed again.
 ///
-/// Events at the same time, be it of one call or by a clock that stands still, change
-/// nothing: they are not fast, they are one.
+/// Events at the same time, be it of one call or by a clock that stands still, are one
+/// when it comes to their number in a row, and may take as long as so many.
 pub(super) struct Pace {
     /// The event that makes it zero is timed.
     left: u32,
@@ -76,8 +76,7 @@ impl Pace {
         if took == 0 {
             return;
         }
-        let events = if self.is_busy() { self.since } else { 1 };
-        let fast = took <= events.saturating_mul(QUICKLY);
+        let fast = took <= self.since.saturating_mul(QUICKLY);
         self.quick = if fast { self.quick.saturating_add(1) } else { 0 };
         (self.last, self.since) = (now, 0);
         self.plan(self.spacing());
