@@ -12,13 +12,15 @@
 use std::fs::{self, File};
 use std::io::Write;
 use std::path::Path;
-use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, mpsc};
 use std::time::{Duration, Instant};
+use std::{iter, thread};
 
 use requeue::{Clock, SystemClock};
 use requeue_fjall::FjallStore;
 use requeue_store::{Add, End, Ending, Hold, Key, LeaseRequest, Owner, Store, When};
+use tokio::sync::oneshot;
 
 /// What a record of a ready key takes: a tag, the key, the value.
 const RECORD: usize = 1 + 20 + 18;
@@ -39,6 +41,9 @@ async fn run(folder: &Path) {
     for (group, count) in [(1, 500), (64, 20_000), (512, 200_000), (1600, 400_000)] {
         raw(folder, group, count);
     }
+    for (tasks, count) in [(1, 500), (64, 30_000), (512, 300_000)] {
+        journal(folder, tasks, count).await;
+    }
     let store = FjallStore::builder(folder.join("add")).open().unwrap();
     for (tasks, count) in [(1, 500), (64, 30_000), (512, 300_000)] {
         adds(&store, tasks, 1, count).await;
@@ -53,7 +58,8 @@ async fn run(folder: &Path) {
     million(folder).await;
 }
 
-/// The ceiling: the same bytes in a file, with one fdatasync for each group.
+/// What the disk can do: the same bytes in a file, with one fdatasync for each group, and
+/// nobody who waits for an answer.
 fn raw(folder: &Path, group: usize, count: usize) {
     let mut file = File::create(folder.join("raw")).unwrap();
     let bytes = vec![7; group * RECORD];
@@ -67,22 +73,75 @@ fn raw(folder: &Path, group: usize, count: usize) {
     meter.print(&format!("file, groups of {group}"), count);
 }
 
+/// The ceiling: a file to which one thread writes what tasks have given it meanwhile, and
+/// each task waits until its record is on disk. There is no queue behind it.
+async fn journal(folder: &Path, tasks: usize, count: usize) {
+    let mut file = File::create(folder.join("journal")).unwrap();
+    let (give, taken) = mpsc::channel::<(Vec<u8>, oneshot::Sender<()>)>();
+    let committer = thread::spawn(move || {
+        while let Ok(first) = taken.recv() {
+            let group: Vec<_> = iter::once(first).chain(taken.try_iter()).collect();
+            let bytes: Vec<_> =
+                group.iter().flat_map(|(record, _)| record).copied().collect();
+            file.write_all(&bytes).unwrap();
+            file.sync_data().unwrap();
+            for (_, written) in group {
+                written.send(()).unwrap();
+            }
+        }
+    });
+    let name = format!("journal, {tasks} at a time");
+    in_tasks(&name, tasks, 1, count, move |_| {
+        let (answer, written) = oneshot::channel();
+        give.send((vec![7; RECORD], answer)).unwrap();
+        async move { written.await.unwrap() }
+    })
+    .await;
+    committer.join().unwrap();
+}
+
 async fn adds(store: &FjallStore, tasks: usize, batch: usize, count: usize) {
-    let (meter, next) = (Arc::new(Meter::start()), Arc::new(AtomicU64::new(0)));
     let name = format!("add, {tasks} at a time, {batch} keys each");
+    let salt = (tasks * 1000 + batch) as u64 * 10_000_000;
+    let store = store.clone();
+    in_tasks(&name, tasks, batch, count, move |first| {
+        let adds: Vec<_> = (first..first + batch as u64).map(|n| add(salt + n)).collect();
+        let store = store.clone();
+        async move { drop(store.add(&adds).await.unwrap()) }
+    })
+    .await;
+}
+
+async fn cycles(store: &FjallStore, tasks: usize, count: usize) {
+    let name = format!("add, lease, finish, {tasks} at a time");
+    let store = store.clone();
+    in_tasks(&name, tasks, 1, count, move |number| {
+        let store = store.clone();
+        async move { cycle(&store, number).await }
+    })
+    .await;
+}
+
+/// Has so many tasks call `work`, each with the first number of its next `batch`, until
+/// `count` numbers are given out; prints what that took.
+async fn in_tasks<F: Future<Output = ()> + Send>(
+    name: &str,
+    tasks: usize,
+    batch: usize,
+    count: usize,
+    work: impl Fn(u64) -> F + Clone + Send + 'static,
+) {
+    let (meter, next) = (Arc::new(Meter::start()), Arc::new(AtomicU64::new(0)));
     let run = (0..tasks).map(|_| {
-        let (store, meter, next) = (store.clone(), Arc::clone(&meter), Arc::clone(&next));
-        let salt = (tasks * 1000 + batch) as u64 * 10_000_000;
+        let (work, meter, next) = (work.clone(), Arc::clone(&meter), Arc::clone(&next));
         tokio::spawn(async move {
             loop {
                 let first = next.fetch_add(batch as u64, Ordering::Relaxed);
                 if first >= count as u64 {
                     break;
                 }
-                let adds: Vec<_> =
-                    (first..first + batch as u64).map(|n| add(salt + n)).collect();
                 let begun = SystemClock.now();
-                store.add(&adds).await.unwrap();
+                work(first).await;
                 meter.took(begun);
             }
         })
@@ -90,29 +149,8 @@ async fn adds(store: &FjallStore, tasks: usize, batch: usize, count: usize) {
     for task in run.collect::<Vec<_>>() {
         task.await.unwrap();
     }
-    meter.print(&name, count);
-}
-
-async fn cycles(store: &FjallStore, tasks: usize, count: usize) {
-    let (meter, next) = (Arc::new(Meter::start()), Arc::new(AtomicU64::new(0)));
-    let run = (0..tasks).map(|_| {
-        let (store, meter, next) = (store.clone(), Arc::clone(&meter), Arc::clone(&next));
-        tokio::spawn(async move {
-            loop {
-                let number = next.fetch_add(1, Ordering::Relaxed);
-                if number >= count as u64 {
-                    break;
-                }
-                let begun = SystemClock.now();
-                cycle(&store, number).await;
-                meter.took(begun);
-            }
-        })
-    });
-    for task in run.collect::<Vec<_>>() {
-        task.await.unwrap();
-    }
-    meter.print(&format!("add, lease, finish, {tasks} at a time"), count);
+    drop(work);
+    meter.print(name, count);
 }
 
 async fn cycle(store: &FjallStore, number: u64) {

@@ -16,7 +16,6 @@
 //! 3. No token that is greater than the mark on disk is told to anybody. A group with the
 //!    state is firm.
 
-use std::collections::HashMap;
 use std::sync::Arc;
 
 use requeue_store::machine::{Lasting, Machine};
@@ -67,7 +66,7 @@ pub(crate) enum Stage {
 /// What is written together.
 #[derive(Debug)]
 pub(crate) struct Group {
-    changes: HashMap<Key, Change>,
+    changes: foldhash::HashMap<Key, Change>,
     state: Option<State>,
     /// Somebody waits for it.
     firm: bool,
@@ -90,7 +89,7 @@ enum Wait {
 
 impl Group {
     fn new() -> Self {
-        let (changes, done) = (HashMap::new(), watch::Sender::new(None));
+        let (changes, done) = (foldhash::HashMap::default(), watch::Sender::new(None));
         Self { changes, state: None, firm: false, done }
     }
 

@@ -41,7 +41,7 @@ const DUE_AT_ONCE: usize = 500;
 #[derive(Debug)]
 pub struct Machine {
     queue: Queue<Key>,
-    records: HashMap<Key, Record>,
+    records: foldhash::HashMap<Key, Record>,
     delays: BTreeSet<(Moment, u64, Key)>,
     leases: BTreeSet<(Moment, Key)>,
     ready_since: BTreeSet<(Moment, u64, Key)>,
@@ -52,8 +52,9 @@ pub struct Machine {
     paused: bool,
     /// Orders what has the same time by when it was said.
     count: u64,
-    /// Keys whose lasting part may have changed since it was last asked for.
-    touched: Option<BTreeSet<Key>>,
+    /// Keys whose lasting part may have changed since it was last asked for, some of them
+    /// several times.
+    touched: Option<Vec<Key>>,
 }
 
 /// All that is known of one key, besides what the queue knows.
@@ -101,7 +102,7 @@ impl Machine {
     pub fn new() -> Self {
         Self {
             queue: Queue::new(),
-            records: HashMap::new(),
+            records: foldhash::HashMap::default(),
             delays: BTreeSet::new(),
             leases: BTreeSet::new(),
             ready_since: BTreeSet::new(),

@@ -1,5 +1,6 @@
 //! Where the time comes from: the one place in the library that reads a clock.
 
+mod alarms;
 mod slack;
 
 use std::fmt;
@@ -8,6 +9,8 @@ use std::pin::Pin;
 use std::sync::Arc;
 use std::task::{Context, Poll};
 use std::time::{Duration, Instant};
+
+use self::alarms::Alarm;
 
 /// A source of time that queues, limiters and pools can wait on.
 ///
@@ -72,6 +75,10 @@ impl Clock for SystemClock {
         Instant::now()
     }
 
+    fn timer(&self, deadline: Instant) -> Timer {
+        Timer(Inner::System(Alarm::new(Some(deadline))))
+    }
+
     fn park_until(&self, deadline: Instant) {
         let timeout = deadline.saturating_duration_since(self.now());
         slack::without(|| std::thread::park_timeout(timeout));
@@ -87,7 +94,7 @@ impl Clock for SystemClock {
 pub struct Timer(Inner);
 
 enum Inner {
-    System(async_io::Timer),
+    System(Alarm),
     Other(Pin<Box<dyn Future<Output = ()> + Send>>),
 }
 
@@ -100,7 +107,7 @@ impl Timer {
     /// A timer that is ready after `delay` of real time; never, if that is beyond what an
     /// [`Instant`] can hold.
     pub fn after(delay: Duration) -> Self {
-        Self(Inner::System(async_io::Timer::after(delay)))
+        Self(Inner::System(Alarm::new(SystemClock.now().checked_add(delay))))
     }
 }
 
@@ -109,7 +116,7 @@ impl Future for Timer {
 
     fn poll(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<()> {
         match &mut self.0 {
-            Inner::System(timer) => Pin::new(timer).poll(cx).map(drop),
+            Inner::System(alarm) => Pin::new(alarm).poll(cx),
             Inner::Other(future) => future.as_mut().poll(cx),
         }
     }

@@ -1,7 +1,10 @@
 //! What cannot be opened, used or typed, and that no password is told.
 
+use std::io::{BufRead, BufReader, Write};
+use std::net::TcpStream;
+
 use crate::harness::Dir;
-use crate::stores::{embedded, on_each_server, on_each_store, server};
+use crate::stores::{Home, embedded, on_each_server, on_each_store, queue_name, server};
 
 const VERBS: [&[&str]; 9] = [
     &["run", "true"],
@@ -124,6 +127,58 @@ fn a_queue_of_other_partitions_is_refused() {
     assert!(ran.err.contains("partition"), "{}", ran.err);
     let status = verb("2", &["status", "--json"]).expect(0).out;
     assert!(status.contains("\"ready\":1"), "{status}");
+}
+
+/// A later program has changed the queue: this one must not touch it, and it is whole
+/// when the right one comes.
+fn is_refused_while_later(home: &Home, raise: impl Fn(i32)) {
+    home.requeue().args(["add", "k"]).ran().expect(0);
+    raise(98);
+    for verb in [&["status"] as &[&str], &["add", "l"], &["run", "--worker", "true"]] {
+        let ran = home.requeue().args(verb).ran().expect(2);
+        assert!(ran.err.starts_with("requeue: cannot open the store: "), "{}", ran.err);
+        assert!(ran.err.contains("version 99"), "{}", ran.err);
+    }
+    raise(-98);
+    let status = home.requeue().args(["status", "--json"]).ran().expect(0).out;
+    assert!(status.contains("\"ready\":1"), "{status}");
+}
+
+#[test]
+fn a_queue_of_a_later_version_on_redis_is_refused() {
+    let Some(url) = server("REQUEUE_REDIS_URL") else { return };
+    let queue = queue_name();
+    is_refused_while_later(&Home::on(&url, Some(&queue)), |by| {
+        let address = url.trim_start_matches("redis://").trim_end_matches('/');
+        let mut redis = TcpStream::connect(address).unwrap();
+        write!(redis, "HINCRBY rq:{{{queue}:0}}:m version {by}\r\n").unwrap();
+        let mut answer = String::new();
+        BufReader::new(redis).read_line(&mut answer).unwrap();
+        assert!(answer.starts_with(':'), "{answer}");
+    });
+}
+
+/// In a database of its own: the version is one for all queues.
+#[test]
+fn a_schema_of_a_later_version_on_postgres_is_refused() {
+    let Some(url) = server("REQUEUE_POSTGRES_URL") else { return };
+    let name = queue_name().replace('-', "_");
+    query(&url, &format!("create database {name}"));
+    let own = format!("{}/{name}", url.rsplit_once('/').unwrap().0);
+    is_refused_while_later(&Home::on(&own, None), |by| {
+        query(&own, &format!("update requeue.migration set version = version + {by}"));
+    });
+    query(&url, &format!("drop database {name} with (force)"));
+}
+
+fn query(url: &str, statement: &str) {
+    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build();
+    runtime.unwrap().block_on(async {
+        let (client, connection) =
+            tokio_postgres::connect(url, tokio_postgres::NoTls).await.unwrap();
+        tokio::spawn(connection);
+        client.batch_execute(statement).await.unwrap();
+    });
 }
 
 #[test]

@@ -26,7 +26,7 @@ pub(crate) fn on_each_store(scenario: impl Fn(&Home)) {
 pub(crate) fn on_each_server(scenario: impl Fn(&Home)) {
     for name in ["REQUEUE_REDIS_URL", "REQUEUE_POSTGRES_URL"] {
         if let Some(url) = server(name) {
-            scenario(&Home { dir: Dir::new(), store: url, queue: Some(queue_name()) });
+            scenario(&Home::on(&url, Some(&queue_name())));
         }
     }
 }
@@ -51,7 +51,7 @@ pub(crate) fn embedded() -> Home {
 }
 
 /// A name that no other test has, in this run or another.
-fn queue_name() -> String {
+pub(crate) fn queue_name() -> String {
     static NUMBER: AtomicU32 = AtomicU32::new(0);
     let number = NUMBER.fetch_add(1, Ordering::Relaxed);
     #[expect(clippy::disallowed_methods, reason = "only to be unlike others")]
@@ -60,6 +60,12 @@ fn queue_name() -> String {
 }
 
 impl Home {
+    /// A queue of a server; without a name, the one that is used if none is given.
+    pub(crate) fn on(url: &str, queue: Option<&str>) -> Self {
+        let queue = queue.map(str::to_owned);
+        Self { dir: Dir::new(), store: url.to_owned(), queue }
+    }
+
     /// The command, told of the store by its environment.
     pub(crate) fn requeue(&self) -> Cmd {
         let command = self.dir.requeue().env("REQUEUE_STORE", &self.store);

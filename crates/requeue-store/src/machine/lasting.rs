@@ -6,7 +6,6 @@
 //! or dead if it was granted too often, which is how a key that brings down its process is
 //! found out.
 
-use std::collections::BTreeSet;
 use std::time::Duration;
 
 use super::{Buried, Held, Machine, Record};
@@ -35,17 +34,19 @@ pub struct Lasting {
 impl Machine {
     /// From now on remembers which keys have changed.
     pub fn follow(&mut self) {
-        self.touched = Some(BTreeSet::new());
+        self.touched = Some(Vec::new());
     }
 
     pub(super) fn touch(&mut self, key: &Key) {
         if let Some(touched) = &mut self.touched {
-            touched.insert(key.clone());
+            if touched.last() != Some(key) {
+                touched.push(key.clone());
+            }
         }
     }
 
     /// The keys that may have changed since the last call, and what is to be kept of them:
-    /// `None` if nothing is.
+    /// `None` if nothing is. A key may come several times, with the same.
     pub fn take_changes(&mut self) -> Vec<(Key, Option<Lasting>)> {
         let touched = self.touched.as_mut().map(std::mem::take).unwrap_or_default();
         touched.into_iter().map(|key| (key.clone(), self.lasting(&key))).collect()
