@@ -76,14 +76,13 @@ pub trait Metrics: Send + Sync {
 ///
 /// # A very busy queue does not time every key
 ///
-/// Every key is timed, unless 64 adds in a row have each come within a microsecond of the
-/// one before. From then on, and until they come more slowly, one key in two is timed, from
-/// its add to its end, then one in four, and after 2000 keys one in 128. The others are
-/// counted, and timed from their hand-out on unless hand-outs come as fast. A recorder
-/// hears of a key that was not timed together with the next one that is, or before the
-/// gauges are read, or when the queue is gone, and is told the time of the other key for
-/// it. So the number of events is exact when the gauges have been read, and the times are
-/// estimates.
+/// Every key is timed, unless 64 keys in a row were added in less than a microsecond each.
+/// From then on, and until they come more slowly, one key in two is timed, from its add to
+/// its end, then one in four, and after 2000 keys one in 128. The others are counted, and
+/// timed from their hand-out on unless hand-outs come as fast. A recorder hears of a key
+/// that was not timed together with the next one that is, or before the gauges are read,
+/// or when the queue is gone, and is told the time of the other key for it. So the number
+/// of events is exact when the gauges have been read, and the times are estimates.
 pub trait Recorder: Send + Sync {
     /// A key became ready, or dirty while it is processed.
     fn added(&self) {}
@@ -166,7 +165,8 @@ impl Probe {
 
     /// The gauges now; `None` once the queue is gone.
     ///
-    /// Takes the queue's lock for a moment.
+    /// Takes the queue's lock for a moment. Before it returns, the queue tells its recorder
+    /// what it has counted and not told, so hold no lock for which the recorder waits.
     pub fn read(&self) -> Option<Gauges> {
         self.0.upgrade().map(|queue| queue.gauges())
     }

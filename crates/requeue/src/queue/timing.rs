@@ -233,10 +233,12 @@ pub(super) fn at<T: Copy + Default>(column: &mut Vec<T>, slot: u32) -> &mut T {
     &mut column[index]
 }
 
+/// Fills all the room there is, so that slots that come one by one rarely get here.
 #[cold]
 #[inline(never)]
 fn grow<T: Copy + Default>(column: &mut Vec<T>, index: usize) {
-    column.resize(index + 1, T::default());
+    column.reserve(index + 1 - column.len());
+    column.resize(column.capacity(), T::default());
 }
 
 /// Cuts `column` down to the slots that are left after a spike.

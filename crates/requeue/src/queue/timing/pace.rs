@@ -2,10 +2,11 @@
 
 use super::Nanos;
 
-/// Every event is timed, until [`BUSY_AFTER`] in a row have each come within [`QUICKLY`] of
-/// the one before. Then it is one in two, four, eight and so on, for as long as they come
-/// that fast: few of many, and more of few. Once the events since the last timed one took
-/// longer than [`QUICKLY`] each, every event is timed again.
+/// Every event is timed, until [`BUSY_AFTER`] in a row have come fast: each [`STRETCH`] of
+/// them within that many times [`QUICKLY`]. Then it is one in two, four, eight and so on,
+/// for as long as they come that fast: few of many, and more of few. Once a stretch took
+/// longer, every event is timed again. It is not one event that counts but a stretch, since
+/// the queue itself puts work off and now and then takes its time.
 ///
 /// Events at the same time, be it of one call or by a clock that stands still, are one
 /// when it comes to their number in a row, and may take as long as so many.
@@ -16,16 +17,23 @@ pub(super) struct Pace {
     planned: u32,
     /// How many of the events since the last timed one have been told.
     told: u32,
-    /// Events since `last` up to the last timed one.
-    since: u64,
-    /// When the clock was last seen to have moved.
-    last: Nanos,
-    /// Timed events in a row that came fast.
+    /// When this stretch began.
+    began: Nanos,
+    /// Events of this stretch, up to the last timed one.
+    events: u64,
+    /// Moments of this stretch that were seen.
+    moments: u32,
+    /// The last of them.
+    seen: Nanos,
+    /// Moments in a row, up to this stretch, in which events came fast.
     quick: u32,
 }
 
 /// Events come fast if there are so few nanoseconds between them: a million in a second.
 const QUICKLY: Nanos = 1_000;
+
+/// Events of which it is judged whether they came fast.
+const STRETCH: u64 = 16;
 
 /// Events that come fast, one after the other, before not all of them are timed.
 const BUSY_AFTER: u32 = 64;
@@ -38,7 +46,8 @@ pub(super) const RAREST: u32 = 128;
 
 impl Default for Pace {
     fn default() -> Self {
-        Self { left: 1, planned: 1, told: 0, since: 0, last: 0, quick: 0 }
+        let (began, events, moments, seen, quick) = (0, 0, 0, 0, 0);
+        Self { left: 1, planned: 1, told: 0, began, events, moments, seen, quick }
     }
 }
 
@@ -58,7 +67,7 @@ impl Pace {
     /// Begins to count anew with an event that is timed: how many were untold, with it.
     pub(super) fn take(&mut self) -> u64 {
         let untold = self.flush();
-        self.since += u64::from(self.passed());
+        self.events += u64::from(self.passed());
         (self.planned, self.left, self.told) = (0, 0, 0);
         self.plan(self.spacing());
         untold
@@ -72,17 +81,24 @@ impl Pace {
 
     /// Learns when the last event that was taken came.
     pub(super) fn clock(&mut self, now: Nanos) {
-        let took = now.saturating_sub(self.last);
-        if took == 0 {
+        if now <= self.seen {
             return;
         }
-        let fast = took <= self.since.saturating_mul(QUICKLY);
-        self.quick = if fast { self.quick.saturating_add(1) } else { 0 };
-        (self.last, self.since) = (now, 0);
+        self.seen = now;
+        self.moments += 1;
+        let enough = self.events.max(STRETCH).saturating_mul(QUICKLY);
+        if now - self.began > enough {
+            self.quick = 0;
+        } else if self.events >= STRETCH {
+            self.quick = self.quick.saturating_add(self.moments);
+        } else {
+            return;
+        }
+        (self.began, self.events, self.moments) = (now, 0, 0);
         self.plan(self.spacing());
     }
 
-    /// Whether events came fast when the clock was last read, so that not all are timed.
+    /// Whether events come so fast that not all of them are timed.
     pub(super) fn is_busy(&self) -> bool {
         self.quick >= BUSY_AFTER
     }

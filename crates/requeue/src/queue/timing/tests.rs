@@ -69,8 +69,18 @@ fn event_after_a_pause_is_timed_and_a_spell_goes_on_if_it_was_fast() {
     events.pace.clock(events.now);
     events.time(1, 1000, u64::from(RAREST));
     events.pace.pause();
-    events.time(1, 1001, 1);
+    events.time(1, 16_001, 1);
     events.time(1, 1000, 1);
+}
+
+#[test]
+fn event_that_takes_its_time_among_fast_ones_does_not_end_a_spell() {
+    let mut events = Events::default();
+    for _ in 0..4 {
+        events.time(15, 100, 1);
+        events.time(1, 14_500, 1);
+    }
+    events.time(8, 100, 2);
 }
 
 #[test]
