@@ -76,9 +76,9 @@ impl Table {
     /// Makes room for `keys` keys, if memory can hold them.
     pub(super) fn reserve(&mut self, keys: usize) {
         self.settle();
-        let size = size_for(keys);
-        if size > self.words.len() && Vec::<Word>::new().try_reserve_exact(size).is_ok() {
-            self.resize(size);
+        let (before, size) = (self.words.len(), size_for(keys));
+        if size > before && self.words.try_reserve_exact(size - before).is_ok() {
+            self.stretch(size);
         }
     }
 
@@ -198,7 +198,7 @@ impl Table {
         self.settle();
         let size = size_for(keys.max(self.len));
         if size < self.words.len() {
-            self.resize(size);
+            self.rebuild(size);
         }
     }
 
@@ -206,12 +206,47 @@ impl Table {
         self.settle();
         let size = self.words.len();
         if self.len >= self.room {
-            self.resize((size + size / 2).max(MIN));
+            self.stretch((size + size / 2).max(MIN));
         }
     }
 
-    /// Changes the size of a table that no word is leaving.
-    fn resize(&mut self, size: usize) {
+    /// Grows a table that no word is leaving, in the memory it has and more: fresh memory
+    /// for all of it would cost more than the rest, a fault for each page.
+    ///
+    /// Homes move towards the end. So the last word can go to its new place, then the last
+    /// but one, and so on. The few that would land among words that have not moved yet go
+    /// last.
+    fn stretch(&mut self, size: usize) {
+        let before = self.words.len();
+        self.words.reserve_exact(size - before);
+        self.words.resize(size, Word::EMPTY);
+        self.room = room(size);
+        let mut late = Vec::new();
+        for place in (0..before).rev() {
+            let word = std::mem::replace(&mut self.words[place], Word::EMPTY);
+            if word != Word::EMPTY && !self.place_beyond(place, word) {
+                late.push(word);
+            }
+        }
+        for word in late {
+            self.place(word);
+        }
+    }
+
+    /// Puts a word at the first empty place from its home on, if that lies beyond `edge`
+    /// and there is such a place before the end: whether it did.
+    #[inline]
+    fn place_beyond(&mut self, edge: usize, word: Word) -> bool {
+        let home = self.home(word.hash());
+        if home <= edge {
+            return false;
+        }
+        let gap = self.words[home..].iter_mut().find(|place| **place == Word::EMPTY);
+        gap.map(|gap| *gap = word).is_some()
+    }
+
+    /// Makes a smaller table of one that no word is leaving.
+    fn rebuild(&mut self, size: usize) {
         let words = std::mem::replace(&mut self.words, vec![Word::EMPTY; size]);
         self.room = room(size);
         for word in words {
