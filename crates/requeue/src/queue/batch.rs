@@ -38,9 +38,6 @@ pub struct Batch<K> {
 
 impl<K> Batch<K> {
     pub(super) fn new(shared: Arc<Shared<K>>, taken: Vec<Taken<K>>) -> Self {
-        for one in &taken {
-            shared.tell_taken(one);
-        }
         Self { shared, taken }
     }
 
@@ -113,7 +110,7 @@ impl<K> IntoIterator for Batch<K> {
         let taken = std::mem::take(&mut self.taken);
         let leases: Vec<_> = taken
             .into_iter()
-            .map(|taken| Lease::split_off(Arc::clone(&self.shared), taken))
+            .map(|taken| Lease::new(Arc::clone(&self.shared), taken))
             .collect();
         leases.into_iter()
     }

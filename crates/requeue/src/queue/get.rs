@@ -12,7 +12,6 @@ use super::lease::Lease;
 use super::park::{ParkedId, Spent, Wake};
 use super::shared::{Finish, Return, Shared};
 use super::state::{State, Taken};
-use super::timing::Nanos;
 use crate::clock::Timer;
 use crate::error::TryGetError;
 use crate::sync::thread;
@@ -41,16 +40,16 @@ impl<K> Getter<K> {
     /// Looks for a key and parks if there is none: in one lock.
     fn look<T>(
         &mut self,
-        take: impl FnOnce(&mut State<K>, Nanos) -> Option<T>,
+        take: impl FnOnce(&mut State<K>) -> Option<T>,
         wake: Wake,
     ) -> Look<T> {
         let Self { shared, parked } = self;
         let (mut wake, mut spent) = (Some(wake), Spent::default());
-        let (mut core, now) = shared.lock();
+        let (mut core, _) = shared.lock();
         if let Some(id) = *parked {
             core.park.arrive(id);
         }
-        let look = match take(&mut core.state, now.unwrap_or_default()) {
+        let look = match take(&mut core.state) {
             Some(taken) => Look::Taken(taken),
             None if core.state.is_closed() => Look::Closed,
             None => {
@@ -71,7 +70,7 @@ impl<K> Getter<K> {
     pub(super) fn block<T>(
         &mut self,
         deadline: Option<Instant>,
-        take: impl Fn(&mut State<K>, Nanos) -> Option<T>,
+        take: impl Fn(&mut State<K>) -> Option<T>,
     ) -> Result<T, TryGetError> {
         loop {
             let until = match self.look(&take, Wake::Thread(thread::current())) {
@@ -95,7 +94,7 @@ impl<K> Getter<K> {
         &mut self,
         cx: &mut Context<'_>,
         alarm: &mut Option<Alarm>,
-        take: impl Fn(&mut State<K>, Nanos) -> Option<T>,
+        take: impl Fn(&mut State<K>) -> Option<T>,
     ) -> Poll<Option<T>> {
         loop {
             let until = match self.look(&take, Wake::Task(cx.waker().clone())) {
@@ -274,11 +273,11 @@ impl<K> fmt::Debug for GetMany<K> {
 /// Takes up to `max` keys; `None` if there is not even one.
 pub(super) fn take_many<K: Clone>(
     max: usize,
-) -> impl Fn(&mut State<K>, Nanos) -> Option<Vec<Taken<K>>> {
-    move |state, now| {
+) -> impl Fn(&mut State<K>) -> Option<Vec<Taken<K>>> {
+    move |state| {
         let mut taken = Vec::with_capacity(max.min(state.ready()));
         while taken.len() < max {
-            let Some(one) = state.take(now) else { break };
+            let Some(one) = state.take() else { break };
             taken.push(one);
         }
         (!taken.is_empty() || max == 0).then_some(taken)
@@ -296,7 +295,7 @@ impl<K: Clone> Shared<K> {
         };
         let (mut core, now) = self.lock();
         let returned = self.give_back(&mut core.state, back, now);
-        let taken = core.state.take(now.unwrap_or_default());
+        let taken = core.state.take();
         self.unlock(core);
         self.tell_returned(returned);
         taken

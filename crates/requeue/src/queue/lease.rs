@@ -112,14 +112,7 @@ impl<K> Held<K> {
 impl<K> Lease<K> {
     #[inline]
     pub(super) fn new(shared: Arc<Shared<K>>, taken: Taken<K>) -> Self {
-        shared.tell_taken(&taken);
-        Self::split_off(shared, taken)
-    }
-
-    /// A lease of a key whose hand-out has been told already, as part of a batch.
-    #[inline]
-    pub(super) fn split_off(shared: Arc<Shared<K>>, taken: Taken<K>) -> Self {
-        let Taken { slot, loan, priority, .. } = taken;
+        let Taken { slot, loan, priority } = taken;
         Self { held: Some(Held { shared, slot, loan, priority }) }
     }
 

@@ -150,7 +150,7 @@ impl<K> Queue<K> {
 
     /// How many keys are where.
     pub fn counts(&self) -> Counts {
-        self.shared.with(|state, _| state.counts())
+        self.shared.with(|state| state.counts())
     }
 
     /// How many getters wait for a key at present.
@@ -205,7 +205,7 @@ impl<K: Eq + Hash> Queue<K> {
     pub fn add(&self, key: K) -> Added {
         let hash = self.shared.hash(&key);
         let mut offer = Owned::new(key);
-        self.shared.with(|state, now| state.add(hash, &mut offer, 0, now))
+        self.shared.with(|state| state.add(hash, &mut offer, 0))
     }
 
     /// Adds a key that is given by reference and cloned only if the queue does not have
@@ -226,7 +226,7 @@ impl<K: Eq + Hash> Queue<K> {
     {
         let hash = self.shared.hash(key);
         let mut offer = Borrowed(key);
-        self.shared.with(|state, now| state.add(hash, &mut offer, 0, now))
+        self.shared.with(|state| state.add(hash, &mut offer, 0))
     }
 
     /// Adds many keys, in one lock for each thousand.
@@ -248,9 +248,9 @@ impl<K: Eq + Hash> Queue<K> {
             if chunk.is_empty() {
                 return tally;
             }
-            self.shared.with(|state, now| {
+            self.shared.with(|state| {
                 for (hash, offer) in &mut chunk {
-                    tally.count(state.add(*hash, offer, 0, now));
+                    tally.count(state.add(*hash, offer, 0));
                 }
             });
         }
@@ -324,7 +324,7 @@ impl<K: Eq + Hash> Queue<K> {
         Q: Eq + Hash + ?Sized,
     {
         let hash = self.shared.hash(key);
-        let (removed, key) = self.shared.with(|state, _| state.remove(hash, key));
+        let (removed, key) = self.shared.with(|state| state.remove(hash, key));
         drop(key);
         removed
     }
@@ -420,7 +420,7 @@ impl<K: Clone> Queue<K> {
     fn block<T>(
         &self,
         deadline: Option<Instant>,
-        take: impl Fn(&mut State<K>, u64) -> Option<T>,
+        take: impl Fn(&mut State<K>) -> Option<T>,
     ) -> Result<T, TryGetError> {
         Getter::new(Arc::clone(&self.shared)).block(deadline, take)
     }
@@ -442,10 +442,10 @@ impl<K: Clone> Queue<K> {
 
     fn try_take<T>(
         &self,
-        take: impl FnOnce(&mut State<K>, u64) -> Option<T>,
+        take: impl FnOnce(&mut State<K>) -> Option<T>,
     ) -> Result<T, TryGetError> {
-        self.shared.with(|state, now| {
-            take(state, now).ok_or(if state.is_closed() {
+        self.shared.with(|state| {
+            take(state).ok_or(if state.is_closed() {
                 TryGetError::Closed
             } else {
                 TryGetError::Empty
@@ -497,7 +497,7 @@ impl<K: Clone> Queue<K> {
     /// ```
     pub fn close_now(&self) -> Vec<K> {
         self.shared.close();
-        self.shared.with(|state, _| state.take_undelivered())
+        self.shared.with(State::take_undelivered)
     }
 
     /// Closes the queue and waits until no key is ready, processing or dirty. Returns the

@@ -15,7 +15,7 @@ use super::options::{AddOptions, Added};
 use super::park::{Park, ParkedId, Spent, Wake, Wakes, Watch};
 use super::slots::Loan;
 use super::state::{Finished, State, Taken};
-use super::timing::Nanos;
+use super::timing::{Nanos, News};
 use crate::clock::AnyClock;
 use crate::metrics::{Gauges, Probed, Recorder};
 use crate::retry::{ByCount, RetryPolicy};
@@ -89,7 +89,7 @@ impl<K> Taken<K> {
     /// Ends the lease of this key.
     #[inline]
     pub(super) fn end(self, finish: Finish, advice: Option<Duration>) -> Return<K> {
-        let Self { slot, loan, priority, .. } = self;
+        let Self { slot, loan, priority } = self;
         Return { slot, loan, priority, finish, advice }
     }
 }
@@ -163,7 +163,7 @@ impl<K> Shared<K> {
         in_order: impl FnOnce(&State<K>) -> bool,
     ) -> (MutexGuard<'_, Core<K>>, Option<Nanos>) {
         let mut core = lock(&self.core);
-        if !core.state.needs_time() || !(core.state.is_timed() || in_order(&core.state)) {
+        if !core.state.needs_time() || !in_order(&core.state) {
             return (core, None);
         }
         let now = self.advance(&mut core.state);
@@ -182,7 +182,7 @@ impl<K> Shared<K> {
     #[inline(always)]
     #[expect(clippy::inline_always, reason = "measured: a tenth of a worker's cycle")]
     pub(super) fn unlock(&self, core: MutexGuard<'_, Core<K>>) {
-        if core.is_quiet() && self.recorder.is_none() {
+        if core.is_quiet() && !core.state.is_stirred() {
             return;
         }
         self.unlock_and_tell(core);
@@ -190,18 +190,30 @@ impl<K> Shared<K> {
 
     #[inline(never)]
     fn unlock_and_tell(&self, mut core: MutexGuard<'_, Core<K>>) {
-        let wakes = if core.is_quiet() { Wakes::default() } else { core.settle() };
-        let adds = core.state.take_adds();
-        drop(core);
-        wakes.wake();
-        self.record(|recorder| (0..adds).for_each(|_| recorder.added()));
+        let news = core.state.take_news(|| self.now());
+        if core.is_quiet() {
+            drop(core);
+        } else {
+            let wakes = core.settle();
+            drop(core);
+            wakes.wake();
+        }
+        self.tell(news.as_ref());
+    }
+
+    /// Says what happened to keys: without the lock.
+    #[inline]
+    fn tell(&self, news: Option<&News>) {
+        if let (Some(recorder), Some(news)) = (&self.recorder, news) {
+            news.tell(&**recorder);
+        }
     }
 
     /// Runs `change` on the state, and does all that belongs around it.
     #[inline]
-    pub(super) fn with<R>(&self, change: impl FnOnce(&mut State<K>, Nanos) -> R) -> R {
-        let (mut core, now) = self.lock();
-        let result = change(&mut core.state, now.unwrap_or_default());
+    pub(super) fn with<R>(&self, change: impl FnOnce(&mut State<K>) -> R) -> R {
+        let (mut core, _) = self.lock();
+        let result = change(&mut core.state);
         self.unlock(core);
         result
     }
@@ -259,8 +271,10 @@ impl<K> Shared<K> {
         let mut wakes = core.settle();
         core.park.call_all(&mut wakes);
         core.watch.call_all(&mut wakes);
+        let news = core.state.take_news(|| self.now());
         drop(core);
         wakes.wake();
+        self.tell(news.as_ref());
     }
 
     /// Adds a key after `delay`; none at all is an immediate add.
@@ -286,7 +300,7 @@ impl<K> Shared<K> {
     ) -> Added {
         let added = self.with_at(now, |state| {
             if deadline <= now {
-                state.add(hash, &mut offer, priority, now)
+                state.add(hash, &mut offer, priority)
             } else {
                 state.add_at(hash, &mut offer, deadline, priority)
             }
@@ -338,8 +352,7 @@ impl<K: Eq + Hash> Shared<K> {
         if !options.rate_limited {
             let Some(delay) = options.after else {
                 let mut offer = Owned::new(key);
-                return self
-                    .with(|state, now| state.add(hash, &mut offer, priority, now));
+                return self.with(|state| state.add(hash, &mut offer, priority));
             };
             return self.add_after(hash, Owned::new(key), delay, priority);
         }
@@ -415,9 +428,10 @@ impl<K> Shared<K> {
     }
 
     /// Whether nothing is to be done for a key that was taken back, once the lock is free:
-    /// nobody measures, and dropping the key runs no code.
-    fn is_silent(&self) -> bool {
-        self.recorder.is_none() && !std::mem::needs_drop::<K>()
+    /// nobody hears of a delay, and dropping the key runs no code.
+    fn is_silent(&self, returned: &Returned<K>) -> bool {
+        let told = returned.delay.is_some() && self.recorder.is_some();
+        !told && !std::mem::needs_drop::<K>()
     }
 
     /// Takes many keys back, in one lock.
@@ -427,7 +441,7 @@ impl<K> Shared<K> {
         let mut returned = Vec::new();
         for back in back {
             let one = self.give_back(&mut core.state, back, now);
-            if !self.is_silent() {
+            if !self.is_silent(&one) {
                 returned.push(one);
             }
         }
@@ -473,7 +487,7 @@ impl<K> Shared<K> {
         } else {
             self.plan(state, &Ending { slot, priority, finish, advice }, now)
         };
-        let finished = state.done(slot, loan, now.unwrap_or_default());
+        let finished = state.done(slot, loan);
         Returned { finished, delay }
     }
 
@@ -516,10 +530,11 @@ impl<K> Shared<K> {
         now: Option<Nanos>,
     ) {
         if delay.is_zero() && !state.is_closed() {
-            state.add_slot(ending.slot, ending.priority, now.unwrap_or_default());
+            state.add_slot(ending.slot, ending.priority);
             return;
         }
         let now = now.unwrap_or_else(|| self.now());
+        state.tell_time(now);
         state.delay_slot(ending.slot, now.saturating_add(nanos(delay)), ending.priority);
     }
 
@@ -535,27 +550,20 @@ impl<K> Shared<K> {
     #[inline]
     pub(super) fn tell_returned(&self, returned: Returned<K>) {
         let Returned { finished, delay } = returned;
-        self.record(|recorder| {
-            recorder.done(Duration::from_nanos(finished.worked));
-            if delay.is_some() {
-                recorder.delayed();
-            }
-        });
+        if delay.is_some() {
+            self.record(|recorder| recorder.delayed());
+        }
         drop(finished);
-    }
-
-    #[inline]
-    pub(super) fn tell_taken(&self, taken: &Taken<K>) {
-        self.record(|recorder| recorder.got(Duration::from_nanos(taken.waited)));
     }
 }
 
 impl<K: Send + Sync> Probed for Shared<K> {
     fn gauges(&self) -> Gauges {
         let now = self.now();
-        let (core, _) = self.lock();
+        let (mut core, _) = self.lock();
         let counts = core.state.counts();
         let (unfinished, longest) = core.state.running(now);
+        core.state.flush();
         let parked = core.park.len();
         self.unlock(core);
         Gauges {
@@ -567,6 +575,18 @@ impl<K: Send + Sync> Probed for Shared<K> {
             unfinished: Duration::from_nanos(unfinished),
             longest_running: Duration::from_nanos(longest),
         }
+    }
+}
+
+/// The queue is gone for good: what was counted and not told is told now.
+impl<K> Drop for Shared<K> {
+    fn drop(&mut self) {
+        if self.recorder.is_none() {
+            return;
+        }
+        let mut core = lock(&self.core);
+        core.state.flush();
+        self.unlock(core);
     }
 }
 

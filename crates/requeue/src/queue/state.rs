@@ -43,7 +43,7 @@ use super::options::{Added, Counts};
 use super::order::{Fifo, Ticket};
 use super::slots::{Loan, Phase, Slots};
 use super::table::{Gap, Table};
-use super::timing::{Nanos, Timing, at};
+use super::timing::{Nanos, News, Timing, at};
 
 mod due;
 mod lookup;
@@ -81,8 +81,6 @@ pub(super) struct Taken<K> {
     pub(super) slot: u32,
     pub(super) loan: Loan<K>,
     pub(super) priority: i32,
-    /// How long the key was ready; zero unless somebody measures.
-    pub(super) waited: Nanos,
 }
 
 /// What is left of a key that was finished.
@@ -91,8 +89,6 @@ pub(super) struct Finished<K> {
     /// without the lock.
     #[expect(dead_code, reason = "kept to be dropped")]
     pub(super) key: Option<K>,
-    /// How long the key was with its worker; zero unless somebody measures.
-    pub(super) worked: Nanos,
 }
 
 /// The keys of one queue.
@@ -112,7 +108,10 @@ pub(super) struct State<K> {
     /// Priorities by slot; stays empty with [`Line::Fifo`], which does not heed them.
     levels: Vec<Level>,
     absorb: bool,
-    timing: Option<Timing>,
+    timing: Option<Box<Timing>>,
+    /// Whether `timing` has to hear what time it is, or has news, or knows the time of this
+    /// call.
+    stirred: bool,
     /// Slots whose delay is over, on their way to being added; empty between calls.
     due: VecDeque<u32>,
     /// Keys forgotten since memory was last given back.
@@ -146,7 +145,8 @@ impl<K> State<K> {
             max_resting: rules.max_resting,
             levels: Vec::new(),
             absorb: rules.absorb,
-            timing: rules.timed.then(Timing::default),
+            timing: rules.timed.then(Box::default),
+            stirred: false,
             due: VecDeque::new(),
             forgotten: 0,
         }
@@ -155,13 +155,16 @@ impl<K> State<K> {
     /// Whether the next call must know the time.
     #[inline]
     pub(super) fn needs_time(&self) -> bool {
-        self.timing.is_some() || (!self.delays.is_empty() && !self.is_closed())
+        !self.delays.is_empty() && !self.is_closed()
     }
 
-    /// Whether somebody measures, so that every step must know the time.
+    /// Says what time it is, if that is known anyway: for those who measure.
     #[inline]
-    pub(super) fn is_timed(&self) -> bool {
-        self.timing.is_some()
+    pub(super) fn tell_time(&mut self, now: Nanos) {
+        self.note(|timing| {
+            timing.tell_time(now);
+            true
+        });
     }
 
     /// Whether a key was added while it is processed.
@@ -172,6 +175,7 @@ impl<K> State<K> {
 
     /// Adds the keys whose delay is over. A closed queue keeps them delayed.
     pub(super) fn advance(&mut self, now: Nanos) {
+        self.tell_time(now);
         let due = self.delays.next().is_some_and(|deadline| deadline <= now);
         if due && !self.is_closed() {
             Due { state: self, now }.add_all();
@@ -191,17 +195,14 @@ impl<K> State<K> {
         hash: u32,
         offer: &mut impl Offer<K>,
         priority: i32,
-        now: Nanos,
     ) -> Added {
         if self.is_closed() {
             return Added::Closed;
         }
         match self.find_offer(hash, offer) {
-            Err(gap) => {
-                self.admit(Newcomer { hash, gap, key: offer.take() }, priority, now)
-            }
+            Err(gap) => self.admit(Newcomer { hash, gap, key: offer.take() }, priority),
             Ok(slot) if self.is_mere_duplicate(slot) => Added::Duplicate,
-            Ok(slot) => self.add_slot(slot, priority, now),
+            Ok(slot) => self.add_slot(slot, priority),
         }
     }
 
@@ -211,12 +212,12 @@ impl<K> State<K> {
     /// changes: a panic leaves all as it was.
     #[inline(always)]
     #[expect(clippy::inline_always, reason = "measured: see `State::take`")]
-    fn admit(&mut self, new: Newcomer<K>, priority: i32, now: Nanos) -> Added {
+    fn admit(&mut self, new: Newcomer<K>, priority: i32) -> Added {
         self.line.push(self.slots.vacancy(), &new.key, priority);
         let slot = self.enroll(Phase::Ready, new);
         self.ready += 1;
         self.raise(slot, priority);
-        self.note_add(slot, now);
+        self.note_add(slot);
         Added::Ready
     }
 
@@ -228,7 +229,7 @@ impl<K> State<K> {
     }
 
     /// Adds a key that has a slot.
-    pub(super) fn add_slot(&mut self, slot: u32, priority: i32, now: Nanos) -> Added {
+    pub(super) fn add_slot(&mut self, slot: u32, priority: i32) -> Added {
         let level = self.raise(slot, priority);
         if self.absorb {
             self.delays.remove(slot);
@@ -237,7 +238,7 @@ impl<K> State<K> {
             Phase::Idle | Phase::Resting => {
                 self.unrest(slot);
                 self.make_ready(slot, level);
-                self.note_add(slot, now);
+                self.note_add(slot);
                 Added::Ready
             }
             Phase::Ready => {
@@ -247,7 +248,7 @@ impl<K> State<K> {
             Phase::Processing => {
                 self.slots.set_phase(slot, Phase::Dirty);
                 self.dirty += 1;
-                self.note_add(slot, now);
+                self.note_add(slot);
                 Added::Dirty
             }
             Phase::Dirty => Added::Duplicate,
@@ -288,7 +289,7 @@ impl<K> State<K> {
         if deadline > now {
             return self.delay_slot(slot, deadline, priority);
         }
-        self.add_slot(slot, priority, now)
+        self.add_slot(slot, priority)
     }
 
     /// Delays a key that has a slot. Also on a closed queue: the key is then among those
@@ -355,13 +356,13 @@ impl<K> State<K> {
     /// Takes back a key that was handed out.
     #[inline(always)]
     #[expect(clippy::inline_always, reason = "measured: a tenth of a worker's cycle")]
-    pub(super) fn done(&mut self, slot: u32, loan: Loan<K>, now: Nanos) -> Finished<K> {
-        let worked = self.timing.as_mut().map_or(0, |timing| timing.done(slot, now));
+    pub(super) fn done(&mut self, slot: u32, loan: Loan<K>) -> Finished<K> {
+        self.note(|timing| timing.done(slot));
         self.processing -= 1;
         if self.is_over(slot) {
             let (hash, key) = self.slots.vacate_lent(slot, loan);
             self.erase(slot, hash);
-            return Finished { key: Some(key), worked };
+            return Finished { key: Some(key) };
         }
         self.slots.give_back(slot, loan);
         if self.phase(slot) == Phase::Dirty {
@@ -369,9 +370,9 @@ impl<K> State<K> {
             // Should the user's order panic, the next add makes the key ready again.
             self.slots.set_phase(slot, Phase::Idle);
             self.make_ready(slot, self.level(slot));
-            return Finished { key: None, worked };
+            return Finished { key: None };
         }
-        Finished { key: self.rest(slot), worked }
+        Finished { key: self.rest(slot) }
     }
 
     /// Whether a key that is done is forgotten with that.
@@ -418,13 +419,30 @@ impl<K> State<K> {
     }
 
     /// How long the keys with a worker have been there: added up, and the longest.
-    pub(super) fn running(&self, now: Nanos) -> (Nanos, Nanos) {
-        self.timing.as_ref().map_or((0, 0), |timing| timing.running(now))
+    pub(super) fn running(&mut self, now: Nanos) -> (Nanos, Nanos) {
+        let Some(timing) = &mut self.timing else { return (0, 0) };
+        timing.running(self.processing, now)
     }
 
-    /// How many keys became ready or dirty since the last call; 0 if nobody measures.
-    pub(super) fn take_adds(&mut self) -> u32 {
-        self.timing.as_mut().map_or(0, Timing::take_adds)
+    /// Whether there may be news to be taken before the lock is given back.
+    #[inline]
+    pub(super) fn is_stirred(&self) -> bool {
+        self.stirred
+    }
+
+    /// Takes what is to be told without the lock, if somebody measures. `clock` is asked
+    /// if the time is not known and something hangs on it.
+    pub(super) fn take_news(&mut self, clock: impl FnOnce() -> Nanos) -> Option<News> {
+        self.stirred = false;
+        Some(self.timing.as_mut()?.take_news(clock))
+    }
+
+    /// Makes news of all that was counted and not told.
+    pub(super) fn flush(&mut self) {
+        self.note(|timing| {
+            timing.flush();
+            true
+        });
     }
 
     #[inline]
@@ -466,9 +484,25 @@ impl<K> State<K> {
     }
 
     #[inline]
-    fn note_add(&mut self, slot: u32, now: Nanos) {
+    fn note_add(&mut self, slot: u32) {
+        self.note(|timing| timing.add(slot));
+    }
+
+    /// Nobody found a key.
+    #[cold]
+    fn note_pause(&mut self) {
         if let Some(timing) = &mut self.timing {
-            timing.add(slot, now);
+            timing.pause();
+        }
+    }
+
+    /// Has `timing` hear of something, which says whether that stirs it.
+    #[inline]
+    fn note(&mut self, something: impl FnOnce(&mut Timing) -> bool) {
+        if let Some(timing) = &mut self.timing {
+            if something(timing) {
+                self.stirred = true;
+            }
         }
     }
 
@@ -578,14 +612,17 @@ impl<K: Clone> State<K> {
     /// Hands out the key whose turn it is.
     #[inline(always)]
     #[expect(clippy::inline_always, reason = "measured: a tenth of a worker's cycle")]
-    pub(super) fn take(&mut self, now: Nanos) -> Option<Taken<K>> {
-        let slot = self.pop()?;
+    pub(super) fn take(&mut self) -> Option<Taken<K>> {
+        let Some(slot) = self.pop() else {
+            self.note_pause();
+            return None;
+        };
         self.ready -= 1;
         let loan = self.slots.lend(slot);
         self.processing += 1;
         let priority = if self.levels.is_empty() { 0 } else { self.take_level(slot) };
-        let waited = self.timing.as_mut().map_or(0, |timing| timing.get(slot, now));
-        Some(Taken { slot, loan, priority, waited })
+        self.note(|timing| timing.get(slot));
+        Some(Taken { slot, loan, priority })
     }
 
     #[inline]

@@ -17,5 +17,6 @@ mod pool;
 mod regressions;
 mod retry;
 mod stingy;
+mod timing;
 mod traits;
 mod vectors;

@@ -76,8 +76,20 @@ impl Histogram {
     }
 
     pub(super) fn observe(&self, took: Duration) {
+        self.observe_many(took, 1);
+    }
+
+    /// Observes the same time so often.
+    pub(super) fn observe_many(&self, took: Duration, count: u64) {
         let nanos = u64::try_from(took.as_nanos()).unwrap_or(u64::MAX);
-        self.counts[self.bounds.bucket(nanos)].fetch_add(1, Ordering::Relaxed);
+        self.counts[self.bounds.bucket(nanos)].fetch_add(count, Ordering::Relaxed);
+        match nanos.checked_mul(count) {
+            Some(all) => self.add_to_sum(all),
+            None => (0..count).for_each(|_| self.add_to_sum(nanos)),
+        }
+    }
+
+    fn add_to_sum(&self, nanos: u64) {
         let before = self.sum.fetch_add(nanos, Ordering::Relaxed);
         if before.checked_add(nanos).is_none() {
             self.carry.fetch_add(1, Ordering::Relaxed);

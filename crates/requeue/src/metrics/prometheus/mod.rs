@@ -222,6 +222,7 @@ impl Queues {
 
 impl Named {
     fn read(self, name: String) -> Sample {
+        // Before the totals are read: a queue that is looked at tells what it has counted.
         let gauges = self.probes.iter().filter_map(Probe::read).reduce(together);
         Sample { name, totals: self.totals, gauges }
     }
@@ -261,6 +262,18 @@ impl Recorder for Events {
 
     fn done(&self, worked: Duration) {
         self.0.worked.observe(worked);
+    }
+
+    fn added_many(&self, count: u64) {
+        self.0.adds.fetch_add(count, Ordering::Relaxed);
+    }
+
+    fn got_many(&self, waited: Duration, count: u64) {
+        self.0.waited.observe_many(waited, count);
+    }
+
+    fn done_many(&self, worked: Duration, count: u64) {
+        self.0.worked.observe_many(worked, count);
     }
 
     fn delayed(&self) {

@@ -14,7 +14,7 @@ impl<K> Due<'_, K> {
         let State { delays, due, .. } = &mut *self.state;
         delays.due(self.now, |slot| due.push_back(slot));
         while let Some(slot) = self.state.due.front().copied() {
-            self.state.add_slot(slot, i32::MIN, self.now);
+            self.state.add_slot(slot, i32::MIN);
             self.state.due.pop_front();
         }
     }

@@ -2,13 +2,15 @@ mod histogram;
 mod pools;
 mod texts;
 
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use prometheus_client::registry::Registry;
 
 use super::{Gauges, Metrics, PoolRecorder, Probe, Prometheus, Recorder};
 use crate::metrics::Probed;
+use crate::{Clock, Queue, SystemClock};
 use texts::parse;
 
 /// A queue that has the gauges it is told to have.
@@ -104,6 +106,61 @@ fn values_are_those_of_the_queue() {
     let worked =
         "workqueue_work_duration_seconds_bucket{name=\"deployment\",le=\"0.001\"}";
     assert_eq!(value(worked), "1");
+}
+
+/// Goes on by a tenth of a microsecond with each reading.
+struct Ticking(Instant, AtomicU64);
+
+impl Clock for Ticking {
+    fn now(&self) -> Instant {
+        self.0 + Duration::from_nanos(self.1.fetch_add(100, Ordering::Relaxed))
+    }
+}
+
+#[test]
+fn counts_are_exact_when_scraped_and_once_the_queue_is_gone() {
+    let prometheus = Prometheus::new();
+    let clock = Ticking(SystemClock.now(), AtomicU64::new(0));
+    let builder = Queue::builder().name("busy").clock(clock);
+    let queue = builder.metrics(prometheus.clone()).build();
+    let check = |count: u64, texts: [String; 2]| {
+        for (text, name) in texts.iter().flat_map(|text| {
+            let histograms =
+                ["queue_duration_seconds_count", "work_duration_seconds_count"];
+            histograms.into_iter().chain(["adds_total"]).map(move |name| (text, name))
+        }) {
+            let sample = format!("workqueue_{name}{{name=\"busy\"}} {count}\n");
+            assert!(text.contains(&sample), "{sample} in {text}");
+        }
+    };
+    for key in 1..=10_000 {
+        queue.add(key);
+        queue.try_get().unwrap().done();
+        if key % 999 == 0 {
+            check(key, [prometheus.encode(), openmetrics(&prometheus)]);
+        }
+    }
+    drop(queue);
+    check(10_000, [openmetrics(&prometheus), prometheus.encode()]);
+}
+
+#[test]
+fn many_events_are_as_many_single_ones() {
+    let (singly, at_once) = (Prometheus::new(), Prometheus::new());
+    let one = Fake::join(busy(), &singly, "a");
+    let many = Fake::join(busy(), &at_once, "a");
+    for (time, count) in [(0, 3), (11, 1), (10_000, 64), (20_000_000_000, 7)] {
+        let time = Duration::from_nanos(time);
+        for _ in 0..count {
+            one.recorder.added();
+            one.recorder.got(time);
+            one.recorder.done(time * 2);
+        }
+        many.recorder.added_many(count);
+        many.recorder.got_many(time, count);
+        many.recorder.done_many(time * 2, count);
+    }
+    assert_eq!(singly.encode(), at_once.encode());
 }
 
 #[test]

@@ -86,10 +86,9 @@ impl<K: Clone + Eq + Debug> Driver<K> {
 
     /// Takes one step in both; what they answer must be the same.
     pub(super) fn step(&mut self, step: Step) {
-        let now = self.now;
         match step {
             Step::Add(key) => {
-                let added = self.state.add(hash(key), &mut self.offer(key), 0, now);
+                let added = self.state.add(hash(key), &mut self.offer(key), 0);
                 assert_eq!(added, self.model.add(key));
             }
             Step::AddAfter(key, delay) => self.add_after(key, self.after(delay)),
@@ -143,7 +142,7 @@ impl<K: Clone + Eq + Debug> Driver<K> {
     }
 
     fn take(&mut self) {
-        let taken = self.state.take(self.now);
+        let taken = self.state.take();
         let key = taken.as_ref().map(|taken| (*taken.loan).clone());
         assert_eq!(key, self.model.get().map(self.make));
         self.leases.extend(taken);
@@ -166,15 +165,15 @@ impl<K: Clone + Eq + Debug> Driver<K> {
             }
             End::RetryAfter(delay) => self.come_again(slot, key, delay),
         }
-        drop(self.state.done(slot, loan, self.now));
+        drop(self.state.done(slot, loan));
         self.model.done(key);
     }
 
     /// As the shell does it: at once if there is no delay, unless the queue is closed.
     fn come_again(&mut self, slot: u32, key: Key, delay: Nanos) {
-        let (now, deadline) = (self.now, self.after(delay));
+        let deadline = self.after(delay);
         if delay == 0 && !self.model.is_closed() {
-            assert_eq!(self.state.add_slot(slot, 0, now), self.model.add(key));
+            assert_eq!(self.state.add_slot(slot, 0), self.model.add(key));
         } else {
             let delayed = self.state.delay_slot(slot, deadline, 0);
             assert_eq!(delayed, self.model.wait(key, deadline));
