@@ -2,9 +2,9 @@
 -- moved.
 --
 -- `low_*` are places and times below which nothing is left as far as the caller knows:
--- they save the way over entries that are dead but not yet removed, which are many while
--- a transaction elsewhere stays open for long. With `thorough` it looks below them too if
--- it finds too little above. Rows are taken by their address, since they are locked and
+-- they save the way over keys that are being processed, and over entries that are dead but
+-- not yet removed, which are many while a transaction elsewhere stays open for long. With
+-- `thorough` it looks below them too if it finds nothing above. Rows are taken by their address, since they are locked and
 -- stay where they are; an array keeps the planner from guessing what `limit` will be.
 create or replace function requeue.lease(
     q integer, who text, wanted integer, duration bigint, max_deliveries integer,
@@ -19,6 +19,7 @@ declare
     rows tid[] := '{}';
     number integer;
     first bigint;
+    first_place bigint;
     begun timestamptz := clock_timestamp();
 begin
     moment := at;
@@ -27,28 +28,31 @@ begin
     if exists (
         select from requeue.item i where i.queue = q and i.wake_at between low_delay and at
     ) or exists (
-        select from requeue.item i
-        where i.queue = q and i.state = 2 and i.lease_until between low_lease and at
+        select from requeue.grants g where g.queue = q and g.until between low_lease and at
     ) then
-        moved := true;
-        perform requeue.expire(q, max_deliveries, at, low_delay, low_lease);
+        -- More may be due than is moved.
+        moment := null;
+        select e.due + e.returned > 0 into moved
+        from requeue.expire(q, max_deliveries, at, low_delay, low_lease) e;
     end if;
 
     select u.paused into paused from requeue.queue u where u.id = q;
     if not paused and wanted > 0 then
         rows := array(
             select i.ctid from requeue.item i
-            where i.queue = q and i.state = 1 and i.seq >= low_place
+            where i.queue = q and i.since is not null and i.reason is null
+                and i.state = 1 and i.seq >= low_place
             order by i.seq limit wanted
             for update skip locked
         );
-        if thorough and low_place > 0 and cardinality(rows) < wanted then
+        if thorough and low_place > 0 and cardinality(rows) = 0 then
             rows := array(
                 select i.ctid from requeue.item i
-                where i.queue = q and i.state = 1 and i.seq < low_place
-                order by i.seq limit wanted - cardinality(rows)
+                where i.queue = q and i.since is not null and i.reason is null
+                    and i.state = 1 and i.seq < low_place
+                order by i.seq limit wanted
                 for update skip locked
-            ) || rows;
+            );
         end if;
     end if;
 
@@ -67,22 +71,24 @@ begin
             returning i.key, i.token, i.deliveries, i.failures, i.seq
         )
         select array_agg(g.key), array_agg(g.token), array_agg(g.deliveries),
-            array_agg(g.failures), max(g.seq)
-        into keys, tokens, delivered, failed, last_place
+            array_agg(g.failures), min(g.seq), max(g.seq)
+        into keys, tokens, delivered, failed, first_place, last_place
         from granted g;
+        insert into requeue.grants
+        values (q, at + duration, first + 1, first + number, first_place, last_place);
     end if;
 
     if (number = wanted or paused) and exists (
         select from requeue.item i
-        where i.queue = q and i.state = 1 and i.seq >= low_place
+        where i.queue = q and i.since is not null and i.reason is null
+            and i.state = 1 and i.seq >= coalesce(last_place, low_place)
     ) then
         more_in := 0;
     else
         more_in := least(
             (select min(i.wake_at) from requeue.item i
                 where i.queue = q and i.wake_at >= low_delay),
-            (select min(i.lease_until) from requeue.item i
-                where i.queue = q and i.state = 2 and i.lease_until >= low_lease)
+            requeue.next_expiry(q, low_lease)
         ) - at;
     end if;
     spent := extract(epoch from clock_timestamp() - begun) * 1000000;

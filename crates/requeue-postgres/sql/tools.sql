@@ -31,6 +31,12 @@ begin
 end
 $$;
 
+-- A place in line behind which no key is being processed.
+create or replace function requeue.last_granted(q integer) returns bigint
+language sql stable as $$
+    select coalesce(max(g.last_place), 0) from requeue.grants g where g.queue = q
+$$;
+
 -- Locks the rows of keys, in the order in which they are given.
 --
 -- Here and wherever keys are looked up, `offset 0` keeps the planner from turning the join

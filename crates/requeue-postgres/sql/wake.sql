@@ -11,7 +11,8 @@ begin
     if exists (
         select from (
             select i.since from requeue.item i
-            where i.queue = q and i.state = 1 order by i.seq limit 1
+            where i.queue = q and i.since is not null and i.reason is null and i.state = 1
+            order by i.seq limit 1
         ) first
         where first.since < requeue.micros(clock) - patience
     ) then

@@ -41,11 +41,9 @@ impl Answer {
         let paused: Option<bool> = row.try_get("paused")?;
         let more_in: Option<i64> = row.try_get("more_in")?;
         let moved: bool = row.try_get("moved")?;
-        let moment: i64 = row.try_get("moment")?;
         let found = Found {
             place: row.try_get("last_place")?,
-            // More may be due than was moved.
-            moment: (!moved).then_some(moment),
+            moment: row.try_get("moment")?,
             spent: duration(row.try_get("spent")?),
         };
         let leased = Leased {

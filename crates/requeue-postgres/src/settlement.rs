@@ -4,7 +4,7 @@
 //! nothing behind: one statement deletes their rows without looking first. What that does
 //! not find so is left to a second one.
 
-use std::collections::HashSet;
+use std::collections::{HashMap, HashSet};
 use std::time::Duration;
 
 use requeue_store::{End, Ending, Error, Finished, Rate, micros_of};
@@ -68,14 +68,16 @@ impl<'a> Settlement<'a> {
         queue: i32,
         clean: &[usize],
     ) -> Result<HashSet<usize>, Error> {
-        let (keys, tokens, places) = self.holds(clean);
+        let (keys, tokens, _) = self.holds(clean);
+        let places: HashMap<_, _> = tokens.iter().copied().zip(clean).collect();
         let succeed: Vec<_> =
             clean.iter().map(|&i| self.ends[i].ending == Ending::Succeed).collect();
-        let params = params![queue, keys, tokens, succeed, places];
+        let params = params![queue, keys, tokens, succeed];
         let row = pool.call_one("finish_clean", &params).await?;
-        let done: Option<Vec<i32>> =
+        let done: Option<Vec<i64>> =
             row.try_get(0).map_err(|error| pool.unreadable("finish_clean", error))?;
-        Ok(done.unwrap_or_default().into_iter().map(index).collect())
+        let done = done.unwrap_or_default().into_iter();
+        Ok(done.filter_map(|token| places.get(&token).map(|&&place| place)).collect())
     }
 
     async fn finish(
