@@ -10,6 +10,7 @@ create or replace function requeue.lease(
     q integer, who text, wanted integer, duration bigint, max_deliveries integer,
     clock bigint, low_place bigint, low_delay bigint, low_lease bigint, thorough boolean,
     out keys bytea[], out tokens bigint[], out delivered integer[], out failed integer[],
+    out addresses tid[],
     out more_in bigint, out paused boolean, out moved boolean,
     out last_place bigint, out moment bigint, out spent bigint
 )
@@ -68,11 +69,11 @@ begin
                 deliveries = i.deliveries + 1
             from unnest(rows) with ordinality r (tid, n)
             where i.ctid = r.tid
-            returning i.key, i.token, i.deliveries, i.failures, i.seq
+            returning i.key, i.token, i.deliveries, i.failures, i.seq, i.ctid as tid
         )
         select array_agg(g.key), array_agg(g.token), array_agg(g.deliveries),
-            array_agg(g.failures), min(g.seq), max(g.seq)
-        into keys, tokens, delivered, failed, first_place, last_place
+            array_agg(g.failures), array_agg(g.tid), min(g.seq), max(g.seq)
+        into keys, tokens, delivered, failed, addresses, first_place, last_place
         from granted g;
         insert into requeue.grants
         values (q, at + duration, first + 1, first + number, first_place, last_place);

@@ -83,6 +83,7 @@ mod low;
 mod parcel;
 mod people;
 mod pool;
+mod rows;
 mod schema;
 mod session;
 mod settlement;

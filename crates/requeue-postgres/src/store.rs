@@ -19,6 +19,7 @@ use crate::grants::{self, Answer};
 use crate::low::Low;
 use crate::parcel::{Parcel, duplicate};
 use crate::pool::Pool;
+use crate::rows::Rows;
 use crate::session::{Param, call_text, param_ref};
 use crate::settlement::Settlement;
 use crate::units::unsigned;
@@ -38,6 +39,7 @@ struct Inner {
     queue: i32,
     clock: Option<EngineClock>,
     low: Low,
+    rows: Rows,
     wake: Wake,
 }
 
@@ -50,7 +52,8 @@ impl PostgresStore {
 
     pub(crate) fn new(pool: Arc<Pool>, queue: i32, clock: Option<EngineClock>) -> Self {
         let wake = Wake::new(Arc::clone(&pool), queue, clock.clone());
-        let inner = Inner { pool, queue, clock, low: Low::default(), wake };
+        let (low, rows) = (Low::default(), Rows::default());
+        let inner = Inner { pool, queue, clock, low, rows, wake };
         Self { inner: Arc::new(inner) }
     }
 
@@ -171,6 +174,7 @@ impl Inner {
         let answer =
             Answer::read(&row).map_err(|error| self.pool.unreadable("lease", error))?;
         self.low.learn(aim, answer.found);
+        self.rows.keep(&answer.leased.grants, &answer.addresses);
         match (answer.leaves_some(), answer.moved) {
             (true, true) => self.wake.everywhere(),
             (true, false) => self.wake.here(),
@@ -190,6 +194,10 @@ impl Inner {
         let (ords, sorted_holds): (Vec<i32>, Vec<_>) =
             sorted.into_iter().map(|(place, hold)| (number(place), hold)).unzip();
         let (keys, tokens) = holds(&sorted_holds);
+        for hold in held {
+            // Their rows move.
+            self.rows.take(hold);
+        }
         let owner = owner.as_str().to_owned();
         let lease = signed(micros_of(lease));
         let params = params![self.queue, owner, keys, tokens, ords, lease, self.now()];
@@ -207,7 +215,8 @@ impl Inner {
     async fn finish(&self, ends: &[End]) -> Result<Vec<Finished>, Error> {
         let mut answers = vec![Finished::LeaseLost; ends.len()];
         for part in Settlement::cut(ends) {
-            part.settle(&self.pool, self.queue, self.now(), &mut answers).await?;
+            part.settle(&self.pool, &self.rows, self.queue, self.now(), &mut answers)
+                .await?;
         }
         let soon = |answer: &Finished| match answer {
             Finished::Requeued => true,
