@@ -27,6 +27,10 @@ insert into requeue.grants
 select queue, min(lease_until), min(token), max(token), min(seq), max(seq)
 from requeue.item where state = 2 group by queue;
 
--- These answer with something else than before.
+-- When a worker last found nothing to do: whether a key that becomes ready wakes anybody.
+alter table requeue.queue add column idle_at bigint not null default 0;
+
+-- These answer with something else than before, or are asked differently.
 drop function if exists requeue.lease;
 drop function if exists requeue.finish_clean;
+drop function if exists requeue.wake(integer, bigint, bigint);

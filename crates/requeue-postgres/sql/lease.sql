@@ -12,7 +12,7 @@ create or replace function requeue.lease(
     out keys bytea[], out tokens bigint[], out delivered integer[], out failed integer[],
     out addresses tid[],
     out more_in bigint, out paused boolean, out moved boolean,
-    out last_place bigint, out moment bigint, out spent bigint
+    out last_place bigint, out moment bigint, out spent bigint, out look_again boolean
 )
 language plpgsql volatile as $$
 declare
@@ -92,6 +92,7 @@ begin
             requeue.next_expiry(q, low_lease)
         ) - at;
     end if;
+    look_again := number = 0 and not paused and requeue.note_idle(q, at);
     spent := extract(epoch from clock_timestamp() - begun) * 1000000;
 end
 $$;

@@ -37,6 +37,8 @@ pub(crate) struct Answer {
     pub(crate) found: Found,
     /// Keys became ready in this call.
     pub(crate) moved: bool,
+    /// Nothing was found, and what was added meanwhile woke nobody.
+    pub(crate) look_again: bool,
 }
 
 impl Answer {
@@ -55,7 +57,9 @@ impl Answer {
             more_in: more_in.map(duration),
             paused: paused.unwrap_or_default(),
         };
-        Ok(Self { leased, addresses, found, moved })
+        let look_again: Option<bool> = row.try_get("look_again")?;
+        let look_again = look_again.unwrap_or_default();
+        Ok(Self { leased, addresses, found, moved, look_again })
     }
 
     /// Whether a key is left that another worker can have.

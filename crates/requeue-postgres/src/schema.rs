@@ -29,6 +29,7 @@ const FUNCTIONS: [&str; 20] = [
     include_str!("../sql/expire.sql"),
     include_str!("../sql/add.sql"),
     include_str!("../sql/add_limited.sql"),
+    include_str!("../sql/wake.sql"),
     include_str!("../sql/lease.sql"),
     include_str!("../sql/finish.sql"),
     include_str!("../sql/extend.sql"),
@@ -43,7 +44,6 @@ const FUNCTIONS: [&str; 20] = [
     include_str!("../sql/revive.sql"),
     include_str!("../sql/drop_dead.sql"),
     include_str!("../sql/pause.sql"),
-    include_str!("../sql/wake.sql"),
 ];
 
 /// The oldest server that this works with, as it tells its version.

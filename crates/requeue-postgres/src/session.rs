@@ -72,14 +72,21 @@ pub(crate) fn param_ref(param: &Param) -> &(dyn ToSql + Sync) {
     &**param
 }
 
-/// `select * from schema.name($1, $2)`.
+/// What is called as a procedure, since it commits in between, and what stands for its
+/// answers there.
+const PROCEDURE: (&str, &str) = ("add_waking", ", null, null, null, null");
+
+/// `select * from schema.name($1, $2)`, or `call schema.name($1, $2)`.
 pub(crate) fn call_text(schema: &str, name: &str, params: usize) -> String {
-    let mut text = format!("select * from {schema}.{name}(");
+    let is_procedure = name == PROCEDURE.0;
+    let (verb, answers) =
+        if is_procedure { ("call", PROCEDURE.1) } else { ("select * from", "") };
+    let mut text = format!("{verb} {schema}.{name}(");
     for number in 1..=params {
         let comma = if number == 1 { "" } else { ", " };
         write!(text, "{comma}${number}").expect("a string takes any text");
     }
-    text + ")"
+    text + answers + ")"
 }
 
 #[cfg(test)]

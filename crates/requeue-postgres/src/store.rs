@@ -154,20 +154,39 @@ impl Inner {
     async fn add(&self, adds: &[Add]) -> Result<Vec<Receipt>, Error> {
         let mut receipts = vec![duplicate(Duration::ZERO); adds.len()];
         let mut rest: VecDeque<_> = (0..adds.len()).collect();
+        let mut untold = false;
         while let Some(parcel) = Parcel::take(adds, &mut rest) {
-            let (name, params) = parcel.call(self.queue, self.now());
+            let (mut name, params) = parcel.call(self.queue, self.now());
+            let waking = name == "add_keys" && self.wake.take_turn();
+            if waking {
+                name = "add_waking";
+            }
             let row = self.one(name, params).await?;
             parcel
                 .read(&row, &mut receipts, &mut rest)
                 .map_err(|error| self.pool.unreadable(name, error))?;
+            if waking {
+                self.wake.told(row.try_get("told").unwrap_or_default());
+            }
+            untold |= !waking;
         }
-        if receipts.iter().any(is_soon) {
-            self.wake.everywhere();
+        match receipts.iter().any(is_soon) {
+            true if untold => self.wake.everywhere(),
+            true => self.wake.here(),
+            false => {}
         }
         Ok(receipts)
     }
 
     async fn lease(&self, request: &LeaseRequest) -> Result<Leased, Error> {
+        let first = self.lease_once(request).await?;
+        if first.look_again {
+            return Ok(self.lease_once(request).await?.leased);
+        }
+        Ok(first.leased)
+    }
+
+    async fn lease_once(&self, request: &LeaseRequest) -> Result<Answer, Error> {
         let aim = self.low.aim();
         let params = grants::params(self.queue, request, aim, self.now());
         let row = self.one("lease", params).await?;
@@ -180,7 +199,7 @@ impl Inner {
             (true, false) => self.wake.here(),
             (false, _) => {}
         }
-        Ok(answer.leased)
+        Ok(answer)
     }
 
     async fn extend(
