@@ -2,11 +2,12 @@
 
 use std::collections::HashMap;
 use std::fmt::Write as _;
+use std::future::poll_fn;
 
 use requeue_store::Error;
 use tokio::task::JoinHandle;
 use tokio_postgres::types::ToSql;
-use tokio_postgres::{Client, NoTls, Row, Statement};
+use tokio_postgres::{Client, Row, Statement};
 
 use crate::address::Address;
 use crate::failure;
@@ -29,12 +30,12 @@ pub(crate) struct Session {
 impl Session {
     /// Connects, and sets up what holds for all calls; `more` comes on top.
     pub(crate) async fn open(address: &Address, more: &str) -> Result<Self, Error> {
-        let connected = address.config().connect(NoTls).await;
-        let (client, connection) =
+        let connected = address.connect().await;
+        let (client, mut messages) =
             connected.map_err(|error| failure::of_connecting(error, address))?;
         let driver = tokio::spawn(async move {
             // What ends a connection is told to the call that waits for it.
-            let _ended = connection.await;
+            while let Some(Ok(_)) = poll_fn(|cx| messages(cx)).await {}
         });
         let session = Self { client, statements: HashMap::new(), driver };
         let set = session.client.batch_execute(&format!("{SETTINGS}{more}")).await;

@@ -24,7 +24,7 @@ use requeue::{Clock, SystemClock};
 use requeue_store::{EngineClock, Error};
 use tokio::sync::Notify;
 use tokio::task::AbortHandle;
-use tokio_postgres::{AsyncMessage, NoTls};
+use tokio_postgres::AsyncMessage;
 
 use crate::failure;
 use crate::pool::{Pool, Terms};
@@ -207,10 +207,10 @@ async fn listen_once(
 ) -> Result<(), Error> {
     let address = &terms.address;
     let wrap = |error| failure::of_connecting(error, address);
-    let (client, mut connection) = address.config().connect(NoTls).await.map_err(wrap)?;
+    let (client, mut messages) = address.connect().await.map_err(wrap)?;
     let heard = Arc::clone(ready);
     let driver = tokio::spawn(async move {
-        while let Some(Ok(message)) = poll_fn(|cx| connection.poll_message(cx)).await {
+        while let Some(Ok(message)) = poll_fn(|cx| messages(cx)).await {
             if matches!(message, AsyncMessage::Notification(_)) {
                 heard.notify_one();
             }
