@@ -27,6 +27,16 @@ insert into requeue.grants
 select queue, min(lease_until), min(token), max(token), min(seq), max(seq)
 from requeue.item where state = 2 group by queue;
 
+-- How far calls in line have come, for the queues whose numbers end with these bits.
+create sequence requeue.taken_0;
+create sequence requeue.taken_1;
+create sequence requeue.taken_2;
+create sequence requeue.taken_3;
+create sequence requeue.taken_4;
+create sequence requeue.taken_5;
+create sequence requeue.taken_6;
+create sequence requeue.taken_7;
+
 -- When a worker last found nothing to do: whether a key that becomes ready wakes anybody.
 alter table requeue.queue add column idle_at bigint not null default 0;
 

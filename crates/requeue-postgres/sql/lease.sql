@@ -21,6 +21,8 @@ declare
     number integer;
     first bigint;
     first_place bigint;
+    low bigint := low_place;
+    taken bigint;
     begun timestamptz := clock_timestamp();
 begin
     moment := at;
@@ -39,18 +41,23 @@ begin
 
     select u.paused into paused from requeue.queue u where u.id = q;
     if not paused and wanted > 0 then
-        rows := array(
-            select i.ctid from requeue.item i
+        if low > 0 then
+            low := greatest(low, requeue.taken(q));
+        end if;
+        select coalesce(array_agg(f.tid), '{}'), max(f.seq) into rows, taken from (
+            select i.ctid as tid, i.seq from requeue.item i
             where i.queue = q and i.since is not null and i.reason is null
-                and i.state = 1 and i.seq >= low_place
+                and i.state = 1 and i.seq >= low
             order by i.seq limit wanted
             for update skip locked
-        );
-        if thorough and low_place > 0 and cardinality(rows) = 0 then
+        ) f;
+        if taken is not null then
+            perform requeue.take(q, taken);
+        elsif thorough and low > 0 then
             rows := array(
                 select i.ctid from requeue.item i
                 where i.queue = q and i.since is not null and i.reason is null
-                    and i.state = 1 and i.seq < low_place
+                    and i.state = 1 and i.seq < low
                 order by i.seq limit wanted
                 for update skip locked
             );
