@@ -193,24 +193,32 @@ impl Server {
         let run =
             |args: &[&str]| Command::new(&pgbench).args(args).arg(url).output().unwrap();
         run(&["-i", "-q", "-s", "1"]);
-        let before = self.cpu();
+        let (before, processes) = (self.cpu(), self.processes().count());
         let output =
             run(&["-S", "-M", "prepared", "-c", "8", "-j", "2", "-T", "5"]).stdout;
         let text = String::from_utf8(output).unwrap();
         let tps = text.lines().find_map(|line| line.strip_prefix("tps = "));
         let tps: f64 = tps.unwrap().split(' ').next().unwrap().parse().unwrap();
+        // What a process took counts once it has been reaped.
+        while self.processes().count() > processes {
+            std::thread::yield_now();
+        }
         let cpu = self.cpu().saturating_sub(before).as_secs_f64() * 1e6 / (tps * 5.0);
         println!("{:<44} {tps:>9.0} {cpu:>12.1}", "pgbench -S, 8 clients: the ceiling");
     }
 
     /// Processor time of all its processes so far, also of those that have ended.
     fn cpu(&self) -> Duration {
-        let processes = fs::read_dir("/proc").unwrap().filter_map(|entry| {
+        Duration::from_millis(self.processes().sum::<u64>() * 10)
+    }
+
+    /// The ticks of each process.
+    fn processes(&self) -> impl Iterator<Item = u64> {
+        fs::read_dir("/proc").unwrap().filter_map(|entry| {
             let pid: u32 = entry.ok()?.file_name().to_str()?.parse().ok()?;
             let (parent, ticks) = stat(pid)?;
             (pid == self.postmaster || parent == self.postmaster).then_some(ticks)
-        });
-        Duration::from_millis(processes.sum::<u64>() * 10)
+        })
     }
 
     async fn row(&self, name: &str, keys: usize, work: impl Future<Output = ()>) {
