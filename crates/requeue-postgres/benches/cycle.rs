@@ -6,12 +6,16 @@
 //! ```
 //!
 //! CPU is that of all processes of the server, by key, from `/proc`. Rates move with the
-//! load of the machine; CPU by key hardly does. `KEYS` sets how many keys each row has.
+//! load of the machine; CPU by key hardly does. `KEYS` sets how many keys each row has, and
+//! `READY` how many the long line.
+//!
+//! What a wake-up or a delayed key takes at least is shown before them: a commit that waits
+//! for the disk (an add and a lease are one each), and a notification.
 #![allow(clippy::print_stdout, reason = "a benchmark prints its figures")]
 #![allow(clippy::unwrap_used, reason = "a benchmark that fails is to stop")]
 
 use std::fs;
-use std::future::Future;
+use std::future::{Future, poll_fn};
 use std::process::Command;
 use std::time::{Duration, Instant};
 
@@ -20,7 +24,7 @@ use requeue_postgres::{Durability, PostgresStore};
 use requeue_store::{
     Add, End, Ending, Grant, Hold, Key, LeaseRequest, Owner, Store, When,
 };
-use tokio_postgres::NoTls;
+use tokio_postgres::{AsyncMessage, NoTls};
 
 const BATCH: usize = 100;
 const LANES: usize = 8;
@@ -30,13 +34,25 @@ fn main() {
         println!("REQUEUE_POSTGRES_URL is not set: run scripts/with-servers");
         return;
     };
-    let keys = std::env::var("KEYS").ok().and_then(|keys| keys.parse().ok());
+    let sizes = Sizes { keys: size("KEYS", 200_000), ready: size("READY", 1_000_000) };
     let mut runtime = tokio::runtime::Builder::new_multi_thread();
     let runtime = runtime.worker_threads(2).enable_all().build().unwrap();
-    runtime.block_on(all(url, keys.unwrap_or(200_000)));
+    runtime.block_on(all(url, sizes));
 }
 
-async fn all(url: String, keys: usize) {
+/// How many keys the rows have.
+#[derive(Clone, Copy)]
+struct Sizes {
+    keys: usize,
+    ready: usize,
+}
+
+fn size(name: &str, default: usize) -> usize {
+    std::env::var(name).ok().and_then(|text| text.parse().ok()).unwrap_or(default)
+}
+
+async fn all(url: String, sizes: Sizes) {
+    let keys = sizes.keys;
     let server = Server::find(&url).await;
     println!("{:<44} {:>9} {:>12}", "", "per s", "server us");
     server.ceiling(&url);
@@ -58,12 +74,97 @@ async fn all(url: String, keys: usize) {
             .row(&format!("cycle, 8 in flight, {keys} queued ({text})"), keys, cycle)
             .await;
     }
-    let times = round_trips(&url, 300).await;
-    show("a round trip: a lease of nothing", times);
-    let times = wake_ups(&url, 300).await;
-    show("wake-up, add to lease by another store", times);
-    let times = delays(&url, 300).await;
-    show("lateness of delayed keys, from their time", times);
+    old_transaction(&server, &url, keys).await;
+    long_line(&url, sizes.ready).await;
+    show("floor: a commit that waits for the disk", commits(&url, 300).await);
+    show("floor: a notification", notifications(&url, 300).await);
+    for durability in [Durability::Server, Durability::Relaxed] {
+        let text = format!("{durability:?}").to_lowercase();
+        let times = round_trips(&url, durability, 300).await;
+        show(&format!("a round trip: a lease of nothing ({text})"), times);
+        let times = wake_ups(&url, durability, 300).await;
+        show(&format!("wake-up, add to lease by another ({text})"), times);
+        let times = delays(&url, durability, 300).await;
+        show(&format!("lateness of delayed keys ({text})"), times);
+    }
+}
+
+/// Cycles while a transaction elsewhere is open: nothing that is dead can be removed.
+async fn old_transaction(server: &Server, url: &str, keys: usize) {
+    let bench = Bench::named(url, "old", Durability::Server).await;
+    server.row("cycle, before the open transaction", keys, bench.cycles(keys)).await;
+    let client = connect(url).await;
+    let begin = "begin isolation level repeatable read; select txid_current()";
+    client.batch_execute(begin).await.unwrap();
+    for part in ["first", "then"] {
+        let name = format!("cycle, a transaction stays open ({part})");
+        server.row(&name, keys, bench.cycles(keys)).await;
+    }
+    client.batch_execute("rollback").await.unwrap();
+}
+
+/// Leases from a line of one batch, and from one of very many.
+async fn long_line(url: &str, ready: usize) {
+    let bench = Bench::named(url, "long", Durability::Server).await;
+    let mut times = Vec::new();
+    for batch in 0..200 {
+        bench.store.add(&adds("short", batch)).await.unwrap();
+        bench.lease_and_end(&mut times).await;
+    }
+    show("lease of 100, nothing else is ready", times);
+    bench.fill(ready).await;
+    let mut times = Vec::new();
+    for _ in 0..200 {
+        bench.lease_and_end(&mut times).await;
+    }
+    show(&format!("lease of 100, {ready} are ready"), times);
+    bench.drain().await;
+    bench.end().await;
+}
+
+async fn connect(url: &str) -> tokio_postgres::Client {
+    let (client, connection) = tokio_postgres::connect(url, NoTls).await.unwrap();
+    tokio::spawn(connection);
+    client
+}
+
+/// How long the least change takes.
+async fn commits(url: &str, rounds: usize) -> Vec<Duration> {
+    let client = connect(url).await;
+    client.batch_execute("create table requeue.floor (n integer)").await.unwrap();
+    let insert = client.prepare("insert into requeue.floor values (1)").await.unwrap();
+    let mut times = Vec::new();
+    for _ in 0..rounds {
+        let begun = SystemClock.now();
+        client.execute(&insert, &[]).await.unwrap();
+        times.push(begun.elapsed());
+    }
+    client.batch_execute("drop table requeue.floor").await.unwrap();
+    times
+}
+
+/// How long a notification takes from one connection to another.
+async fn notifications(url: &str, rounds: usize) -> Vec<Duration> {
+    let (listener, mut connection) = tokio_postgres::connect(url, NoTls).await.unwrap();
+    let (sender, mut receiver) = tokio::sync::mpsc::unbounded_channel();
+    tokio::spawn(async move {
+        while let Some(Ok(message)) = poll_fn(|cx| connection.poll_message(cx)).await {
+            if matches!(message, AsyncMessage::Notification(_)) {
+                sender.send(SystemClock.now()).unwrap();
+            }
+        }
+    });
+    listener.batch_execute("listen floor").await.unwrap();
+    let client = connect(url).await;
+    let notify = client.prepare("notify floor").await.unwrap();
+    let mut times = Vec::new();
+    for _ in 0..rounds {
+        let begun = SystemClock.now();
+        client.execute(&notify, &[]).await.unwrap();
+        let at = receiver.recv().await.unwrap();
+        times.push(at.saturating_duration_since(begun));
+    }
+    times
 }
 
 /// The processes of the server.
@@ -73,8 +174,7 @@ struct Server {
 
 impl Server {
     async fn find(url: &str) -> Self {
-        let (client, connection) = tokio_postgres::connect(url, NoTls).await.unwrap();
-        tokio::spawn(connection);
+        let client = connect(url).await;
         let pid: i32 =
             client.query_one("select pg_backend_pid()", &[]).await.unwrap().get(0);
         let (postmaster, _) = stat(u32::try_from(pid).unwrap()).unwrap();
@@ -93,24 +193,32 @@ impl Server {
         let run =
             |args: &[&str]| Command::new(&pgbench).args(args).arg(url).output().unwrap();
         run(&["-i", "-q", "-s", "1"]);
-        let before = self.cpu();
+        let (before, processes) = (self.cpu(), self.processes().count());
         let output =
             run(&["-S", "-M", "prepared", "-c", "8", "-j", "2", "-T", "5"]).stdout;
         let text = String::from_utf8(output).unwrap();
         let tps = text.lines().find_map(|line| line.strip_prefix("tps = "));
         let tps: f64 = tps.unwrap().split(' ').next().unwrap().parse().unwrap();
+        // What a process took counts once it has been reaped.
+        while self.processes().count() > processes {
+            std::thread::yield_now();
+        }
         let cpu = self.cpu().saturating_sub(before).as_secs_f64() * 1e6 / (tps * 5.0);
         println!("{:<44} {tps:>9.0} {cpu:>12.1}", "pgbench -S, 8 clients: the ceiling");
     }
 
     /// Processor time of all its processes so far, also of those that have ended.
     fn cpu(&self) -> Duration {
-        let processes = fs::read_dir("/proc").unwrap().filter_map(|entry| {
+        Duration::from_millis(self.processes().sum::<u64>() * 10)
+    }
+
+    /// The ticks of each process.
+    fn processes(&self) -> impl Iterator<Item = u64> {
+        fs::read_dir("/proc").unwrap().filter_map(|entry| {
             let pid: u32 = entry.ok()?.file_name().to_str()?.parse().ok()?;
             let (parent, ticks) = stat(pid)?;
             (pid == self.postmaster || parent == self.postmaster).then_some(ticks)
-        });
-        Duration::from_millis(processes.sum::<u64>() * 10)
+        })
     }
 
     async fn row(&self, name: &str, keys: usize, work: impl Future<Output = ()>) {
@@ -139,7 +247,11 @@ struct Bench {
 
 impl Bench {
     async fn open(url: &str, durability: Durability) -> Self {
-        let queue = format!("bench-{durability:?}-{}", std::process::id());
+        Self::named(url, &format!("{durability:?}"), durability).await
+    }
+
+    async fn named(url: &str, name: &str, durability: Durability) -> Self {
+        let queue = format!("bench-{name}-{}", std::process::id());
         let builder = PostgresStore::builder(url).queue(queue).connections(LANES);
         let store = builder.durability(durability).open().await.unwrap();
         Self { store, held: std::sync::Mutex::default() }
@@ -171,6 +283,14 @@ impl Bench {
             }
         };
         tokio::join!(lane(), lane(), lane(), lane(), lane(), lane(), lane(), lane());
+    }
+
+    /// Leases a batch, which it times, and ends it.
+    async fn lease_and_end(&self, times: &mut Vec<Duration>) {
+        let begun = SystemClock.now();
+        let grants = self.store.lease(&request(BATCH)).await.unwrap().grants;
+        times.push(begun.elapsed());
+        self.store.finish(&ends(&grants)).await.unwrap();
     }
 
     /// Ends all that was leased.
@@ -236,8 +356,8 @@ fn ends(grants: &[Grant]) -> Vec<End> {
 }
 
 /// How long the least call takes: what the rows below are made of.
-async fn round_trips(url: &str, rounds: usize) -> Vec<Duration> {
-    let (store, _) = two(url, "nothing").await;
+async fn round_trips(url: &str, durability: Durability, rounds: usize) -> Vec<Duration> {
+    let (store, _) = two(url, "nothing", durability).await;
     let mut times = Vec::new();
     for _ in 0..rounds {
         let begun = SystemClock.now();
@@ -248,8 +368,8 @@ async fn round_trips(url: &str, rounds: usize) -> Vec<Duration> {
 }
 
 /// How long a worker that waits takes to have a key that another store adds.
-async fn wake_ups(url: &str, rounds: usize) -> Vec<Duration> {
-    let (producer, worker) = two(url, "wake").await;
+async fn wake_ups(url: &str, durability: Durability, rounds: usize) -> Vec<Duration> {
+    let (producer, worker) = two(url, "wake", durability).await;
     let mut times = Vec::new();
     for round in 0..rounds {
         let waiting = tokio::spawn(next(worker.clone()));
@@ -266,8 +386,8 @@ async fn wake_ups(url: &str, rounds: usize) -> Vec<Duration> {
 
 /// How much later than its time a worker that waits has a delayed key. The time is the
 /// earliest at which the server can have made it ready: early is a panic.
-async fn delays(url: &str, rounds: usize) -> Vec<Duration> {
-    let (producer, worker) = two(url, "delay").await;
+async fn delays(url: &str, durability: Durability, rounds: usize) -> Vec<Duration> {
+    let (producer, worker) = two(url, "delay", durability).await;
     let delay = Duration::from_millis(30);
     let mut times = Vec::new();
     for round in 0..rounds {
@@ -282,9 +402,14 @@ async fn delays(url: &str, rounds: usize) -> Vec<Duration> {
     times
 }
 
-async fn two(url: &str, name: &str) -> (PostgresStore, PostgresStore) {
-    let queue = format!("bench-{name}-{}", std::process::id());
-    let open = || PostgresStore::builder(url).queue(&*queue).open();
+async fn two(
+    url: &str,
+    name: &str,
+    durability: Durability,
+) -> (PostgresStore, PostgresStore) {
+    let queue = format!("bench-{name}-{durability:?}-{}", std::process::id());
+    let open =
+        || PostgresStore::builder(url).queue(&*queue).durability(durability).open();
     (open().await.unwrap(), open().await.unwrap())
 }
 

@@ -7,7 +7,7 @@ language sql volatile as $$
     select i.key, coalesce(i.reason, ''), greatest(0, c.at - i.since), i.failures,
         i.deliveries, coalesce(i.owner, '')
     from requeue.micros(clock) c (at), requeue.item i
-    where i.queue = q and i.state = 3
+    where i.queue = q and i.reason is not null
     order by i.since, i.key limit number
 $$;
 
@@ -18,7 +18,7 @@ language plpgsql volatile as $$
 begin
     return coalesce(array_agg(d.tid order by d.since, d.key), '{}') from (
         select i.ctid as tid, i.since, i.key from requeue.item i
-        where i.queue = q and i.state = 3 and (keys is null or i.key = any (keys))
+        where i.queue = q and i.reason is not null and (keys is null or i.key = any (keys))
         order by i.key for update
     ) d;
 end

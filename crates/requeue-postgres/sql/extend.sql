@@ -25,6 +25,12 @@ begin
         from found f where i.ctid = f.tid
     )
     select array_agg(f.ord) into extended from found f;
+    -- Leases that were to last longer than that.
+    update requeue.grants g set until = at + duration
+    where g.queue = q and g.until > at + duration and exists (
+        select from unnest(tokens) t (token)
+        where t.token between g.first_token and g.last_token
+    );
     return extended;
 end
 $$;

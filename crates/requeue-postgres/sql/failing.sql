@@ -4,6 +4,6 @@ returns table (key bytea, failures integer, error text, retry_in bigint)
 language sql volatile as $$
     select i.key, i.failures, coalesce(i.error, ''), i.wake_at - c.at
     from requeue.micros(clock) c (at), requeue.item i
-    where i.queue = q and i.failures > 0 and i.state <> 3
+    where i.queue = q and i.failures > 0 and i.reason is null
     order by i.failures desc, i.key limit number
 $$;

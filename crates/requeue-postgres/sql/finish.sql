@@ -1,29 +1,55 @@
--- Ends leases that went well and leave nothing behind: the places of those that were
+-- Ends leases that went well and leave nothing behind: the tokens of those whose rows were
 -- deleted. All others are left to `finish`, in a transaction of its own, which then sees
 -- what an add made of them meanwhile.
 --
--- The keys are distinct and sorted. `succeed` forgets failures.
+-- The keys are distinct and sorted. `succeed` forgets failures. What is found may change
+-- before it is deleted, so that is asked again: no token that is granted meanwhile is as
+-- low as one of these.
 create or replace function requeue.finish_clean(
-    q integer, keys bytea[], tokens bigint[], succeed boolean[], ords integer[]
-) returns integer[]
+    q integer, keys bytea[], tokens bigint[], succeed boolean[]
+) returns bigint[]
 language plpgsql volatile as $$
 declare
-    done integer[];
+    rows tid[];
+    newest bigint;
+    done bigint[];
 begin
-    with found as materialized (
-        select a.token, a.succeed, a.ord, i.tid
-        from unnest(keys, tokens, succeed, ords) a (key, token, succeed, ord)
-        cross join lateral (
-            select j.ctid as tid from requeue.item j
-            where j.queue = q and j.key = a.key offset 0
-        ) i
-    ), gone as (
-        delete from requeue.item i using found f
-        where i.ctid = f.tid and i.state + 0 = 2 and i.token = f.token
-            and not i.dirty and i.wake_at is null and (f.succeed or i.failures + 0 = 0)
-        returning f.ord
+    select array_agg(i.tid), max(a.token) into rows, newest
+    from unnest(keys, tokens, succeed) a (key, token, succeed)
+    cross join lateral (
+        select j.ctid as tid from requeue.item j
+        where j.queue = q and j.key = a.key and j.token = a.token
+            and (a.succeed or j.failures + 0 = 0)
+        offset 0
+    ) i;
+    with gone as (
+        delete from requeue.item i
+        where i.ctid = any (rows) and i.state + 0 = 2 and i.token <= newest
+            and not i.dirty and i.wake_at is null
+        returning i.token
     )
-    select array_agg(g.ord) into done from gone g;
+    select array_agg(g.token) into done from gone g;
+    return done;
+end
+$$;
+
+-- The same for rows of which it is known where they were when they were handed out, in the
+-- order of their keys. What is elsewhere by now was changed, and is left to `finish` too.
+create or replace function requeue.finish_known(
+    addresses tid[], tokens bigint[], succeed boolean[]
+) returns bigint[]
+language plpgsql volatile as $$
+declare
+    done bigint[];
+begin
+    with gone as (
+        delete from requeue.item i
+        using unnest(addresses, tokens, succeed) a (tid, token, succeed)
+        where i.ctid = a.tid and i.token = a.token and i.state + 0 = 2
+            and not i.dirty and i.wake_at is null and (a.succeed or i.failures + 0 = 0)
+        returning i.token
+    )
+    select array_agg(g.token) into done from gone g;
     return done;
 end
 $$;

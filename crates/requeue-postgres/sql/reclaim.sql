@@ -11,7 +11,8 @@ begin
     select array_agg(l.tid order by l.token) into lost
     from (
         select i.ctid as tid, i.token from requeue.item i
-        where i.queue = q and i.state = 2 and i.owner = who
+        where i.queue = q and i.since is not null and i.reason is null
+            and i.seq <= requeue.last_granted(q) and i.state = 2 and i.owner = who
             and (i.key, i.token) not in (select * from unnest(keys, tokens))
         order by i.key for update
     ) l;

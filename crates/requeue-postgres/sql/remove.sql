@@ -14,6 +14,7 @@ begin
     ), changed as (
         update requeue.item i set
             state = case i.state when 1 then 0 else i.state end,
+            since = case i.state when 1 then null else i.since end,
             dirty = false,
             wake_at = null
         from found f

@@ -31,6 +31,36 @@ begin
 end
 $$;
 
+-- How far calls in line have come, also those that are not committed yet: to begin behind
+-- what they took is cheaper than to find each of their rows locked. It is told past all
+-- transactions, by a sequence that some queues share, hence with the last bits of the
+-- queue's number; if it is of another queue, or somebody took keys and failed, that is no
+-- worse than a place that is not known, or a look from the front.
+create or replace function requeue.taken(q integer) returns bigint
+language plpgsql volatile as $$
+declare
+    told bigint := pg_sequence_last_value(('requeue.taken_' || (q & 7))::regclass);
+begin
+    return case when told & 32767 = q & 32767 then told >> 15 end;
+end
+$$;
+
+create or replace function requeue.take(q integer, place bigint) returns void
+language plpgsql volatile as $$
+begin
+    if place < 1::bigint << 47 then
+        perform setval(('requeue.taken_' || (q & 7))::regclass,
+            place << 15 | (q & 32767)::bigint);
+    end if;
+end
+$$;
+
+-- A place in line behind which no key is being processed.
+create or replace function requeue.last_granted(q integer) returns bigint
+language sql stable as $$
+    select coalesce(max(g.last_place), 0) from requeue.grants g where g.queue = q
+$$;
+
 -- Locks the rows of keys, in the order in which they are given.
 --
 -- Here and wherever keys are looked up, `offset 0` keeps the planner from turning the join

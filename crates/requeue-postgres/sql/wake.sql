@@ -1,19 +1,38 @@
--- Wakes workers that wait for a key, and answers whether it did. It does not if a key has
--- been ready for so long that a worker without work would have found it: then all are
--- busy.
+-- Notes that a worker found nothing to do; to half a second, so that it costs no write each
+-- time. Answers whether adds did not know that somebody waits: a key that was added since
+-- the worker looked then wakes nobody, and it has to look once more.
 --
--- It is a statement of its own after an add, and not part of it: a notification takes a
--- lock at the commit that the whole database shares.
-create or replace function requeue.wake(q integer, patience bigint, clock bigint)
-returns boolean
+-- Nobody loses anything if this is not on disk.
+create or replace function requeue.note_idle(q integer, at bigint) returns boolean
 language plpgsql volatile as $$
+declare
+    before bigint;
 begin
-    if exists (
-        select from (
-            select i.since from requeue.item i
-            where i.queue = q and i.state = 1 order by i.seq limit 1
-        ) first
-        where first.since < requeue.micros(clock) - patience
+    select u.idle_at into before from requeue.queue u where u.id = q;
+    if before between at - 500000 and at then
+        return false;
+    end if;
+    perform set_config('synchronous_commit', 'off', true);
+    update requeue.queue u set idle_at = at
+    from (select ctid as tid from requeue.queue where id = q for update skip locked) f
+    where u.ctid = f.tid;
+    return before not between at - 2000000 and at;
+end
+$$;
+
+-- Wakes workers that wait for a key, and answers whether it did. It does not if none has
+-- looked in vain for so long that, if there were one that waits, it would have: a worker
+-- that waits looks about once in a second.
+--
+-- It comes after the commit of an add, and not before: a notification takes a lock at the
+-- commit that the whole database shares, and a worker that looked before would not be seen.
+create or replace function requeue.wake(q integer, clock bigint) returns boolean
+language plpgsql volatile as $$
+declare
+    at bigint := requeue.micros(clock);
+begin
+    if not exists (
+        select from requeue.queue u where u.id = q and u.idle_at between at - 2000000 and at
     ) then
         return false;
     end if;
@@ -27,5 +46,24 @@ $$;
 -- The same for any language: `select requeue.wake('mail')`, after the commit of an add.
 create or replace function requeue.wake(queue text) returns boolean
 language sql volatile as $$
-    select requeue.wake(requeue.queue_id(queue), 2000000, null)
+    select requeue.wake(requeue.queue_id(queue), null)
+$$;
+
+-- Adds keys as `add_keys`, and wakes workers once that is committed: in one round trip.
+create or replace procedure requeue.add_waking(
+    q integer, keys bytea[], ords integer[], delays bigint[], revive_after bigint,
+    clock bigint,
+    inout changed bytea[], inout states smallint[], inout waits bigint[],
+    inout told boolean
+)
+language plpgsql as $$
+begin
+    select a.changed, a.states, a.waits into changed, states, waits
+    from requeue.add_keys(q, keys, ords, delays, revive_after, clock) a;
+    told := false;
+    if changed is not null then
+        commit;
+        told := requeue.wake(q, clock);
+    end if;
+end
 $$;

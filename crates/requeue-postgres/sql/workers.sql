@@ -4,7 +4,9 @@ returns table (owner text, seen bigint, processing bigint)
 language sql volatile as $$
     with holders as (
         select i.owner, count(*) as processing
-        from requeue.item i where i.queue = q and i.state = 2
+        from requeue.item i
+        where i.queue = q and i.since is not null and i.reason is null
+            and i.seq <= requeue.last_granted(q) and i.state = 2
         group by i.owner
     )
     select o.name, greatest(0, c.at - o.seen), coalesce(h.processing, 0)

@@ -2,49 +2,74 @@
 
 use std::fmt;
 use std::str::FromStr;
+use std::task::{Context, Poll};
 use std::time::Duration;
 
 use requeue_store::{Error, ErrorKind};
-use tokio_postgres::Config;
 use tokio_postgres::config::{Host, SslMode};
+use tokio_postgres::{AsyncMessage, Client, Config, Error as DriverError, NoTls};
+
+use crate::ssl::{self, Wish};
+#[cfg(feature = "tls")]
+use crate::ssl::{Check, Roots};
 
 /// How long a server may take to accept a connection, unless the address says otherwise.
 const CONNECT_TIMEOUT: Duration = Duration::from_secs(5);
+
+/// What comes on a connection, by asking again and again; asking is also what sends.
+pub(crate) type Messages = Box<
+    dyn FnMut(&mut Context<'_>) -> Poll<Option<Result<AsyncMessage, DriverError>>> + Send,
+>;
 
 /// A database on a server.
 #[derive(Clone)]
 pub(crate) struct Address {
     config: Config,
+    #[cfg(feature = "tls")]
+    tls: Option<tokio_postgres_rustls::MakeRustlsConnect>,
 }
 
 impl Address {
     /// Reads a URL, `postgres://user:password@host:port/database`, or a list of `key=value`.
     pub(crate) fn parse(text: &str) -> Result<Self, Error> {
         // The parser's own message may repeat parts of what it read: a password among them.
-        let mut config = Config::from_str(text).map_err(|_| {
+        let (text, wish) = ssl::take(text)?;
+        let mut config = Config::from_str(&text).map_err(|_| {
             Error::new(
                 ErrorKind::Invalid,
                 "the address of the PostgreSQL database cannot be read; write \
                  postgres://user:password@host:port/database",
             )
         })?;
-        if config.get_ssl_mode() == SslMode::Require {
-            let text = "the address of the PostgreSQL database asks for TLS \
-                        (sslmode=require), which this program does not speak";
-            return Err(Error::new(ErrorKind::Invalid, text));
-        }
+        config.ssl_mode(match wish {
+            Wish::Plain => SslMode::Disable,
+            Wish::Preferred => SslMode::Prefer,
+            Wish::Demanded(..) => SslMode::Require,
+        });
         if config.get_connect_timeout().is_none() {
             config.connect_timeout(CONNECT_TIMEOUT);
         }
         if config.get_application_name().is_none() {
             config.application_name("requeue");
         }
-        Ok(Self { config })
+        #[cfg(not(feature = "tls"))]
+        refuse_tls(&wish)?;
+        Ok(Self {
+            config,
+            #[cfg(feature = "tls")]
+            tls: connector(&wish)?,
+        })
     }
 
-    /// What a connection is made with.
-    pub(crate) fn config(&self) -> &Config {
-        &self.config
+    /// Makes a connection, by TLS if that is asked for.
+    pub(crate) async fn connect(&self) -> Result<(Client, Messages), DriverError> {
+        #[cfg(feature = "tls")]
+        if let Some(tls) = &self.tls {
+            let (client, mut connection) = self.config.connect(tls.clone()).await?;
+            return Ok((client, Box::new(move |cx| connection.poll_message(cx))));
+        }
+        let (client, mut connection) = self.config.connect(NoTls).await?;
+        Ok((client, Box::new(move |cx| connection.poll_message(cx))))
     }
 
     /// The name of the user, if one is told.
@@ -56,6 +81,29 @@ impl Address {
     pub(crate) fn database(&self) -> &str {
         self.config.get_dbname().unwrap_or_else(|| self.user())
     }
+}
+
+#[cfg(feature = "tls")]
+fn connector(
+    wish: &Wish,
+) -> Result<Option<tokio_postgres_rustls::MakeRustlsConnect>, Error> {
+    match wish {
+        Wish::Plain => Ok(None),
+        Wish::Preferred => {
+            crate::tls::connector(Check::Nothing, &Roots::Platform).map(Some)
+        }
+        Wish::Demanded(check, roots) => crate::tls::connector(*check, roots).map(Some),
+    }
+}
+
+#[cfg(not(feature = "tls"))]
+fn refuse_tls(wish: &Wish) -> Result<(), Error> {
+    if let Wish::Plain | Wish::Preferred = wish {
+        return Ok(());
+    }
+    let text = "the address of the PostgreSQL database asks for TLS (sslmode), which this \
+                program is built without";
+    Err(Error::new(ErrorKind::Invalid, text))
 }
 
 /// `host:port/database`, of each host if there are several.
@@ -105,9 +153,19 @@ mod tests {
         assert!(!format!("{error:?}").contains("secret"));
     }
 
+    #[cfg(not(feature = "tls"))]
     #[test]
     fn tls_is_refused_rather_than_left_out() {
         let url = "postgres://me@host/app?sslmode=require";
         assert_eq!(Address::parse(url).unwrap_err().kind(), ErrorKind::Invalid);
+    }
+
+    #[cfg(feature = "tls")]
+    #[test]
+    fn authorities_that_cannot_be_read_are_refused_by_their_file() {
+        let url = "postgres://me@host/app?sslmode=verify-full&sslrootcert=/no/such.pem";
+        let error = Address::parse(url).unwrap_err();
+        assert_eq!(error.kind(), ErrorKind::Invalid);
+        assert!(error.to_string().contains("sslrootcert=/no/such.pem"), "{error}");
     }
 }

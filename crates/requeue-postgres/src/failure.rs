@@ -25,7 +25,21 @@ pub(crate) fn of_connecting(error: tokio_postgres::Error, address: &Address) -> 
         Some(code) if !is_passing(code) => {
             (ErrorKind::Server, format!("PostgreSQL at {address} refuses the connection"))
         }
-        _ if is_password_missing(&error) => {
+        _ if refused_certificate(&error).is_some() => {
+            let why = refused_certificate(&error).unwrap_or_default();
+            let text = format!(
+                "the certificate of PostgreSQL at {address} is not accepted: {why}; name \
+                 the file of its authority with sslrootcert, or the host that it is for"
+            );
+            (ErrorKind::Denied, text)
+        }
+        _ if says(&error, "does not support TLS") => {
+            let text = format!(
+                "PostgreSQL at {address} does not speak TLS, which sslmode demands"
+            );
+            (ErrorKind::Invalid, text)
+        }
+        _ if says(&error, "password") => {
             let text =
                 format!("PostgreSQL at {address} asks for a password: none is told");
             (ErrorKind::Denied, text)
@@ -111,6 +125,17 @@ fn is_passing(code: &SqlState) -> bool {
         )
 }
 
-fn is_password_missing(error: &tokio_postgres::Error) -> bool {
-    error.source().is_some_and(|cause| cause.to_string().contains("password"))
+/// Whether the cause of an error says this: the driver has no other way to tell.
+fn says(error: &tokio_postgres::Error, what: &str) -> bool {
+    error.source().is_some_and(|cause| cause.to_string().contains(what))
+}
+
+#[cfg(feature = "tls")]
+fn refused_certificate(error: &tokio_postgres::Error) -> Option<String> {
+    error.source().and_then(crate::tls::refusal).map(ToString::to_string)
+}
+
+#[cfg(not(feature = "tls"))]
+fn refused_certificate(_: &tokio_postgres::Error) -> Option<String> {
+    None
 }

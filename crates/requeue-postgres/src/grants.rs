@@ -6,6 +6,7 @@ use requeue_store::{Grant, Key, LeaseRequest, Leased, Token, micros_of};
 use tokio_postgres::{Error, Row};
 
 use crate::low::{Aim, Found};
+use crate::rows::RowAddress;
 use crate::session::Param;
 use crate::units::{count, unsigned};
 use crate::{duration, number, signed};
@@ -31,9 +32,13 @@ pub(crate) fn params(
 /// What it answers.
 pub(crate) struct Answer {
     pub(crate) leased: Leased,
+    /// Where the rows of the grants are.
+    pub(crate) addresses: Vec<RowAddress>,
     pub(crate) found: Found,
     /// Keys became ready in this call.
     pub(crate) moved: bool,
+    /// Nothing was found, and what was added meanwhile woke nobody.
+    pub(crate) look_again: bool,
 }
 
 impl Answer {
@@ -41,19 +46,20 @@ impl Answer {
         let paused: Option<bool> = row.try_get("paused")?;
         let more_in: Option<i64> = row.try_get("more_in")?;
         let moved: bool = row.try_get("moved")?;
-        let moment: i64 = row.try_get("moment")?;
         let found = Found {
             place: row.try_get("last_place")?,
-            // More may be due than was moved.
-            moment: (!moved).then_some(moment),
+            moment: row.try_get("moment")?,
             spent: duration(row.try_get("spent")?),
         };
+        let (grants, addresses) = grants(row)?.into_iter().unzip();
         let leased = Leased {
-            grants: grants(row)?,
+            grants,
             more_in: more_in.map(duration),
             paused: paused.unwrap_or_default(),
         };
-        Ok(Self { leased, found, moved })
+        let look_again: Option<bool> = row.try_get("look_again")?;
+        let look_again = look_again.unwrap_or_default();
+        Ok(Self { leased, addresses, found, moved, look_again })
     }
 
     /// Whether a key is left that another worker can have.
@@ -62,25 +68,28 @@ impl Answer {
     }
 }
 
-/// The grants, in line: the order of their tokens.
-fn grants(row: &Row) -> Result<Vec<Grant>, Error> {
+/// The grants and where their rows are, in line: the order of their tokens.
+fn grants(row: &Row) -> Result<Vec<(Grant, RowAddress)>, Error> {
     let keys: Option<Vec<Vec<u8>>> = row.try_get("keys")?;
     let tokens: Option<Vec<i64>> = row.try_get("tokens")?;
     let delivered: Option<Vec<i32>> = row.try_get("delivered")?;
     let failed: Option<Vec<i32>> = row.try_get("failed")?;
+    let addresses: Option<Vec<RowAddress>> = row.try_get("addresses")?;
     let counts =
         delivered.unwrap_or_default().into_iter().zip(failed.unwrap_or_default());
     let tokens = tokens.unwrap_or_default().into_iter().zip(counts);
     let rows = keys.unwrap_or_default().into_iter().zip(tokens);
-    let grant = |(key, (token, (deliveries, failures)))| {
-        Some(Grant {
+    let grant = |((key, (token, (deliveries, failures))), address)| {
+        let grant = Grant {
             key: Key::new(key).ok()?,
             token: Token(unsigned(token)),
             deliveries: count(deliveries),
             failures: count(failures),
-        })
+        };
+        Some((grant, address))
     };
+    let rows = rows.zip(addresses.unwrap_or_default());
     let mut grants: Vec<_> = rows.filter_map(grant).collect();
-    grants.sort_unstable_by_key(|grant| grant.token);
+    grants.sort_unstable_by_key(|(grant, _)| grant.token);
     Ok(grants)
 }

@@ -61,11 +61,24 @@
 //! most a hundred in a second from each process. A worker that hears nothing looks about
 //! once in a second.
 //!
+//! # TLS
+//!
+//! `sslmode` in the address means what it means to PostgreSQL's own programs, except that
+//! without it connections are not encrypted. Only `verify-full` makes sure who answers:
+//!
+//! ```text
+//! postgres://me:password@db.example/app?sslmode=verify-full
+//! postgres://me:password@db.example/app?sslmode=verify-full&sslrootcert=/etc/our-ca.pem
+//! ```
+//!
+//! Authorities are those that the machine trusts, or those in the file `sslrootcert`. With
+//! `require` the certificate is not checked at all unless there is such a file. Without the
+//! feature `tls`, an address that demands TLS is refused. There are no client certificates.
+//!
 //! # What there is not
 //!
-//! TLS: connect by a private network, a socket or a tunnel. An address that demands TLS is
-//! refused rather than used without. A pooler that gives each transaction another
-//! connection cannot be used: statements are prepared, and one connection listens.
+//! A pooler that gives each transaction another connection cannot be used: statements are
+//! prepared, and one connection listens.
 #![cfg_attr(docsrs, feature(doc_cfg))]
 
 /// What a function of the schema is given.
@@ -83,10 +96,14 @@ mod low;
 mod parcel;
 mod people;
 mod pool;
+mod rows;
 mod schema;
 mod session;
 mod settlement;
+mod ssl;
 mod store;
+#[cfg(feature = "tls")]
+mod tls;
 mod units;
 mod wake;
 

@@ -1,24 +1,25 @@
 //! How far the line is known to be empty from its front.
 //!
-//! A row that was handed out leaves an entry at the front of each index until the server
-//! removes it, which it cannot while any transaction that began before is open. Going over
-//! those entries again and again is what makes queues in PostgreSQL slow down. So a lease
-//! begins where the last one ended, and looks from the front only now and then, for what
-//! was committed late.
+//! A key that was handed out keeps its place at the front of the line until it is done,
+//! and its entry is there until the server removes it, which it cannot while any
+//! transaction that began before is open. Going over those entries again and again is what
+//! makes queues in PostgreSQL slow down. So a lease begins where the last one ended, and
+//! looks from the front only now and then, for what was committed late.
 //!
 //! # Invariants
 //!
-//! 1. Unless looking from the front has become slow, a lease that finds too little looks
+//! 1. Unless looking from the front has become slow, a lease that finds nothing looks
 //!    there too, and delays and leases are always looked at from the front. So nothing is
 //!    overlooked, only found a little out of turn.
-//! 2. If it has become slow, it is done for at most a twentieth of the time.
+//! 2. Looks that begin at the front take at most a twentieth of the time; if looking there
+//!    has become slow, so do those that end there.
 
 use std::sync::{Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
 use requeue::{Clock, SystemClock};
 
-/// How often the line is looked at from its front.
+/// How often the line is looked at from its front, at most.
 const FROM_FRONT: Duration = Duration::from_millis(50);
 
 /// A look that takes longer than this is slow.
@@ -59,7 +60,8 @@ pub(crate) struct Low {
 struct Marks {
     place: i64,
     moment: i64,
-    fronted: Option<Instant>,
+    /// When to begin at the front again.
+    front_at: Option<Instant>,
     slow_in_a_row: u32,
     slow_until: Option<Instant>,
 }
@@ -82,11 +84,10 @@ impl Marks {
         if self.slow_until.is_some_and(|until| now < until) {
             return Aim { place: self.place, moment: self.moment, thorough: false };
         }
-        let recent = |at| now.saturating_duration_since(at) < FROM_FRONT;
-        if self.fronted.is_some_and(recent) {
+        if self.front_at.is_some_and(|at| now < at) {
             return Aim { place: self.place, moment: 0, thorough: true };
         }
-        self.fronted = Some(now);
+        self.front_at = now.checked_add(FROM_FRONT);
         Aim { place: 0, moment: 0, thorough: true }
     }
 
@@ -95,6 +96,9 @@ impl Marks {
         self.moment = found.moment.unwrap_or(self.moment);
         if !aim.thorough {
             return;
+        }
+        if aim.place == 0 {
+            self.front_at = now.checked_add(FROM_FRONT.max(found.spent * RESPITE));
         }
         self.slow_in_a_row = if found.spent > SLOW { self.slow_in_a_row + 1 } else { 0 };
         if self.slow_in_a_row >= SLOW_IN_A_ROW {
@@ -121,6 +125,16 @@ mod tests {
         let next = Aim { place: 7, moment: 0, thorough: true };
         assert_eq!(marks.aim(now), next);
         assert_eq!(marks.aim(now + FROM_FRONT), FRONT);
+    }
+
+    #[test]
+    fn a_look_from_the_front_that_takes_long_is_done_less_often() {
+        let (mut marks, now) = (Marks::default(), SystemClock.now());
+        let spent = FROM_FRONT / 2;
+        let aim = marks.aim(now);
+        marks.learn(aim, found(7, 9, spent), now);
+        assert_eq!(marks.aim(now + spent * 19).place, 7);
+        assert_eq!(marks.aim(now + spent * 20), FRONT);
     }
 
     #[test]

@@ -10,10 +10,13 @@ use crate::failure;
 use crate::session::Session;
 
 /// The version of the tables and functions that this program works with.
-const VERSION: i32 = 1;
+const VERSION: i32 = 2;
 
 /// What brings the tables to each version from the one before.
-const MIGRATIONS: [(i32, &str); 1] = [(1, include_str!("../migrations/001.sql"))];
+const MIGRATIONS: [(i32, &str); 2] = [
+    (1, include_str!("../migrations/001.sql")),
+    (2, include_str!("../migrations/002.sql")),
+];
 
 /// The table of versions, which comes before any.
 const VERSIONS: &str = include_str!("../migrations/000.sql");
@@ -26,6 +29,7 @@ const FUNCTIONS: [&str; 20] = [
     include_str!("../sql/expire.sql"),
     include_str!("../sql/add.sql"),
     include_str!("../sql/add_limited.sql"),
+    include_str!("../sql/wake.sql"),
     include_str!("../sql/lease.sql"),
     include_str!("../sql/finish.sql"),
     include_str!("../sql/extend.sql"),
@@ -40,7 +44,6 @@ const FUNCTIONS: [&str; 20] = [
     include_str!("../sql/revive.sql"),
     include_str!("../sql/drop_dead.sql"),
     include_str!("../sql/pause.sql"),
-    include_str!("../sql/wake.sql"),
 ];
 
 /// The oldest server that this works with, as it tells its version.

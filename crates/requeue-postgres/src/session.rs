@@ -2,11 +2,12 @@
 
 use std::collections::HashMap;
 use std::fmt::Write as _;
+use std::future::poll_fn;
 
 use requeue_store::Error;
 use tokio::task::JoinHandle;
 use tokio_postgres::types::ToSql;
-use tokio_postgres::{Client, NoTls, Row, Statement};
+use tokio_postgres::{Client, Row, Statement};
 
 use crate::address::Address;
 use crate::failure;
@@ -29,12 +30,12 @@ pub(crate) struct Session {
 impl Session {
     /// Connects, and sets up what holds for all calls; `more` comes on top.
     pub(crate) async fn open(address: &Address, more: &str) -> Result<Self, Error> {
-        let connected = address.config().connect(NoTls).await;
-        let (client, connection) =
+        let connected = address.connect().await;
+        let (client, mut messages) =
             connected.map_err(|error| failure::of_connecting(error, address))?;
         let driver = tokio::spawn(async move {
             // What ends a connection is told to the call that waits for it.
-            let _ended = connection.await;
+            while let Some(Ok(_)) = poll_fn(|cx| messages(cx)).await {}
         });
         let session = Self { client, statements: HashMap::new(), driver };
         let set = session.client.batch_execute(&format!("{SETTINGS}{more}")).await;
@@ -72,14 +73,21 @@ pub(crate) fn param_ref(param: &Param) -> &(dyn ToSql + Sync) {
     &**param
 }
 
-/// `select * from schema.name($1, $2)`.
+/// What is called as a procedure, since it commits in between, and what stands for its
+/// answers there.
+const PROCEDURE: (&str, &str) = ("add_waking", ", null, null, null, null");
+
+/// `select * from schema.name($1, $2)`, or `call schema.name($1, $2)`.
 pub(crate) fn call_text(schema: &str, name: &str, params: usize) -> String {
-    let mut text = format!("select * from {schema}.{name}(");
+    let is_procedure = name == PROCEDURE.0;
+    let (verb, answers) =
+        if is_procedure { ("call", PROCEDURE.1) } else { ("select * from", "") };
+    let mut text = format!("{verb} {schema}.{name}(");
     for number in 1..=params {
         let comma = if number == 1 { "" } else { ", " };
         write!(text, "{comma}${number}").expect("a string takes any text");
     }
-    text + ")"
+    text + answers + ")"
 }
 
 #[cfg(test)]

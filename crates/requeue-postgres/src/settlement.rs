@@ -4,12 +4,13 @@
 //! nothing behind: one statement deletes their rows without looking first. What that does
 //! not find so is left to a second one.
 
-use std::collections::HashSet;
+use std::collections::{HashMap, HashSet};
 use std::time::Duration;
 
 use requeue_store::{End, Ending, Error, Finished, Rate, micros_of};
 
 use crate::pool::Pool;
+use crate::rows::Rows;
 use crate::session::Param;
 use crate::{duration, number, signed};
 
@@ -43,14 +44,13 @@ impl<'a> Settlement<'a> {
     pub(crate) async fn settle(
         mut self,
         pool: &Pool,
+        rows: &Rows,
         queue: i32,
         now: Option<i64>,
         answers: &mut [Finished],
     ) -> Result<(), Error> {
-        let clean: Vec<_> =
-            self.sorted.iter().copied().filter(|&i| is_plain(&self.ends[i])).collect();
-        if !clean.is_empty() {
-            let done = self.finish_clean(pool, queue, &clean).await?;
+        for clean in self.clean(queue, rows) {
+            let done = clean.finish(pool).await?;
             for place in &done {
                 answers[*place] = Finished::Done;
             }
@@ -62,20 +62,39 @@ impl<'a> Settlement<'a> {
         self.finish(pool, queue, now, answers).await
     }
 
-    async fn finish_clean(
-        &self,
-        pool: &Pool,
-        queue: i32,
-        clean: &[usize],
-    ) -> Result<HashSet<usize>, Error> {
-        let (keys, tokens, places) = self.holds(clean);
-        let succeed: Vec<_> =
-            clean.iter().map(|&i| self.ends[i].ending == Ending::Succeed).collect();
-        let params = params![queue, keys, tokens, succeed, places];
-        let row = pool.call_one("finish_clean", &params).await?;
-        let done: Option<Vec<i32>> =
-            row.try_get(0).map_err(|error| pool.unreadable("finish_clean", error))?;
-        Ok(done.unwrap_or_default().into_iter().map(index).collect())
+    /// Those that most probably leave nothing behind, as the calls that take them: by where
+    /// their rows are, and by their keys if that is not known.
+    fn clean(&self, queue: i32, rows: &Rows) -> Vec<Clean> {
+        let plain = self.sorted.iter().copied().filter(|&i| is_plain(&self.ends[i]));
+        let (mut known, mut addresses, mut unknown) = (vec![], vec![], vec![]);
+        for index in plain {
+            match rows.take(&self.ends[index].hold) {
+                Some(address) => {
+                    known.push(index);
+                    addresses.push(address);
+                }
+                None => unknown.push(index),
+            }
+        }
+        let mut calls = Vec::new();
+        if !known.is_empty() {
+            let params = params![addresses, self.tokens(&known), self.succeed(&known)];
+            calls.push(Clean::new("finish_known", params, known, self.ends));
+        }
+        if !unknown.is_empty() {
+            let (keys, tokens, _) = self.holds(&unknown);
+            let params = params![queue, keys, tokens, self.succeed(&unknown)];
+            calls.push(Clean::new("finish_clean", params, unknown, self.ends));
+        }
+        calls
+    }
+
+    fn tokens(&self, which: &[usize]) -> Vec<i64> {
+        which.iter().map(|&index| signed(self.ends[index].hold.token.0)).collect()
+    }
+
+    fn succeed(&self, which: &[usize]) -> Vec<bool> {
+        which.iter().map(|&index| self.ends[index].ending == Ending::Succeed).collect()
     }
 
     async fn finish(
@@ -125,9 +144,38 @@ impl<'a> Settlement<'a> {
         let hold = |&index: &usize| &self.ends[index].hold;
         (
             which.iter().map(|index| hold(index).key.to_vec()).collect(),
-            which.iter().map(|index| signed(hold(index).token.0)).collect(),
+            self.tokens(which),
             which.iter().map(|&index| number(index)).collect(),
         )
+    }
+}
+
+/// A call for leases that leave nothing behind.
+struct Clean {
+    name: &'static str,
+    params: Vec<Param>,
+    /// Which end a token belongs to.
+    places: HashMap<i64, usize>,
+}
+
+impl Clean {
+    fn new(
+        name: &'static str,
+        params: Vec<Param>,
+        which: Vec<usize>,
+        ends: &[End],
+    ) -> Self {
+        let place = |index: usize| (signed(ends[index].hold.token.0), index);
+        Self { name, params, places: which.into_iter().map(place).collect() }
+    }
+
+    /// The ends that were carried out.
+    async fn finish(self, pool: &Pool) -> Result<HashSet<usize>, Error> {
+        let row = pool.call_one(self.name, &self.params).await?;
+        let done: Option<Vec<i64>> =
+            row.try_get(0).map_err(|error| pool.unreadable(self.name, error))?;
+        let done = done.unwrap_or_default().into_iter();
+        Ok(done.filter_map(|token| self.places.get(&token).copied()).collect())
     }
 }
 

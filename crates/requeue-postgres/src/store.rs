@@ -19,6 +19,7 @@ use crate::grants::{self, Answer};
 use crate::low::Low;
 use crate::parcel::{Parcel, duplicate};
 use crate::pool::Pool;
+use crate::rows::Rows;
 use crate::session::{Param, call_text, param_ref};
 use crate::settlement::Settlement;
 use crate::units::unsigned;
@@ -38,6 +39,7 @@ struct Inner {
     queue: i32,
     clock: Option<EngineClock>,
     low: Low,
+    rows: Rows,
     wake: Wake,
 }
 
@@ -50,7 +52,8 @@ impl PostgresStore {
 
     pub(crate) fn new(pool: Arc<Pool>, queue: i32, clock: Option<EngineClock>) -> Self {
         let wake = Wake::new(Arc::clone(&pool), queue, clock.clone());
-        let inner = Inner { pool, queue, clock, low: Low::default(), wake };
+        let (low, rows) = (Low::default(), Rows::default());
+        let inner = Inner { pool, queue, clock, low, rows, wake };
         Self { inner: Arc::new(inner) }
     }
 
@@ -151,32 +154,52 @@ impl Inner {
     async fn add(&self, adds: &[Add]) -> Result<Vec<Receipt>, Error> {
         let mut receipts = vec![duplicate(Duration::ZERO); adds.len()];
         let mut rest: VecDeque<_> = (0..adds.len()).collect();
+        let mut untold = false;
         while let Some(parcel) = Parcel::take(adds, &mut rest) {
-            let (name, params) = parcel.call(self.queue, self.now());
+            let (mut name, params) = parcel.call(self.queue, self.now());
+            let waking = name == "add_keys" && self.wake.take_turn();
+            if waking {
+                name = "add_waking";
+            }
             let row = self.one(name, params).await?;
             parcel
                 .read(&row, &mut receipts, &mut rest)
                 .map_err(|error| self.pool.unreadable(name, error))?;
+            if waking {
+                self.wake.told(row.try_get("told").unwrap_or_default());
+            }
+            untold |= !waking;
         }
-        if receipts.iter().any(is_soon) {
-            self.wake.everywhere();
+        match receipts.iter().any(is_soon) {
+            true if untold => self.wake.everywhere(),
+            true => self.wake.here(),
+            false => {}
         }
         Ok(receipts)
     }
 
     async fn lease(&self, request: &LeaseRequest) -> Result<Leased, Error> {
+        let first = self.lease_once(request).await?;
+        if first.look_again {
+            return Ok(self.lease_once(request).await?.leased);
+        }
+        Ok(first.leased)
+    }
+
+    async fn lease_once(&self, request: &LeaseRequest) -> Result<Answer, Error> {
         let aim = self.low.aim();
         let params = grants::params(self.queue, request, aim, self.now());
         let row = self.one("lease", params).await?;
         let answer =
             Answer::read(&row).map_err(|error| self.pool.unreadable("lease", error))?;
         self.low.learn(aim, answer.found);
+        self.rows.keep(&answer.leased.grants, &answer.addresses);
         match (answer.leaves_some(), answer.moved) {
             (true, true) => self.wake.everywhere(),
             (true, false) => self.wake.here(),
             (false, _) => {}
         }
-        Ok(answer.leased)
+        Ok(answer)
     }
 
     async fn extend(
@@ -190,6 +213,10 @@ impl Inner {
         let (ords, sorted_holds): (Vec<i32>, Vec<_>) =
             sorted.into_iter().map(|(place, hold)| (number(place), hold)).unzip();
         let (keys, tokens) = holds(&sorted_holds);
+        for hold in held {
+            // Their rows move.
+            self.rows.take(hold);
+        }
         let owner = owner.as_str().to_owned();
         let lease = signed(micros_of(lease));
         let params = params![self.queue, owner, keys, tokens, ords, lease, self.now()];
@@ -207,7 +234,8 @@ impl Inner {
     async fn finish(&self, ends: &[End]) -> Result<Vec<Finished>, Error> {
         let mut answers = vec![Finished::LeaseLost; ends.len()];
         for part in Settlement::cut(ends) {
-            part.settle(&self.pool, self.queue, self.now(), &mut answers).await?;
+            part.settle(&self.pool, &self.rows, self.queue, self.now(), &mut answers)
+                .await?;
         }
         let soon = |answer: &Finished| match answer {
             Finished::Requeued => true,

@@ -1,8 +1,9 @@
 //! How workers that wait learn that a key is ready.
 //!
 //! One connection of each store listens for all that wait on it; it is made when the first
-//! one waits. Whoever makes a key ready asks for a notification, which a task of its own
-//! sends: at most one in [`APART`], and none while all workers are busy anyway.
+//! one waits. Whoever makes a key ready notifies: an add in the same round trip, if it is
+//! its turn, and all others by a task that sends what they ask for. That is at most once
+//! in [`APART`], and not at all while no worker waits.
 //!
 //! # Invariants
 //!
@@ -17,13 +18,13 @@ use std::hash::{BuildHasher, RandomState};
 use std::pin::pin;
 use std::sync::{Arc, Mutex, OnceLock, PoisonError};
 use std::task::Poll;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use requeue::{Clock, SystemClock};
 use requeue_store::{EngineClock, Error};
 use tokio::sync::Notify;
 use tokio::task::AbortHandle;
-use tokio_postgres::{AsyncMessage, NoTls};
+use tokio_postgres::AsyncMessage;
 
 use crate::failure;
 use crate::pool::{Pool, Terms};
@@ -32,8 +33,7 @@ use crate::pool::{Pool, Terms};
 /// that the whole database shares.
 const APART: Duration = Duration::from_millis(10);
 
-/// The same while a key has been ready for so long that no worker can be waiting, and
-/// after a notification that failed.
+/// The same while no worker waits, and after a notification that failed.
 const APART_IF_BUSY: Duration = Duration::from_millis(100);
 
 /// How long a notification may keep the server busy, as a part of the time.
@@ -41,9 +41,6 @@ const SHARE: u32 = 20;
 
 /// About how long a waiter that hears nothing waits before it looks.
 const FALLBACK: Duration = Duration::from_secs(1);
-
-/// How long a key is ready at most while a worker waits: two rounds of that, in micros.
-const PATIENCE: i64 = 2_000_000;
 
 /// A delay that is longer than this is found by those who look in time anyway.
 pub(crate) const SOON: Duration = Duration::from_millis(1500);
@@ -55,6 +52,7 @@ pub(crate) struct Wake {
     clock: Option<EngineClock>,
     ready: Arc<Notify>,
     asked: Arc<Notify>,
+    turns: Arc<Turns>,
     teller: OnceLock<()>,
     listener: OnceLock<()>,
     tasks: Mutex<Vec<AbortHandle>>,
@@ -68,6 +66,7 @@ impl Wake {
             clock,
             ready: Arc::new(Notify::new()),
             asked: Arc::new(Notify::new()),
+            turns: Arc::default(),
             teller: OnceLock::new(),
             listener: OnceLock::new(),
             tasks: Mutex::new(Vec::new()),
@@ -85,8 +84,21 @@ impl Wake {
         self.asked.notify_one();
         self.teller.get_or_init(|| {
             let (pool, asked) = (Arc::clone(&self.pool), Arc::clone(&self.asked));
-            self.spawn(tell(pool, asked, self.queue, self.clock.clone()));
+            let turns = Arc::clone(&self.turns);
+            self.spawn(tell(pool, asked, turns, self.queue, self.clock.clone()));
         });
+    }
+
+    /// Whether a call may notify by itself now.
+    pub(crate) fn take_turn(&self) -> bool {
+        self.turns.take(SystemClock.now())
+    }
+
+    /// Takes in whether a call that took its turn found somebody who waits.
+    pub(crate) fn told(&self, told: bool) {
+        if !told {
+            self.turns.put_off(SystemClock.now() + APART_IF_BUSY);
+        }
     }
 
     /// Waits for a wake-up, or until it is time to look.
@@ -118,23 +130,61 @@ impl fmt::Debug for Wake {
     }
 }
 
+/// When the next notification may be sent.
+#[derive(Default)]
+struct Turns {
+    next: Mutex<Option<Instant>>,
+}
+
+impl Turns {
+    /// Takes the turn, if it has come.
+    fn take(&self, now: Instant) -> bool {
+        let mut next = self.next.lock().unwrap_or_else(PoisonError::into_inner);
+        let come = next.is_none_or(|next| next <= now);
+        if come {
+            *next = Some(now + APART);
+        }
+        come
+    }
+
+    /// Lets the next turn come no earlier than that.
+    fn put_off(&self, until: Instant) {
+        let mut next = self.next.lock().unwrap_or_else(PoisonError::into_inner);
+        *next = (*next).max(Some(until));
+    }
+
+    /// Waits for the next turn, and takes it.
+    async fn wait(&self) {
+        loop {
+            let now = SystemClock.now();
+            if self.take(now) {
+                return;
+            }
+            let next = *self.next.lock().unwrap_or_else(PoisonError::into_inner);
+            SystemClock.timer(next.unwrap_or(now)).await;
+        }
+    }
+}
+
 /// Sends the notifications that were asked for, in one as many as came meanwhile.
 async fn tell(
     pool: Arc<Pool>,
     asked: Arc<Notify>,
+    turns: Arc<Turns>,
     queue: i32,
     clock: Option<EngineClock>,
 ) {
     loop {
         asked.notified().await;
+        turns.wait().await;
         let begun = SystemClock.now();
         let now = clock.as_ref().map(|clock| crate::signed(clock.now().micros()));
-        let params = params![queue, PATIENCE, now];
+        let params = params![queue, now];
         let row = pool.call_one("wake", &params).await;
         let told = row.ok().and_then(|row| row.try_get(0).ok()).unwrap_or(false);
         let apart = if told { APART } else { APART_IF_BUSY };
         let spent = SystemClock.now().saturating_duration_since(begun);
-        SystemClock.timer(begun + apart.max(spent * SHARE)).await;
+        turns.put_off(begun + apart.max(spent * SHARE));
     }
 }
 
@@ -157,10 +207,10 @@ async fn listen_once(
 ) -> Result<(), Error> {
     let address = &terms.address;
     let wrap = |error| failure::of_connecting(error, address);
-    let (client, mut connection) = address.config().connect(NoTls).await.map_err(wrap)?;
+    let (client, mut messages) = address.connect().await.map_err(wrap)?;
     let heard = Arc::clone(ready);
     let driver = tokio::spawn(async move {
-        while let Some(Ok(message)) = poll_fn(|cx| connection.poll_message(cx)).await {
+        while let Some(Ok(message)) = poll_fn(|cx| messages(cx)).await {
             if matches!(message, AsyncMessage::Notification(_)) {
                 heard.notify_one();
             }

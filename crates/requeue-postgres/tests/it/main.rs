@@ -4,4 +4,6 @@ mod conformance;
 mod faults;
 mod races;
 mod schema;
+#[cfg(feature = "tls")]
+mod tls;
 mod tools;

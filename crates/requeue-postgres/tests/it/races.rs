@@ -3,6 +3,7 @@
 
 use std::time::Duration;
 
+use requeue_postgres::PostgresStore;
 use requeue_store::{End, Ending, Finished, Phase, Store};
 
 use crate::tools::{Bench, add, connect, done, key, lease, pid, request, run};
@@ -138,5 +139,33 @@ fn batches_that_meet_in_any_order_do_not_wait_for_each_other_for_ever() {
             "select deadlocks from pg_stat_database where datname = current_database()";
         let row = bench.client.query_one(text, &[]).await.unwrap();
         assert_eq!(row.get::<_, i64>(0), 0);
+    });
+}
+
+/// Rows are deleted by where they are, which is known by their token alone.
+#[test]
+fn a_token_ends_no_lease_of_another_key_in_the_same_call() {
+    run(|bench| async move {
+        bench.store.add(&[add("a"), add("b")]).await.unwrap();
+        let grants = lease(&bench.store, 2).await;
+        let [a, b] = [done(&grants[0]), done(&grants[1])];
+        let [mut one, mut other] = [a.clone(), b.clone()];
+        std::mem::swap(&mut one.hold.token, &mut other.hold.token);
+        let refused = bench.store.finish(&[one, other]).await.unwrap();
+        assert_eq!(refused, [Finished::LeaseLost, Finished::LeaseLost]);
+        let ended = bench.store.finish(&[a, b]).await.unwrap();
+        assert_eq!(ended, [Finished::Done, Finished::Done]);
+    });
+}
+
+#[test]
+fn a_lease_is_ended_by_a_store_that_did_not_hand_it_out() {
+    run(|bench| async move {
+        bench.store.add(&[add("a")]).await.unwrap();
+        let grant = lease(&bench.store, 1).await.remove(0);
+        let other = PostgresStore::builder(&*bench.url).queue(&*bench.queue).open().await;
+        let ended = other.unwrap().finish(&[done(&grant)]).await.unwrap();
+        assert_eq!(ended, [Finished::Done]);
+        assert_eq!(bench.store.look(&[key("a")]).await.unwrap()[0].phase, Phase::Absent);
     });
 }

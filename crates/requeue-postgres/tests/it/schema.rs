@@ -18,7 +18,7 @@ fn opening_twice_and_at_once_makes_the_tables_once() {
         }
         open().await.unwrap().unwrap();
         let text = format!("select count(*) from {schema}.migration");
-        assert_eq!(bench.client.query_one(&text, &[]).await.unwrap().get::<_, i64>(0), 1);
+        assert_eq!(bench.client.query_one(&text, &[]).await.unwrap().get::<_, i64>(0), 2);
         let text = format!("select count(*) from {schema}.queue");
         assert_eq!(bench.client.query_one(&text, &[]).await.unwrap().get::<_, i64>(0), 1);
         let drop = format!("drop schema {schema} cascade");
@@ -39,6 +39,36 @@ fn tables_of_a_newer_program_are_left_alone() {
         let error = builder().open().await.unwrap_err();
         assert_eq!(error.kind(), ErrorKind::Version);
         assert!(error.to_string().contains("has version 99"), "{error}");
+        client.batch_execute(&format!("drop schema {schema} cascade")).await.unwrap();
+    });
+}
+
+/// Version 1 knew leases by an index of their own; what they are found by is made of them.
+#[test]
+fn tables_of_version_1_are_migrated_with_the_leases_that_they_hold() {
+    let Some(url) = url() else { return };
+    block_on(async {
+        let schema = new_name();
+        let client = connect(&url).await;
+        let old = [
+            include_str!("../../migrations/000.sql"),
+            include_str!("../../migrations/001.sql"),
+            "insert into requeue.migration (version) values (1);
+             insert into requeue.queue (name) values ('q');
+             insert into requeue.item (queue, key, seq, state, since) values (1, 'b', 2, 1, 5);
+             insert into requeue.item (queue, key, seq, state, since, token, owner, lease_until)
+             values (1, 'a', 1, 2, 5, 7, 'gone', 9);",
+        ];
+        for sql in old {
+            let sql = sql.replace("\"requeue\"", &schema);
+            let sql = sql.replace("requeue.", &format!("{schema}."));
+            client.batch_execute(&sql).await.unwrap();
+        }
+        let builder = PostgresStore::builder(&*url).schema(&*schema).queue("q");
+        let store = builder.open().await.unwrap();
+        let grants = lease(&store, 9).await;
+        let keys: Vec<_> = grants.iter().map(|grant| &*grant.key).collect();
+        assert_eq!(keys, [b"b", b"a"], "the lease of a had run out");
         client.batch_execute(&format!("drop schema {schema} cascade")).await.unwrap();
     });
 }
