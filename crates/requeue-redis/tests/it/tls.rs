@@ -33,8 +33,10 @@ impl Secure {
         server.args(["--tls-key-file", "key.pem"]).args(options);
         let child =
             server.stdout(Stdio::null()).spawn().expect("redis-server can be started");
-        let secure = Self { port, folder, child };
+        let mut secure = Self { port, folder, child };
         while std::net::TcpStream::connect(("127.0.0.1", port)).is_err() {
+            let ended = secure.child.try_wait().unwrap();
+            assert_eq!(ended, None, "redis-server ended; was it built without TLS?");
             tokio::task::yield_now().await;
         }
         Some(secure)
