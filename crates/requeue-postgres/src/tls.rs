@@ -34,15 +34,19 @@ fn verifier(
     roots: &Roots,
     provider: &Arc<CryptoProvider>,
 ) -> Result<Arc<dyn ServerCertVerifier>, Error> {
+    let provider = Arc::clone(provider);
     if check == Check::Nothing {
-        return Ok(Arc::new(Unchecked(Arc::clone(provider))));
+        return Ok(Arc::new(Lenient { chain: None, provider }));
     }
     let store = Arc::new(read_roots(roots)?);
-    let chain = WebPkiServerVerifier::builder_with_provider(store, Arc::clone(provider));
+    let chain = WebPkiServerVerifier::builder_with_provider(store, Arc::clone(&provider));
     let chain = chain
         .build()
         .map_err(|error| invalid("no certificate authority is trusted").because(error))?;
-    if check == Check::Authority { Ok(Arc::new(AnyName(chain))) } else { Ok(chain) }
+    if check == Check::Authority {
+        return Ok(Arc::new(Lenient { chain: Some(chain), provider }));
+    }
+    Ok(chain)
 }
 
 fn read_roots(roots: &Roots) -> Result<RootCertStore, Error> {
@@ -87,80 +91,28 @@ pub(crate) fn refusal<'a>(
     certificate.or_else(|| error.source().and_then(refusal))
 }
 
-/// Accepts any certificate: what is sent cannot be read on its way, but whoever answers may
-/// be somebody else. That the key belongs to the certificate is checked.
+/// Checks less of a certificate than usual. That the key belongs to it is always checked.
 #[derive(Debug)]
-struct Unchecked(Arc<CryptoProvider>);
-
-impl ServerCertVerifier for Unchecked {
-    fn verify_server_cert(
-        &self,
-        _certificate: &CertificateDer<'_>,
-        _intermediates: &[CertificateDer<'_>],
-        _name: &ServerName<'_>,
-        _ocsp_response: &[u8],
-        _now: UnixTime,
-    ) -> Result<ServerCertVerified, TlsError> {
-        Ok(ServerCertVerified::assertion())
-    }
-
-    fn verify_tls12_signature(
-        &self,
-        message: &[u8],
-        certificate: &CertificateDer<'_>,
-        signature: &DigitallySignedStruct,
-    ) -> Result<HandshakeSignatureValid, TlsError> {
-        let algorithms = &self.0.signature_verification_algorithms;
-        rustls::crypto::verify_tls12_signature(
-            message,
-            certificate,
-            signature,
-            algorithms,
-        )
-    }
-
-    fn verify_tls13_signature(
-        &self,
-        message: &[u8],
-        certificate: &CertificateDer<'_>,
-        signature: &DigitallySignedStruct,
-    ) -> Result<HandshakeSignatureValid, TlsError> {
-        let algorithms = &self.0.signature_verification_algorithms;
-        rustls::crypto::verify_tls13_signature(
-            message,
-            certificate,
-            signature,
-            algorithms,
-        )
-    }
-
-    fn supported_verify_schemes(&self) -> Vec<SignatureScheme> {
-        self.0.signature_verification_algorithms.supported_schemes()
-    }
+struct Lenient {
+    /// Accepts a certificate of a trusted authority, for whatever name. If there is none,
+    /// any certificate: what is sent cannot be read on its way, but whoever answers may be
+    /// somebody else.
+    chain: Option<Arc<WebPkiServerVerifier>>,
+    provider: Arc<CryptoProvider>,
 }
 
-/// Accepts a certificate of a trusted authority, for whatever name. The name is the last
-/// thing that the usual check looks at.
-#[derive(Debug)]
-struct AnyName(Arc<WebPkiServerVerifier>);
-
-impl ServerCertVerifier for AnyName {
+impl ServerCertVerifier for Lenient {
     fn verify_server_cert(
         &self,
         certificate: &CertificateDer<'_>,
         intermediates: &[CertificateDer<'_>],
         name: &ServerName<'_>,
-        ocsp_response: &[u8],
+        ocsp: &[u8],
         now: UnixTime,
     ) -> Result<ServerCertVerified, TlsError> {
-        let verified = self.0.verify_server_cert(
-            certificate,
-            intermediates,
-            name,
-            ocsp_response,
-            now,
-        );
-        match verified {
+        let Some(chain) = &self.chain else { return Ok(ServerCertVerified::assertion()) };
+        match chain.verify_server_cert(certificate, intermediates, name, ocsp, now) {
+            // The name is the last thing that the usual check looks at.
             Err(TlsError::InvalidCertificate(
                 CertificateError::NotValidForName
                 | CertificateError::NotValidForNameContext { .. },
@@ -175,7 +127,8 @@ impl ServerCertVerifier for AnyName {
         certificate: &CertificateDer<'_>,
         signature: &DigitallySignedStruct,
     ) -> Result<HandshakeSignatureValid, TlsError> {
-        self.0.verify_tls12_signature(message, certificate, signature)
+        let known = &self.provider.signature_verification_algorithms;
+        rustls::crypto::verify_tls12_signature(message, certificate, signature, known)
     }
 
     fn verify_tls13_signature(
@@ -184,10 +137,11 @@ impl ServerCertVerifier for AnyName {
         certificate: &CertificateDer<'_>,
         signature: &DigitallySignedStruct,
     ) -> Result<HandshakeSignatureValid, TlsError> {
-        self.0.verify_tls13_signature(message, certificate, signature)
+        let known = &self.provider.signature_verification_algorithms;
+        rustls::crypto::verify_tls13_signature(message, certificate, signature, known)
     }
 
     fn supported_verify_schemes(&self) -> Vec<SignatureScheme> {
-        self.0.supported_verify_schemes()
+        self.provider.signature_verification_algorithms.supported_schemes()
     }
 }

@@ -330,6 +330,7 @@ mod clock;
 mod error;
 pub mod metrics;
 pub mod pool;
+mod probing;
 mod queue;
 pub mod rate;
 pub mod retry;

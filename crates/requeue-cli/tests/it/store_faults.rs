@@ -132,13 +132,13 @@ fn a_queue_of_other_partitions_is_refused() {
 /// when the right one comes.
 fn is_refused_while_later(home: &Home, raise: impl Fn(i32)) {
     home.requeue().args(["add", "k"]).ran().expect(0);
-    raise(98);
+    raise(1000);
     for verb in [&["status"] as &[&str], &["add", "l"], &["run", "--worker", "true"]] {
         let ran = home.requeue().args(verb).ran().expect(2);
         assert!(ran.err.starts_with("requeue: cannot open the store: "), "{}", ran.err);
-        assert!(ran.err.contains("version 99"), "{}", ran.err);
+        assert!(ran.err.contains("version 100"), "{}", ran.err);
     }
-    raise(-98);
+    raise(-1000);
     let status = home.requeue().args(["status", "--json"]).ran().expect(0).out;
     assert!(status.contains("\"ready\":1"), "{status}");
 }

@@ -25,6 +25,8 @@
 #[cfg(test)]
 mod tests;
 
+use crate::probing::is_between;
+
 /// A hash in the upper half and a slot in the lower.
 #[derive(Clone, Copy, PartialEq, Eq)]
 struct Word(u64);
@@ -265,13 +267,6 @@ impl Table {
     fn after(&self, place: usize) -> usize {
         if place + 1 == self.words.len() { 0 } else { place + 1 }
     }
-}
-
-/// Whether `home` lies after `gap` and not after `place`, counting past the end on from
-/// the start: then the word at `place` is found without passing the gap.
-#[inline]
-fn is_between(gap: usize, home: usize, place: usize) -> bool {
-    if gap <= place { gap < home && home <= place } else { gap < home || home <= place }
 }
 
 /// A table of fewer words than this fits into the first cache of a processor: it stays

@@ -22,6 +22,8 @@
 
 use std::num::{NonZeroU8, NonZeroU32};
 
+use crate::probing::is_between;
+
 /// What is remembered of a key; 16 bytes for a `u64` key and a `u32` value, also as an
 /// `Option`.
 pub(super) struct Slot<K, V> {
@@ -304,13 +306,6 @@ impl<K: Clone + Eq, V: Default> Table<K, V> {
             }
         }
     }
-}
-
-/// Whether `home` lies after `gap` and not after `place`, counting past the end on from
-/// the start: then the slot at `place` is found without passing the gap.
-#[inline]
-fn is_between(gap: usize, home: usize, place: usize) -> bool {
-    if gap <= place { gap < home && home <= place } else { gap < home || home <= place }
 }
 
 #[cfg(test)]
