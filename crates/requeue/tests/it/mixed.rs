@@ -7,7 +7,7 @@ use std::thread;
 use std::time::Duration;
 
 use futures_executor::block_on;
-use requeue::{Counts, Finish, Lease, Queue};
+use requeue::{Counts, Finish, Lease, Queue, TryGetError};
 
 use crate::helpers::{Task, secs, timed, wait_for_parked};
 
@@ -41,9 +41,15 @@ fn spawn_getters<'scope>(
             }
         });
     });
+    // It leaves like the others, when there is nothing to take. Once it left as soon as the
+    // queue was closed: then a key that it made ready again could be left to nobody.
     scope.spawn(move || {
-        while !queue.is_closed() {
-            queue.get_timeout(secs(1)).into_iter().for_each(work);
+        loop {
+            match queue.get_timeout(secs(1)) {
+                Ok(lease) => work(lease),
+                Err(TryGetError::Closed) => break,
+                Err(_) => {}
+            }
         }
     });
 }
