@@ -43,10 +43,11 @@ use super::options::{Added, Counts};
 use super::order::{Fifo, Ticket};
 use super::slots::{Loan, Phase, Slots};
 use super::table::{Gap, Table};
-use super::timing::{Nanos, News, Timing, at};
+use super::timing::{Nanos, Timing, at};
 
 mod due;
 mod lookup;
+mod measured;
 mod shrink;
 #[cfg(test)]
 mod tests;
@@ -156,15 +157,6 @@ impl<K> State<K> {
     #[inline]
     pub(super) fn needs_time(&self) -> bool {
         !self.delays.is_empty() && !self.is_closed()
-    }
-
-    /// Says what time it is, if that is known anyway: for those who measure.
-    #[inline]
-    pub(super) fn tell_time(&mut self, now: Nanos) {
-        self.note(|timing| {
-            timing.tell_time(now);
-            true
-        });
     }
 
     /// Whether a key was added while it is processed.
@@ -418,33 +410,6 @@ impl<K> State<K> {
         }
     }
 
-    /// How long the keys with a worker have been there: added up, and the longest.
-    pub(super) fn running(&mut self, now: Nanos) -> (Nanos, Nanos) {
-        let Some(timing) = &mut self.timing else { return (0, 0) };
-        timing.running(self.processing, now)
-    }
-
-    /// Whether there may be news to be taken before the lock is given back.
-    #[inline]
-    pub(super) fn is_stirred(&self) -> bool {
-        self.stirred
-    }
-
-    /// Takes what is to be told without the lock, if somebody measures. `clock` is asked
-    /// if the time is not known and something hangs on it.
-    pub(super) fn take_news(&mut self, clock: impl FnOnce() -> Nanos) -> Option<News> {
-        self.stirred = false;
-        Some(self.timing.as_mut()?.take_news(clock))
-    }
-
-    /// Makes news of all that was counted and not told.
-    pub(super) fn flush(&mut self) {
-        self.note(|timing| {
-            timing.flush();
-            true
-        });
-    }
-
     #[inline]
     fn phase(&self, slot: u32) -> Phase {
         self.slots.phase(slot).expect("invariant 3: a known key has a slot")
@@ -481,29 +446,6 @@ impl<K> State<K> {
         self.line.push(slot, self.slots.key(slot), level);
         self.slots.set_phase(slot, Phase::Ready);
         self.ready += 1;
-    }
-
-    #[inline]
-    fn note_add(&mut self, slot: u32) {
-        self.note(|timing| timing.add(slot));
-    }
-
-    /// Nobody found a key.
-    #[cold]
-    fn note_pause(&mut self) {
-        if let Some(timing) = &mut self.timing {
-            timing.pause();
-        }
-    }
-
-    /// Has `timing` hear of something, which says whether that stirs it.
-    #[inline]
-    fn note(&mut self, something: impl FnOnce(&mut Timing) -> bool) {
-        if let Some(timing) = &mut self.timing {
-            if something(timing) {
-                self.stirred = true;
-            }
-        }
     }
 
     fn level(&self, slot: u32) -> i32 {
