@@ -70,11 +70,17 @@ impl<K> Batch<K> {
     pub fn finish(mut self, finish: Finish) {
         let shared = Arc::clone(&self.shared);
         if shared.asks_policy(finish) {
-            self.end(finish, |key| shared.consult(key, finish));
-        } else {
-            let taken = std::mem::take(&mut self.taken);
-            shared.finish_all(taken.into_iter().map(|taken| taken.end(finish, None)));
+            return self.end(finish, |key| shared.consult(key, finish));
         }
+        match finish {
+            Finish::Done => self.end_well(false),
+            Finish::Succeed => self.end_well(true),
+            Finish::Retry | Finish::RetryAfter(_) => self.end(finish, |_| None),
+        }
+    }
+
+    fn end_well(&mut self, succeeded: bool) {
+        self.shared.done_all(std::mem::take(&mut self.taken), succeeded);
     }
 
     /// Ends the leases with the advice of a policy of the user's. All advice comes first:
@@ -93,7 +99,7 @@ impl<K> Drop for Batch<K> {
             return;
         }
         if !std::thread::panicking() {
-            return self.end(Finish::Done, |_| None);
+            return self.end_well(false);
         }
         let shared = Arc::clone(&self.shared);
         shared.record(|recorder| recorder.panicked());

@@ -275,11 +275,7 @@ pub(super) fn take_many<K: Clone>(
     max: usize,
 ) -> impl Fn(&mut State<K>) -> Option<Vec<Taken<K>>> {
     move |state| {
-        let mut taken = Vec::with_capacity(max.min(state.ready()));
-        while taken.len() < max {
-            let Some(one) = state.take() else { break };
-            taken.push(one);
-        }
+        let taken = state.take_many(max);
         (!taken.is_empty() || max == 0).then_some(taken)
     }
 }

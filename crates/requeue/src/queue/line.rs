@@ -23,6 +23,14 @@ impl<K> Line<K> {
         }
     }
 
+    /// The same for the default order, which need not know the key.
+    #[inline]
+    pub(super) fn push_bare(&mut self, slot: u32) {
+        if let Self::Fifo(fifo) = self {
+            fifo.push_back(Ticket(slot));
+        }
+    }
+
     pub(super) fn touch(&mut self, slot: u32, key: &K, level: i32) {
         match self {
             Self::Fifo(_) => {}

@@ -248,11 +248,7 @@ impl<K: Eq + Hash> Queue<K> {
             if chunk.is_empty() {
                 return tally;
             }
-            self.shared.with(|state| {
-                for (hash, offer) in &mut chunk {
-                    tally.count(state.add(*hash, offer, 0));
-                }
-            });
+            self.shared.with(|state| state.add_many(&mut chunk, &mut tally));
         }
     }
 

@@ -434,6 +434,13 @@ impl<K> Shared<K> {
         !told && !std::mem::needs_drop::<K>()
     }
 
+    /// Takes many keys back that are done, in one lock.
+    #[inline]
+    pub(super) fn done_all(&self, taken: Vec<Taken<K>>, succeeded: bool) {
+        let forgotten = self.with(|state| state.done_many(taken, succeeded));
+        drop(forgotten);
+    }
+
     /// Takes many keys back, in one lock.
     #[inline]
     pub(super) fn finish_all(&self, back: impl Iterator<Item = Return<K>>) {

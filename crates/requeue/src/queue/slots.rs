@@ -140,16 +140,15 @@ impl<K> Slots<K> {
     #[inline(always)]
     #[expect(clippy::inline_always, reason = "measured: see `State::take`")]
     pub(super) fn vacate_lent(&mut self, index: u32, loan: Loan<K>) -> (u32, K) {
-        match (self.take_out(index), loan) {
-            (Slot::Held { hash, key, .. }, _) => (hash, key),
-            (Slot::Lent { hash, cell: slots_own, .. }, Loan::Cell(cell)) => {
-                drop(slots_own);
-                (hash, self.empty(cell))
-            }
-            (Slot::Vacant { .. } | Slot::Lent { .. }, _) => {
-                unreachable!("slot {index} is not on loan")
-            }
+        if !std::mem::needs_drop::<K>() {
+            return self.vacate(index);
         }
+        let Loan::Cell(cell) = loan else { unreachable!("slot {index} is not on loan") };
+        let Slot::Lent { hash, cell: slots_own, .. } = self.take_out(index) else {
+            unreachable!("slot {index} is not on loan")
+        };
+        drop(slots_own);
+        (hash, self.empty(cell))
     }
 
     #[inline]
@@ -300,16 +299,29 @@ impl<K: Clone> Slots<K> {
     #[inline(always)]
     #[expect(clippy::inline_always, reason = "measured: see `State::take`")]
     pub(super) fn lend(&mut self, index: u32) -> Loan<K> {
-        let slot = &mut self.all[index as usize];
-        if !std::mem::needs_drop::<K>() {
-            if let Slot::Held { phase, key, .. } = slot {
-                // Between the phases if `Clone` panics: the next add makes it ready again.
-                *phase = Phase::Idle;
-                let copy = key.clone();
-                *phase = Phase::Processing;
-                return Loan::Copy(copy);
-            }
+        if std::mem::needs_drop::<K>() {
+            Loan::Cell(self.lend_cell(index))
+        } else {
+            Loan::Copy(self.lend_copy(index))
         }
+    }
+
+    #[inline(always)]
+    #[expect(clippy::inline_always, reason = "measured: see `State::take`")]
+    fn lend_copy(&mut self, index: u32) -> K {
+        let Slot::Held { phase, key, .. } = &mut self.all[index as usize] else {
+            unreachable!("a key that owns nothing is held by value")
+        };
+        // Between the phases if `Clone` panics: the next add makes it ready again.
+        *phase = Phase::Idle;
+        let copy = key.clone();
+        *phase = Phase::Processing;
+        copy
+    }
+
+    #[inline]
+    fn lend_cell(&mut self, index: u32) -> Arc<Cell<K>> {
+        let slot = &mut self.all[index as usize];
         let mut cell = self.spare.pop().unwrap_or_default();
         let taken = std::mem::replace(slot, Slot::Vacant { next: NONE });
         let Slot::Held { hash, key, .. } = taken else {
@@ -317,6 +329,6 @@ impl<K: Clone> Slots<K> {
         };
         *Arc::get_mut(&mut cell).expect("invariant 3") = Some(key);
         *slot = Slot::Lent { phase: Phase::Processing, hash, cell: Arc::clone(&cell) };
-        Loan::Cell(cell)
+        cell
     }
 }

@@ -47,6 +47,7 @@ use super::timing::{Nanos, Timing, at};
 
 mod due;
 mod lookup;
+mod many;
 mod measured;
 mod shrink;
 #[cfg(test)]
@@ -88,7 +89,6 @@ pub(super) struct Taken<K> {
 pub(super) struct Finished<K> {
     /// The key, if the queue has forgotten it: it is the user's, and so is to be dropped
     /// without the lock.
-    #[expect(dead_code, reason = "kept to be dropped")]
     pub(super) key: Option<K>,
 }
 
@@ -216,8 +216,13 @@ impl<K> State<K> {
     /// Whether adding a key again changes nothing at all.
     #[inline]
     fn is_mere_duplicate(&self, slot: u32) -> bool {
-        let planned = matches!(self.slots.phase(slot), Some(Phase::Ready | Phase::Dirty));
-        planned && !self.absorb && !self.line.heeds_priority()
+        self.is_planned(slot) && !self.absorb && !self.line.heeds_priority()
+    }
+
+    /// Whether a key is handed out soon without being added again.
+    #[inline]
+    fn is_planned(&self, slot: u32) -> bool {
+        matches!(self.slots.phase(slot), Some(Phase::Ready | Phase::Dirty))
     }
 
     /// Adds a key that has a slot.

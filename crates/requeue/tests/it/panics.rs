@@ -202,6 +202,31 @@ fn key_whose_clone_panics_when_it_is_handed_out_can_be_added_again() {
     assert_eq!(queue.counts(), Counts::default());
 }
 
+/// The keys of a batch that were taken before the one whose clone panics were once lost:
+/// they stayed with a worker that never had them.
+#[test]
+fn keys_before_the_one_whose_clone_panics_are_ready_again() {
+    #[derive(Debug, PartialEq, Eq, Hash)]
+    struct Plain(u32);
+    static BURNS: AtomicBool = AtomicBool::new(true);
+    impl Clone for Plain {
+        fn clone(&self) -> Self {
+            assert!(
+                self.0 != 3 || !BURNS.load(Ordering::SeqCst),
+                "the key's code panics"
+            );
+            Self(self.0)
+        }
+    }
+    let queue = Queue::new();
+    queue.add_all((1..=5).map(Plain));
+    assert_panics(|| queue.try_get_many(5).is_ok());
+    assert_eq!(queue.counts(), Counts { ready: 4, ..Counts::default() });
+    BURNS.store(false, Ordering::SeqCst);
+    queue.add(Plain(3));
+    assert_eq!(take_all(&queue), [4, 5, 1, 2, 3].map(Plain));
+}
+
 /// An order by groups whose function panics for one key while the fuse burns.
 fn grouped(fuse: &Arc<Fuse>) -> Fair<u32, u32> {
     let fuse = Arc::clone(fuse);

@@ -101,6 +101,24 @@ impl Fifo {
         self.ring.pop_front().map(Ticket)
     }
 
+    /// Pops up to `max` tickets from a ring without a graveyard; none from another. Should
+    /// `take` panic, the ticket it was given is popped too.
+    #[inline]
+    pub(crate) fn pop_bare(&mut self, max: usize, mut take: impl FnMut(Ticket)) {
+        if self.graveyard.is_some() {
+            return;
+        }
+        let mut popped = Popped { ring: &mut self.ring, count: 0 };
+        let Popped { ring, count } = &mut popped;
+        let (front, back) = ring.as_slices();
+        for half in [front, back] {
+            for ticket in half.iter().take(max - *count) {
+                *count += 1;
+                take(Ticket(*ticket));
+            }
+        }
+    }
+
     #[cold]
     fn pop_live(&mut self) -> Option<Ticket> {
         let graveyard = self.graveyard.as_mut()?;
@@ -179,6 +197,18 @@ impl Fifo {
     #[cfg(test)]
     pub(super) fn capacity(&self) -> usize {
         self.ring.capacity()
+    }
+}
+
+/// Entries at the front of a ring that are to go.
+struct Popped<'a> {
+    ring: &'a mut VecDeque<u32>,
+    count: usize,
+}
+
+impl Drop for Popped<'_> {
+    fn drop(&mut self) {
+        self.ring.drain(..self.count);
     }
 }
 

@@ -6,6 +6,7 @@ use std::fmt::Debug;
 use super::super::{Added, Fifo, Line, Nanos, Rules, State, Taken};
 use super::model::{Key, Model};
 use crate::queue::offer::Owned;
+use crate::queue::options::AddedAll;
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Step {
@@ -15,9 +16,15 @@ pub(super) enum Step {
     Postpone(Key, Nanos),
     Remove(Key),
     Forget(Key),
+    /// Adds this key and the ones before it, in one call.
+    AddMany(Key),
     Take,
+    /// Takes up to so many keys, in one call.
+    TakeMany(usize),
     /// Ends the lease that has been out longest.
     Finish(End),
+    /// Ends all leases, in one call; whether they succeeded.
+    DoneMany(bool),
     /// Time passes, and keys that are due become ready.
     Advance(Nanos),
     Close,
@@ -106,8 +113,11 @@ impl<K: Clone + Eq + Debug> Driver<K> {
                 drop(self.state.forget(hash(key), &(self.make)(key)));
                 self.model.forget(key);
             }
+            Step::AddMany(last) => self.add_many(last),
             Step::Take => self.take(),
+            Step::TakeMany(max) => self.take_many(max),
             Step::Finish(end) => self.finish(end),
+            Step::DoneMany(succeeded) => self.done_many(succeeded),
             Step::Advance(time) => {
                 self.now = self.after(time);
                 self.state.advance(self.now);
@@ -116,6 +126,15 @@ impl<K: Clone + Eq + Debug> Driver<K> {
             Step::Close => self.close(),
             Step::CloseNow => self.close_now(),
         }
+    }
+
+    fn add_many(&mut self, last: Key) {
+        let mut offers: Vec<_> =
+            (0..=last).map(|key| (hash(key), self.offer(key))).collect();
+        let (mut tally, mut expected) = (AddedAll::default(), AddedAll::default());
+        self.state.add_many(&mut offers, &mut tally);
+        (0..=last).for_each(|key| expected.count(self.model.add(key)));
+        assert_eq!(tally, expected);
     }
 
     fn add_after(&mut self, key: Key, deadline: Nanos) {
@@ -148,10 +167,34 @@ impl<K: Clone + Eq + Debug> Driver<K> {
         self.leases.extend(taken);
     }
 
+    fn take_many(&mut self, max: usize) {
+        let taken = self.state.take_many(max);
+        let keys: Vec<_> = taken.iter().map(|taken| (*taken.loan).clone()).collect();
+        let expected: Vec<_> = (0..max).map_while(|_| self.model.get()).collect();
+        assert_eq!(keys, expected.into_iter().map(self.make).collect::<Vec<_>>());
+        self.leases.extend(taken);
+    }
+
+    fn done_many(&mut self, succeeded: bool) {
+        let taken: Vec<_> = std::mem::take(&mut self.leases).into();
+        let keys: Vec<_> = taken.iter().map(|taken| self.key(&taken.loan)).collect();
+        drop(self.state.done_many(taken, succeeded));
+        for key in keys {
+            if succeeded {
+                self.model.forget(key);
+            }
+            self.model.done(key);
+        }
+    }
+
+    fn key(&self, value: &K) -> Key {
+        let key = (0..self.keys).find(|key| (self.make)(*key) == *value);
+        key.expect("the state hands out keys that it was given")
+    }
+
     fn finish(&mut self, end: End) {
         let Some(Taken { slot, loan, .. }) = self.leases.pop_front() else { return };
-        let key = (0..self.keys).find(|key| (self.make)(*key) == *loan);
-        let key = key.expect("the state hands out keys that it was given");
+        let key = self.key(&loan);
         if let End::Succeed | End::RetryAfter(_) = end {
             self.state.pardon(slot);
             self.model.forget(key);

@@ -7,7 +7,7 @@ use super::driver::{Driver, End, Setting, Step};
 use super::model::{Key, Model};
 
 /// All that can happen, for short histories.
-const ALL: [Step; 14] = [
+const ALL: [Step; 16] = [
     Step::Add(0),
     Step::Add(1),
     Step::AddAfter(0, 1),
@@ -19,6 +19,8 @@ const ALL: [Step; 14] = [
     Step::Take,
     Step::Finish(End::Done),
     Step::Finish(End::Retry),
+    Step::TakeMany(2),
+    Step::DoneMany(false),
     Step::Advance(1),
     Step::Close,
     Step::CloseNow,
