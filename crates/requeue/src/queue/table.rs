@@ -5,8 +5,8 @@
 //! touches two, and growing asks neither keys nor slots for their hashes.
 //!
 //! A word's home is its hash scaled to the size of the vector, not taken modulo it. So
-//! the vector may have any size, and grows by half; and words stand nearly in the order
-//! of their hashes, so that growing reads and writes memory from front to back.
+//! the vector may have any size, and a large one grows by half; and words stand nearly in
+//! the order of their hashes, so that growing reads and writes memory from front to back.
 //!
 //! A large table is not in the cache, and each entry stands somewhere else: what an
 //! operation costs is one wait for memory. Removals therefore wait for each other and
@@ -162,6 +162,15 @@ impl Table {
         self.leaving = leaving;
     }
 
+    /// Gets ready for searches for these hashes, so that they wait for memory together if
+    /// the table is too large for the cache.
+    #[inline]
+    pub(super) fn expect(&self, hashes: impl Iterator<Item = u32>) {
+        if self.words.len() >= SMALL {
+            self.fetch(hashes);
+        }
+    }
+
     /// Has the processor fetch what searches for these hashes will look at: reads that do
     /// not depend on each other wait for memory together.
     fn fetch(&self, hashes: impl Iterator<Item = u32>) {
@@ -206,44 +215,88 @@ impl Table {
 
     fn make_room(&mut self) {
         self.settle();
-        let size = self.words.len();
         if self.len >= self.room {
-            self.stretch((size + size / 2).max(MIN));
+            self.stretch(larger(self.words.len()));
         }
     }
 
     /// Grows a table that no word is leaving, in the memory it has and more: fresh memory
     /// for all of it would cost more than the rest, a fault for each page.
     ///
-    /// Homes move towards the end. So the last word can go to its new place, then the last
-    /// but one, and so on. The few that would land among words that have not moved yet go
-    /// last.
+    /// The words move up to the end, close together and in their order, and from there to
+    /// their new places, first to last.
     fn stretch(&mut self, size: usize) {
+        let mut late = self.take_wrapped();
         let before = self.words.len();
         self.words.reserve_exact(size - before);
         self.words.resize(size, Word::EMPTY);
         self.room = room(size);
-        let mut late = Vec::new();
-        for place in (0..before).rev() {
-            let word = std::mem::replace(&mut self.words[place], Word::EMPTY);
-            if word != Word::EMPTY && !self.place_beyond(place, word) {
-                late.push(word);
-            }
-        }
+        let first = self.gather(before);
+        self.spread(first, &mut late);
         for word in late {
             self.place(word);
         }
     }
 
-    /// Puts a word at the first empty place from its home on, if that lies beyond `edge`
-    /// and there is such a place before the end: whether it did.
-    #[inline]
-    fn place_beyond(&mut self, edge: usize, word: Word) -> bool {
-        let home = self.home(word.hash());
-        if home <= edge {
-            return false;
+    /// Takes out the words that went past the end and on from the start: the only ones
+    /// that stand before their homes.
+    fn take_wrapped(&mut self) -> Vec<Word> {
+        let mut wrapped = Vec::new();
+        for place in 0..self.words.len() {
+            let word = self.words[place];
+            if word == Word::EMPTY {
+                break;
+            }
+            if self.home(word.hash()) > place {
+                wrapped.push(word);
+                self.words[place] = Word::EMPTY;
+            }
         }
-        let gap = self.words[home..].iter_mut().find(|place| **place == Word::EMPTY);
+        wrapped
+    }
+
+    /// Moves the words of the first `before` places to the end: where they begin. Does not
+    /// branch on whether a place is taken, which no processor can foresee.
+    fn gather(&mut self, before: usize) -> usize {
+        let mut first = self.words.len();
+        for place in (0..before).rev() {
+            let word = self.words[place];
+            self.words[first - 1] = word;
+            first -= usize::from(word != Word::EMPTY);
+        }
+        self.words[..first].fill(Word::EMPTY);
+        first
+    }
+
+    /// Moves the words from `first` on to their places. Homes mostly rise from word to
+    /// word, so that a word goes to its home or behind the word before it. One that would
+    /// land among those that have not moved yet is `late`.
+    fn spread(&mut self, first: usize, late: &mut Vec<Word>) {
+        // All places from `run` to before `next` are taken, and none from there on.
+        let (mut run, mut next) = (0, 0);
+        for from in first..self.words.len() {
+            let word = std::mem::replace(&mut self.words[from], Word::EMPTY);
+            let home = self.home(word.hash());
+            if home < run && self.place_before(run, word) {
+                continue;
+            }
+            let place = home.max(next);
+            if place > from {
+                late.push(word);
+                continue;
+            }
+            self.words[place] = word;
+            run = if place > next { place } else { run };
+            next = place + 1;
+        }
+    }
+
+    /// Puts a word at the first empty place from its home on, if there is one before
+    /// `end`: whether it did.
+    #[inline]
+    fn place_before(&mut self, end: usize, word: Word) -> bool {
+        let home = self.home(word.hash());
+        let gap = self.words[home..end].iter_mut().find(|place| **place == Word::EMPTY);
         gap.map(|gap| *gap = word).is_some()
     }
 
@@ -276,6 +329,15 @@ const TINY: usize = 1 << 12;
 /// A table of fewer words than this stays half empty. In a larger one room counts, and
 /// three tenths stay empty.
 const SMALL: usize = 1 << 16;
+
+/// The size to which a table grows: a small one far, so that it need not do so again soon.
+fn larger(size: usize) -> usize {
+    match size {
+        0..TINY => (size * 4).max(MIN),
+        TINY..SMALL => size * 2,
+        SMALL.. => size + size / 2,
+    }
+}
 
 /// How many entries a table of this size takes.
 fn room(size: usize) -> usize {

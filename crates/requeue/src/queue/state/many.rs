@@ -30,6 +30,7 @@ impl<K> State<K> {
         tally: &mut AddedAll,
     ) {
         let plain = self.is_plain() && !self.is_closed();
+        self.table.expect(offers.iter().map(|(hash, _)| *hash));
         for (hash, offer) in offers {
             if plain {
                 self.add_plain(*hash, offer, tally);

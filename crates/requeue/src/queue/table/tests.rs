@@ -101,6 +101,45 @@ proptest! {
     }
 }
 
+/// A table of `size` words, all but one of which may be taken.
+fn crowded(size: usize, hashes: &[u32]) -> Table {
+    let words = vec![Word::EMPTY; size];
+    let mut table = Table { words, room: size - 1, ..Table::default() };
+    for (slot, hash) in (0..).zip(hashes.iter().take(size - 1)) {
+        table.enter(*hash, slot);
+    }
+    table
+}
+
+proptest! {
+    /// A table once put two words at one place when it grew: the later of words that stood
+    /// out of order filled the gap that told where the earlier had come from.
+    #[test]
+    fn table_that_grows_keeps_all_words_within_reach(
+        size in 2..200usize,
+        more in 1..200usize,
+        hashes in prop::collection::vec(hash(), 0..200),
+    ) {
+        let mut table = crowded(size, &hashes);
+        let len = table.len;
+        table.stretch(size + more);
+        table.check();
+        prop_assert_eq!(table.len, len);
+        for (slot, hash) in (0..).zip(&hashes[..len]) {
+            prop_assert!(table.has(*hash, slot));
+        }
+    }
+}
+
+#[test]
+fn table_that_grows_large_keeps_all_words_within_reach() {
+    let mut table = Table::default();
+    let hash = |slot: u32| slot.wrapping_mul(slot).wrapping_mul(0x9E37_79B9);
+    (0..200_000).for_each(|slot| table.enter(hash(slot), slot));
+    table.check();
+    assert!((0..200_000).all(|slot| table.has(hash(slot), slot)));
+}
+
 /// Hashes of which some come twice, each for the slot of its place.
 fn hashes(count: u32) -> impl Iterator<Item = (u32, u32)> {
     (0..count).map(|slot| ((slot / 3 * 2).wrapping_mul(0x9E37_79B9), slot))
