@@ -4,10 +4,6 @@
 //! slot in each. So an operation touches one place in memory where a general hash map
 //! touches two, and growing asks neither keys nor slots for their hashes.
 //!
-//! A word's home is its hash scaled to the size of the vector, not taken modulo it. So
-//! the vector may have any size, and a large one grows by half; and words stand nearly in
-//! the order of their hashes, so that growing reads and writes memory from front to back.
-//!
 //! A large table is not in the cache, and each entry stands somewhere else: what an
 //! operation costs is one wait for memory. Removals therefore wait for each other and
 //! leave together, so that the processor waits for all of them at once. Until then the
@@ -16,16 +12,14 @@
 //!
 //! # Invariants
 //!
-//! 1. At least one word is empty, so that every search ends.
-//! 2. No word between the home of an entry and the entry itself is empty, counting past
-//!    the end on from the start.
-//! 3. Each word that is leaving is in the table; once more if its slot was entered again
+//! 1. Those of `probing.rs`.
+//! 2. Each word that is leaving is in the table; once more if its slot was entered again
 //!    under the same hash. The two are alike, so it does not matter which one leaves.
 
 #[cfg(test)]
 mod tests;
 
-use crate::probing::is_between;
+use crate::probing::{self, Place};
 
 /// A hash in the upper half and a slot in the lower.
 #[derive(Clone, Copy, PartialEq, Eq)]
@@ -50,6 +44,29 @@ impl Word {
     fn slot(self) -> u32 {
         self.0 as u32
     }
+}
+
+impl Place for Word {
+    #[inline]
+    fn empty() -> Self {
+        Self::EMPTY
+    }
+
+    #[inline]
+    fn is_empty(&self) -> bool {
+        *self == Self::EMPTY
+    }
+
+    #[inline]
+    fn home(&self, size: usize) -> usize {
+        home(self.hash(), size)
+    }
+}
+
+/// The hash scaled to the size of the table.
+#[inline]
+fn home(hash: u32, size: usize) -> usize {
+    ((u64::from(hash) * size as u64) >> 32) as usize
 }
 
 /// The slots of the keys of one queue, by hash.
@@ -126,17 +143,7 @@ impl Table {
     fn grow_and_insert(&mut self, word: Word) {
         self.make_room();
         self.len += 1;
-        self.place(word);
-    }
-
-    /// Puts a word at the first empty place from its home on.
-    #[inline]
-    fn place(&mut self, word: Word) {
-        let mut place = self.home(word.hash());
-        while self.words[place] != Word::EMPTY {
-            place = self.after(place);
-        }
-        self.words[place] = word;
+        probing::put(&mut self.words, word);
     }
 
     /// Takes a slot out, be it later.
@@ -182,26 +189,12 @@ impl Table {
     fn take_out(&mut self, word: Word) {
         let mut place = self.home(word.hash());
         while self.words[place] != word {
-            debug_assert!(self.words[place] != Word::EMPTY, "invariant 3");
+            debug_assert!(!self.words[place].is_empty(), "invariant 2");
             place = self.after(place);
         }
         self.len -= 1;
-        self.close_gap(place);
-    }
-
-    /// Moves later words up into a gap, until none would miss it: invariant 2.
-    #[inline]
-    fn close_gap(&mut self, mut gap: usize) {
-        let mut place = self.after(gap);
-        while self.words[place] != Word::EMPTY {
-            let word = self.words[place];
-            if !is_between(gap, self.home(word.hash()), place) {
-                self.words[gap] = word;
-                gap = place;
-            }
-            place = self.after(place);
-        }
-        self.words[gap] = Word::EMPTY;
+        self.words[place] = Word::EMPTY;
+        probing::close_gap(&mut self.words, place);
     }
 
     /// Gives back room beyond what `keys` keys need.
@@ -220,105 +213,26 @@ impl Table {
         }
     }
 
-    /// Grows a table that no word is leaving, in the memory it has and more: fresh memory
-    /// for all of it would cost more than the rest, a fault for each page.
-    ///
-    /// The words move up to the end, close together and in their order, and from there to
-    /// their new places, first to last.
+    /// Grows a table that no word is leaving.
     fn stretch(&mut self, size: usize) {
-        let mut late = self.take_wrapped();
-        let before = self.words.len();
-        self.words.reserve_exact(size - before);
-        self.words.resize(size, Word::EMPTY);
+        probing::stretch(&mut self.words, size);
         self.room = room(size);
-        let first = self.gather(before);
-        self.spread(first, &mut late);
-        for word in late {
-            self.place(word);
-        }
-    }
-
-    /// Takes out the words that went past the end and on from the start: the only ones
-    /// that stand before their homes.
-    fn take_wrapped(&mut self) -> Vec<Word> {
-        let mut wrapped = Vec::new();
-        for place in 0..self.words.len() {
-            let word = self.words[place];
-            if word == Word::EMPTY {
-                break;
-            }
-            if self.home(word.hash()) > place {
-                wrapped.push(word);
-                self.words[place] = Word::EMPTY;
-            }
-        }
-        wrapped
-    }
-
-    /// Moves the words of the first `before` places to the end: where they begin. Does not
-    /// branch on whether a place is taken, which no processor can foresee.
-    fn gather(&mut self, before: usize) -> usize {
-        let mut first = self.words.len();
-        for place in (0..before).rev() {
-            let word = self.words[place];
-            self.words[first - 1] = word;
-            first -= usize::from(word != Word::EMPTY);
-        }
-        self.words[..first].fill(Word::EMPTY);
-        first
-    }
-
-    /// Moves the words from `first` on to their places. Homes mostly rise from word to
-    /// word, so that a word goes to its home or behind the word before it. One that would
-    /// land among those that have not moved yet is `late`.
-    fn spread(&mut self, first: usize, late: &mut Vec<Word>) {
-        // All places from `run` to before `next` are taken, and none from there on.
-        let (mut run, mut next) = (0, 0);
-        for from in first..self.words.len() {
-            let word = std::mem::replace(&mut self.words[from], Word::EMPTY);
-            let home = self.home(word.hash());
-            if home < run && self.place_before(run, word) {
-                continue;
-            }
-            let place = home.max(next);
-            if place > from {
-                late.push(word);
-                continue;
-            }
-            self.words[place] = word;
-            run = if place > next { place } else { run };
-            next = place + 1;
-        }
-    }
-
-    /// Puts a word at the first empty place from its home on, if there is one before
-    /// `end`: whether it did.
-    #[inline]
-    fn place_before(&mut self, end: usize, word: Word) -> bool {
-        let home = self.home(word.hash());
-        let gap = self.words[home..end].iter_mut().find(|place| **place == Word::EMPTY);
-        gap.map(|gap| *gap = word).is_some()
     }
 
     /// Makes a smaller table of one that no word is leaving.
     fn rebuild(&mut self, size: usize) {
-        let words = std::mem::replace(&mut self.words, vec![Word::EMPTY; size]);
+        probing::rebuild(&mut self.words, size);
         self.room = room(size);
-        for word in words {
-            if word != Word::EMPTY {
-                self.place(word);
-            }
-        }
     }
 
     #[inline]
     fn home(&self, hash: u32) -> usize {
-        ((u64::from(hash) * self.words.len() as u64) >> 32) as usize
+        home(hash, self.words.len())
     }
 
     #[inline]
     fn after(&self, place: usize) -> usize {
-        if place + 1 == self.words.len() { 0 } else { place + 1 }
+        probing::after(place, self.words.len())
     }
 }
 

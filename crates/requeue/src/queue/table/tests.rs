@@ -3,6 +3,7 @@ use std::collections::HashMap;
 use proptest::prelude::*;
 
 use super::*;
+use crate::probing::tests::check;
 
 impl Table {
     /// Panics unless the invariants in the module docs hold.
@@ -10,20 +11,7 @@ impl Table {
         let taken = self.words.iter().filter(|word| **word != Word::EMPTY).count();
         assert_eq!(taken, self.len, "the count");
         assert_eq!(self.room, room(self.words.len()), "the room");
-        assert!(self.words.is_empty() || taken < self.words.len(), "invariant 1");
-        for (place, word) in self.words.iter().enumerate() {
-            if *word != Word::EMPTY {
-                self.check_reach(self.home(word.hash()), place);
-            }
-        }
-    }
-
-    fn check_reach(&self, home: usize, place: usize) {
-        let mut on_the_way = home;
-        while on_the_way != place {
-            assert!(self.words[on_the_way] != Word::EMPTY, "invariant 2");
-            on_the_way = self.after(on_the_way);
-        }
+        check(&self.words);
     }
 
     pub(in crate::queue) fn len(&self) -> usize {
@@ -97,36 +85,6 @@ proptest! {
             for (slot, hash) in &model {
                 prop_assert!(table.has(*hash, *slot));
             }
-        }
-    }
-}
-
-/// A table of `size` words, all but one of which may be taken.
-fn crowded(size: usize, hashes: &[u32]) -> Table {
-    let words = vec![Word::EMPTY; size];
-    let mut table = Table { words, room: size - 1, ..Table::default() };
-    for (slot, hash) in (0..).zip(hashes.iter().take(size - 1)) {
-        table.enter(*hash, slot);
-    }
-    table
-}
-
-proptest! {
-    /// A table once put two words at one place when it grew: the later of words that stood
-    /// out of order filled the gap that told where the earlier had come from.
-    #[test]
-    fn table_that_grows_keeps_all_words_within_reach(
-        size in 2..200usize,
-        more in 1..200usize,
-        hashes in prop::collection::vec(hash(), 0..200),
-    ) {
-        let mut table = crowded(size, &hashes);
-        let len = table.len;
-        table.stretch(size + more);
-        table.check();
-        prop_assert_eq!(table.len, len);
-        for (slot, hash) in (0..).zip(&hashes[..len]) {
-            prop_assert!(table.has(*hash, slot));
         }
     }
 }

@@ -3,26 +3,20 @@
 //! So an operation on a large table waits for memory once, where a hash map with control
 //! bytes apart from its slots waits twice.
 //!
-//! A slot keeps 24 bits of the hash of its key. Its home is that hash scaled to the size of
-//! the table, not taken modulo it: slots stand nearly in the order of their hashes, and the
-//! table may have any size. So it grows by half, and in place, from back to front: the
-//! system has to find memory only for what is added. A table of more than 2^24 slots still
-//! works, but its keys share homes, and searches get longer.
+//! A slot keeps 24 bits of the hash of its key. A table of more than 2^24 slots still works,
+//! but its keys share homes, and searches get longer.
 //!
 //! # Invariants
 //!
-//! 1. Each key is in at most one slot.
-//! 2. At least one place is empty, so that every search ends; a table of no size has none,
-//!    and is not searched.
-//! 3. No place between the home of a slot and the slot itself is empty, counting past the
-//!    end on from the start.
-//! 4. User code (`Eq`, `Clone`) runs only in [`Table::search`], which changes nothing, and
+//! 1. Those of `probing.rs`; a table of no size has no empty place, and is not searched.
+//! 2. Each key is in at most one slot.
+//! 3. User code (`Eq`, `Clone`) runs only in [`Table::search`], which changes nothing, and
 //!    in [`Table::entry`] before it fills a gap. A slot leaves only by being handed to the
 //!    caller, who can drop it where it holds no lock.
 
 use std::num::{NonZeroU8, NonZeroU32};
 
-use crate::probing::is_between;
+use crate::probing::{self, Place};
 
 /// What is remembered of a key; 16 bytes for a `u64` key and a `u32` value, also as an
 /// `Option`.
@@ -104,14 +98,38 @@ const MIN: usize = 8;
 /// The largest size that is not worth shrinking.
 const SMALL: usize = 64;
 
+/// The size to which a table grows.
+fn larger(size: usize) -> usize {
+    (size + size / 2).max(MIN)
+}
+
 /// How many of `size` places are taken at the most. A table that has grown by half is then
 /// filled to five twelfths, so that 16 bytes for a slot are at most 39 for a key.
 fn room(size: usize) -> usize {
     size / 8 * 5
 }
 
-fn empty<K, V>(size: usize) -> Vec<Option<Slot<K, V>>> {
-    std::iter::repeat_with(|| None).take(size).collect()
+impl<K, V> Place for Option<Slot<K, V>> {
+    #[inline]
+    fn empty() -> Self {
+        None
+    }
+
+    #[inline]
+    fn is_empty(&self) -> bool {
+        self.is_none()
+    }
+
+    #[inline]
+    fn home(&self, size: usize) -> usize {
+        self.as_ref().map_or(0, |slot| home(slot.hash(), size))
+    }
+}
+
+/// The hash scaled to the size of the table.
+#[inline]
+fn home(Hash24(hash): Hash24, size: usize) -> usize {
+    ((u64::from(hash) * size as u64) >> HASH_BITS) as usize
 }
 
 impl<K, V> Table<K, V> {
@@ -140,21 +158,8 @@ impl<K, V> Table<K, V> {
     fn take(&mut self, place: usize) -> Option<Slot<K, V>> {
         let slot = self.slots[place].take()?;
         self.len -= 1;
-        self.close_gap(place);
+        probing::close_gap(&mut self.slots, place);
         Some(slot)
-    }
-
-    /// Moves later slots up into a gap, until none would miss it: invariant 3.
-    #[inline]
-    fn close_gap(&mut self, mut gap: usize) {
-        let mut place = self.after(gap);
-        while let Some(slot) = &self.slots[place] {
-            if !is_between(gap, self.home(slot.hash()), place) {
-                self.slots[gap] = self.slots[place].take();
-                gap = place;
-            }
-            place = self.after(place);
-        }
     }
 
     /// Walks on past `count` slots, or once around, and takes out the one that `rank`
@@ -193,66 +198,24 @@ impl<K, V> Table<K, V> {
 
     #[cold]
     fn shrink_to(&mut self, size: usize) {
-        let slots = std::mem::replace(&mut self.slots, empty(size));
+        probing::rebuild(&mut self.slots, size);
         self.hand = 0;
-        for slot in slots.into_iter().flatten() {
-            self.place(slot);
-        }
     }
 
-    /// Makes the table half as large again.
-    ///
-    /// Homes move towards the end. So the last slot can go to its new place, then the last
-    /// but one, and none is met twice. Those that would land among slots that have not
-    /// moved yet go last.
     #[cold]
     fn grow(&mut self) {
-        let before = self.slots.len();
-        let size = (before + before / 2).max(MIN);
-        self.slots.reserve_exact(size - before);
-        self.slots.resize_with(size, || None);
-        let mut last = Vec::new();
-        for place in (0..before).rev() {
-            if let Some(slot) = self.slots[place].take() {
-                last.extend(self.place_beyond(place, slot));
-            }
-        }
-        for slot in last {
-            self.place(slot);
-        }
-    }
-
-    /// Puts a slot at the first empty place from its home on, if its home lies beyond
-    /// `edge` and there is such a place before the end; else gives it back.
-    #[inline]
-    fn place_beyond(&mut self, edge: usize, slot: Slot<K, V>) -> Option<Slot<K, V>> {
-        let home = self.home(slot.hash());
-        if home <= edge {
-            return Some(slot);
-        }
-        match self.slots[home..].iter_mut().find(|place| place.is_none()) {
-            Some(gap) => gap.replace(slot),
-            None => Some(slot),
-        }
-    }
-
-    /// Puts a slot at the first empty place from its home on.
-    fn place(&mut self, slot: Slot<K, V>) {
-        let mut place = self.home(slot.hash());
-        while self.slots[place].is_some() {
-            place = self.after(place);
-        }
-        self.slots[place] = Some(slot);
+        let size = self.slots.len();
+        probing::stretch(&mut self.slots, larger(size));
     }
 
     #[inline]
-    fn home(&self, Hash24(hash): Hash24) -> usize {
-        ((u64::from(hash) * self.slots.len() as u64) >> HASH_BITS) as usize
+    fn home(&self, hash: Hash24) -> usize {
+        home(hash, self.slots.len())
     }
 
     #[inline]
     fn after(&self, place: usize) -> usize {
-        if place + 1 == self.slots.len() { 0 } else { place + 1 }
+        probing::after(place, self.slots.len())
     }
 }
 

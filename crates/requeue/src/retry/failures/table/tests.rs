@@ -3,6 +3,7 @@ use std::collections::HashMap;
 use proptest::prelude::*;
 
 use super::*;
+use crate::probing::tests::check;
 
 impl<K, V> Table<K, V> {
     pub(in crate::retry) fn bytes(&self) -> usize {
@@ -12,20 +13,7 @@ impl<K, V> Table<K, V> {
     /// Panics unless the invariants in the module docs hold.
     fn check(&self) {
         assert_eq!(self.iter().count(), self.len, "the count");
-        assert!(self.slots.is_empty() || self.len < self.slots.len(), "invariant 2");
-        for (place, slot) in self.slots.iter().enumerate() {
-            if let Some(slot) = slot {
-                self.check_reach(self.home(slot.hash()), place);
-            }
-        }
-    }
-
-    fn check_reach(&self, home: usize, place: usize) {
-        let mut on_the_way = home;
-        while on_the_way != place {
-            assert!(self.slots[on_the_way].is_some(), "invariant 3");
-            on_the_way = self.after(on_the_way);
-        }
+        check(&self.slots);
     }
 }
 
