@@ -424,6 +424,16 @@ impl Limiter {
         }
     }
 
+    /// As [`reserve`](Self::reserve) for one who cannot give the token back: how long to
+    /// wait for it. `None` if it never comes.
+    #[inline]
+    pub(crate) fn take_one(&self) -> Option<Duration> {
+        let at = self.now();
+        let grant =
+            self.take(Ask { at, n: 1, patience: Patience::UpTo(FOREVER) }).ok()?;
+        Some(duration(grant.ready.since(at.given())))
+    }
+
     fn peek_on(&self, at: At, n: u32) -> Result<Duration, ReserveError> {
         let State { bucket, terms } = self.state();
         match bucket.reserve(terms, Ask { at, n, patience: Patience::UpTo(FOREVER) }) {

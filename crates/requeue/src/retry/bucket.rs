@@ -74,7 +74,7 @@ impl Bucket {
     }
 
     fn next(&self) -> Duration {
-        self.limiter.reserve().map_or(Self::NEVER, |reserved| reserved.initial_delay())
+        self.limiter.take_one().unwrap_or(Self::NEVER)
     }
 }
 
