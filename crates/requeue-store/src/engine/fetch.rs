@@ -1,6 +1,7 @@
 //! Handing out.
 
 use std::sync::Arc;
+use std::sync::atomic::Ordering;
 use std::time::{Duration, Instant};
 
 use tokio::sync::oneshot;
@@ -96,6 +97,7 @@ impl<S: Store> Engine<S> {
         wanted: usize,
         idle: Option<Idle>,
     ) -> Result<Option<Idle>, Error> {
+        self.reclaim().await?;
         let asked = self.terms.clock.now();
         let request = self.request(wanted);
         let leased = match idle {
@@ -139,18 +141,34 @@ impl<S: Store> Engine<S> {
         idle.more_in.is_none_or(undisturbed) && self.terms.lease / 6 >= LEASING_WAIT
     }
 
-    /// Tells those who wait, if waiting longer makes no sense, and brings back keys that
-    /// may have been leased to nobody.
+    /// Tells those who wait, if waiting longer makes no sense, and tries to bring back keys
+    /// that may have been leased to nobody.
     async fn fetch_failed(&self, error: &Error, failing_for: Duration) {
         self.report(error);
         if !error.is_transient() || failing_for >= self.terms.patience {
             self.getters.fail(error);
         }
         if error.kind() == ErrorKind::Unknown {
-            let holds = self.held.holds();
-            if let Err(error) = self.store.reclaim(&self.terms.owner, &holds).await {
+            self.in_doubt.store(true, Ordering::Release);
+            if let Err(error) = self.reclaim().await {
                 self.report(&error);
             }
         }
+    }
+
+    /// Brings back keys that may have been leased to nobody. If the store cannot be reached,
+    /// that stays to be done, before the next lease.
+    async fn reclaim(&self) -> Result<(), Error> {
+        if !self.in_doubt.load(Ordering::Acquire) {
+            return Ok(());
+        }
+        let holds = self.held.holds();
+        match self.store.reclaim(&self.terms.owner, &holds).await {
+            Err(error) if error.is_transient() => return Err(error),
+            Err(error) => self.report(&error),
+            Ok(_) => {}
+        }
+        self.in_doubt.store(false, Ordering::Release);
+        Ok(())
     }
 }
