@@ -14,7 +14,7 @@ use std::time::Duration;
 
 use requeue::Clock;
 use tokio::runtime::Handle;
-use tokio::sync::Notify;
+use tokio::sync::{Notify, RwLock};
 
 use crate::batch::Batcher;
 use crate::getters::Getters;
@@ -61,6 +61,9 @@ pub(crate) struct Engine<S: Store> {
     beating: AtomicBool,
     /// The answer to a lease was lost, and what it granted was not brought back yet.
     in_doubt: AtomicBool,
+    /// Read while keys are leased until they are held; written while what is not held is
+    /// brought back.
+    leasing: RwLock<()>,
     closed: AtomicBool,
     closing: Notify,
 }
@@ -77,6 +80,7 @@ impl<S: Store> Engine<S> {
             getters: Getters::new(),
             beating: AtomicBool::new(false),
             in_doubt: AtomicBool::new(false),
+            leasing: RwLock::new(()),
             closed: AtomicBool::new(false),
             closing: Notify::new(),
         })

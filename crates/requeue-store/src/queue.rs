@@ -216,8 +216,7 @@ impl<K: StoreKey, S: Store> SharedQueue<K, S> {
     ///
     /// # Cancel safety
     ///
-    /// A key that was on its way when the future is dropped stays leased to nobody until
-    /// its lease runs out. Use [`get`](Self::get) where that matters.
+    /// Dropping the future loses no key: one that was on its way is released.
     pub async fn try_get(&self) -> Result<Option<SharedLease<K, S>>, Error> {
         Ok(self.try_get_many(1).await?.pop())
     }

@@ -10,7 +10,7 @@ use super::{Engine, FIRST_PAUSE, LONGEST_PAUSE, Terms};
 use crate::getters::Handout;
 use crate::held::fence;
 use crate::lease::RawLease;
-use crate::{Error, ErrorKind, Grant, Hold, LeaseRequest, Leased, Store, race};
+use crate::{Error, ErrorKind, Grant, Hold, LeaseRequest, Leased, Reply, Store, race};
 
 /// How long an idle worker waits before it looks again, should a wake-up be lost. A store
 /// that can lose one and has cheaper ways to look returns earlier from its wait.
@@ -40,7 +40,8 @@ impl<S: Store> Engine<S> {
         receiver
     }
 
-    /// Leases what is ready now, without waiting.
+    /// Leases what is ready now, without waiting. A task of its own does it: what nobody is
+    /// there to hear of any more is released by its drop.
     pub(crate) async fn try_get(
         self: &Arc<Self>,
         max: usize,
@@ -49,8 +50,20 @@ impl<S: Store> Engine<S> {
             return Ok(Vec::new());
         }
         self.start_beating();
+        let engine = Arc::clone(self);
+        let task = self.runtime.spawn(async move { engine.lease_now(max).await });
+        task.await.unwrap_or_else(|error| {
+            let text = format!("the runtime ended a call to lease keys: {error}");
+            Err(Error::new(ErrorKind::Unknown, text))
+        })
+    }
+
+    async fn lease_now(self: &Arc<Self>, max: usize) -> Result<Vec<RawLease<S>>, Error> {
+        self.reclaim().await?;
+        let _leasing = self.leasing.read().await;
         let asked = self.terms.clock.now();
-        let leased = self.store.lease(&self.request(max)).await?;
+        let leased = self.store.lease(&self.request(max)).await;
+        let leased = leased.inspect_err(|error| self.doubt(error))?;
         Ok(leased.grants.into_iter().map(|grant| self.hold(grant, asked)).collect())
     }
 
@@ -76,7 +89,7 @@ impl<S: Store> Engine<S> {
         loop {
             let wanted = self.getters.wanted();
             if wanted == 0 {
-                return;
+                return self.reclaim_or_report().await;
             }
             match self.fetch_once(wanted, idle.take()).await {
                 Ok(next) => (pause, failing_since, idle) = (FIRST_PAUSE, None, next),
@@ -98,13 +111,23 @@ impl<S: Store> Engine<S> {
         idle: Option<Idle>,
     ) -> Result<Option<Idle>, Error> {
         self.reclaim().await?;
-        let asked = self.terms.clock.now();
         let request = self.request(wanted);
-        let leased = match idle {
-            Some(idle) => self.wait(&request, &idle).await?,
+        let waiting = idle.as_ref().map(|idle| self.leasing_wait(&request, idle));
+        if let (Some(idle), Some(None)) = (&idle, &waiting) {
+            self.wait(idle).await?;
+            return Ok(None);
+        }
+        let _leasing = self.leasing.read().await;
+        let asked = self.terms.clock.now();
+        let leased = match waiting.flatten() {
+            Some(waiting) => self.unless_closed(waiting).await?,
             None => Some(self.store.lease(&request).await?),
         };
-        let Some(Leased { grants, more_in, .. }) = leased else { return Ok(None) };
+        let Some(Leased { grants, more_in, .. }) = leased else {
+            // The wait was given up, and may have leased already.
+            self.in_doubt.store(true, Ordering::Release);
+            return Ok(None);
+        };
         let none = grants.is_empty();
         for grant in grants {
             // What nobody waits for any more is released by its drop.
@@ -113,24 +136,30 @@ impl<S: Store> Engine<S> {
         Ok(none.then_some(Idle { more_in }))
     }
 
-    /// Waits until keys may be ready or the queue is closed. A store may lease them at once.
-    async fn wait(
-        &self,
-        request: &LeaseRequest,
+    /// A wait that leases by itself, if it may and the store has one.
+    fn leasing_wait<'a>(
+        &'a self,
+        request: &'a LeaseRequest,
         idle: &Idle,
-    ) -> Result<Option<Leased>, Error> {
+    ) -> Option<Reply<'a, Leased>> {
+        self.may_lease_after(idle)
+            .then(|| self.store.wait_and_lease(request, LEASING_WAIT))
+            .flatten()
+    }
+
+    /// Waits until keys may be ready or the queue is closed.
+    async fn wait(&self, idle: &Idle) -> Result<(), Error> {
+        let wait = self.store.wait(idle.more_in.unwrap_or(IDLE).min(IDLE));
+        self.unless_closed(wait).await.map(drop)
+    }
+
+    /// The answer to a call that waits, unless the queue is closed before it comes.
+    async fn unless_closed<T>(&self, call: Reply<'_, T>) -> Result<Option<T>, Error> {
         let closed = self.closing.notified();
         if self.is_closed() {
             return Ok(None);
         }
-        let leasing = self
-            .may_lease_after(idle)
-            .then(|| self.store.wait_and_lease(request, LEASING_WAIT));
-        if let Some(leasing) = leasing.flatten() {
-            return race::first(leasing, Some(closed)).await.transpose();
-        }
-        let wait = self.store.wait(idle.more_in.unwrap_or(IDLE).min(IDLE));
-        race::first(wait, Some(closed)).await.transpose().map(|_| None)
+        race::first(call, Some(closed)).await.transpose()
     }
 
     /// Whether a wait may lease by itself: nothing is due in its time, which only this side
@@ -148,20 +177,25 @@ impl<S: Store> Engine<S> {
         if !error.is_transient() || failing_for >= self.terms.patience {
             self.getters.fail(error);
         }
+        self.doubt(error);
+        self.reclaim_or_report().await;
+    }
+
+    /// Remembers that keys may have been leased to nobody, if that is what `error` means.
+    fn doubt(&self, error: &Error) {
         if error.kind() == ErrorKind::Unknown {
             self.in_doubt.store(true, Ordering::Release);
-            if let Err(error) = self.reclaim().await {
-                self.report(&error);
-            }
         }
     }
 
-    /// Brings back keys that may have been leased to nobody. If the store cannot be reached,
-    /// that stays to be done, before the next lease.
+    /// Brings back keys that may have been leased to nobody, once no lease is on its way
+    /// that is not held yet. If the store cannot be reached, that stays to be done: before
+    /// the next lease, or with the next heartbeat.
     async fn reclaim(&self) -> Result<(), Error> {
         if !self.in_doubt.load(Ordering::Acquire) {
             return Ok(());
         }
+        let _no_lease = self.leasing.write().await;
         let holds = self.held.holds();
         match self.store.reclaim(&self.terms.owner, &holds).await {
             Err(error) if error.is_transient() => return Err(error),
@@ -170,5 +204,11 @@ impl<S: Store> Engine<S> {
         }
         self.in_doubt.store(false, Ordering::Release);
         Ok(())
+    }
+
+    pub(super) async fn reclaim_or_report(&self) {
+        if let Err(error) = self.reclaim().await {
+            self.report(&error);
+        }
     }
 }

@@ -1,3 +1,5 @@
+use std::task::Poll;
+
 use requeue::Added;
 use requeue_store::{ErrorKind, Finished};
 
@@ -100,6 +102,49 @@ async fn keys_that_were_leased_to_nobody_are_reclaimed_once_the_store_is_back() 
     let lease = patiently(&bench, get).await.unwrap().unwrap();
     assert_eq!((lease.key().as_str(), lease.deliveries()), ("a", 1));
     assert_eq!(bench.spy.calls("reclaim"), [0, 0]);
+}
+
+#[tokio::test]
+async fn a_try_whose_answer_was_lost_is_reclaimed_before_the_next() {
+    let _limit = Limit::start();
+    let bench = Bench::new();
+    bench.add("a").await;
+    bench.spy.fail("lease", Fault::NoAnswer);
+    let error = bench.queue.try_get().await.unwrap_err();
+    assert_eq!(error.kind(), ErrorKind::Unknown);
+    let lease = bench.queue.try_get().await.unwrap().unwrap();
+    assert_eq!((lease.key().as_str(), lease.deliveries()), ("a", 1));
+}
+
+#[tokio::test]
+async fn a_heartbeat_reclaims_what_a_try_left_behind() {
+    let _limit = Limit::start();
+    let bench = Bench::new();
+    bench.add("a").await;
+    bench.spy.fail("lease", Fault::NoAnswer);
+    bench.queue.try_get().await.unwrap_err();
+    while bench.queue.stats().await.unwrap().ready == 0 {
+        settle().await;
+        bench.local.advance(Duration::from_millis(100));
+    }
+    assert_eq!(bench.spy.calls("reclaim"), [0]);
+}
+
+#[tokio::test]
+async fn a_key_whose_try_was_given_up_is_released() {
+    let _limit = Limit::start();
+    let bench = Bench::new();
+    bench.add("a").await;
+    let mut get = Box::pin(bench.queue.try_get());
+    assert!(
+        std::future::poll_fn(|cx| Poll::Ready(get.as_mut().poll(cx).is_pending())).await
+    );
+    drop(get);
+    while bench.spy.calls("finish").is_empty() {
+        settle().await;
+    }
+    let lease = bench.queue.try_get().await.unwrap().unwrap();
+    assert_eq!((lease.key().as_str(), lease.deliveries()), ("a", 1));
 }
 
 #[tokio::test]

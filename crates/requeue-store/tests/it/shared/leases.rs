@@ -49,11 +49,13 @@ async fn a_process_that_slept_past_its_lease_finds_it_lost_and_changes_nothing()
     let bench = Bench::new();
     bench.add("a").await;
     let stale = bench.queue.get().await.unwrap().unwrap();
-    bench.pass(LEASE);
+    bench.engine.advance(LEASE);
     let other = SharedQueue::<String, _>::new(bench.spy.clone());
     let fresh = other.try_get().await.unwrap().unwrap();
     assert!(fresh.token() > stale.token());
     assert_eq!(fresh.deliveries(), 2);
+    // It wakes up.
+    bench.local.advance(LEASE);
     assert!(stale.is_lost());
     let error = stale.succeed().await.unwrap_err();
     assert_eq!(error.kind(), ErrorKind::LeaseLost);
