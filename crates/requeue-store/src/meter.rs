@@ -65,7 +65,7 @@ impl Meter {
     /// The worker is done with it, whatever the store will say.
     pub(crate) fn ended(&self, begun: Begun, now: Instant) {
         lock(&self.running).since.remove(&begun);
-        self.recorder.done(now.saturating_duration_since(begun.at));
+        self.recorder.done_many(now.saturating_duration_since(begun.at), 1);
     }
 
     /// The store has answered to these ends of leases.
@@ -76,10 +76,9 @@ impl Meter {
             if again && *answer != Finished::LeaseLost {
                 self.recorder.delayed();
             }
-            if matches!(answer, Finished::Delayed(_)) {
-                self.recorder.added();
-            }
         }
+        let later = answers.iter().filter(|it| matches!(it, Finished::Delayed(_)));
+        self.recorder.added_many(later.count() as u64);
     }
 
     /// A lease was dropped by a panic.
