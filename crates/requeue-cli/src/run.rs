@@ -48,7 +48,7 @@ pub(crate) fn run(plan: Plan) -> Result<u8> {
     let report = Arc::new(Report::new(plan.progress, plan.log));
     let (supply, ledger) = match &plan.store {
         None => (Supply::in_memory(&plan.policy, prometheus.clone()), None),
-        Some(store) => open(store, &report)?,
+        Some(store) => open(store, prometheus.clone(), &report)?,
     };
     let run = Arc::new(Run {
         supply,
@@ -89,12 +89,16 @@ pub(crate) fn run(plan: Plan) -> Result<u8> {
 }
 
 /// Opens the queue on a store.
-fn open(plan: &StorePlan, report: &Arc<Report>) -> Result<(Supply, Option<Ledger>)> {
+fn open(
+    plan: &StorePlan,
+    metrics: Option<Prometheus>,
+    report: &Arc<Report>,
+) -> Result<(Supply, Option<Ledger>)> {
     let runtime = shared::runtime()?;
     let store = runtime.block_on(plan.place.open())?;
     let ledger = plan.place.folder().map(Ledger::open).transpose();
     let ledger = ledger.context("cannot write down what runs beside the store")?;
-    let keys = SharedKeys::new(runtime, store, plan.terms, Arc::clone(report));
+    let keys = SharedKeys::new(runtime, store, plan.terms, metrics, Arc::clone(report));
     Ok((Supply::Store(Box::new(keys)), ledger))
 }
 
@@ -234,9 +238,10 @@ impl Run {
         let address = listener.local_addr().context("cannot tell where metrics are")?;
         self.report.note(&format!("metrics at http://{address}/metrics"));
         self.spawn("metrics server", move |run| {
-            let page = || match run.supply.store() {
-                None => prometheus.encode() + &run.report.metrics(),
-                Some(keys) => keys.metrics() + &run.report.metrics(),
+            let page = || {
+                // The queue of a store tells what that said last.
+                run.supply.store().map(SharedKeys::glance);
+                prometheus.encode() + &run.report.metrics()
             };
             metrics::serve(&listener, Prometheus::CONTENT_TYPE, page);
         })

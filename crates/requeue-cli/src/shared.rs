@@ -11,6 +11,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result};
+use requeue::metrics::Prometheus;
 use requeue::{Clock, Counts, SystemClock};
 use requeue_store::{
     Add, Backoff, Error, ErrorKind, Finished, Key as StoreKey, Receipt, SharedLease,
@@ -23,7 +24,7 @@ use tokio::task::JoinHandle;
 use crate::desk::{Desk, Stay};
 use crate::input::Key;
 use crate::outage::Outage;
-use crate::report::{Report, chain, stored_metrics};
+use crate::report::{Report, chain};
 
 /// How a queue on a store is used.
 #[derive(Clone, Copy, Debug)]
@@ -120,20 +121,24 @@ impl SharedKeys {
         runtime: Runtime,
         store: Arc<dyn Store>,
         terms: Terms,
+        metrics: Option<Prometheus>,
         report: Arc<Report>,
     ) -> Self {
         let handle = runtime.handle().clone();
         let outage = Outage::new(Arc::clone(&store), Arc::clone(&report), handle.clone());
         let heard = Arc::clone(&outage);
-        let queue = Queue::builder(store)
+        let builder = Queue::builder(store)
             .name("run")
             .lease(terms.lease)
             .max_deliveries(terms.max_deliveries)
             .backoff(terms.backoff)
             .revive_after(terms.revive_after)
             .patience(PATIENCE)
-            .on_error(move |error| heard.heard(error))
-            .build_on(handle);
+            .on_error(move |error| heard.heard(error));
+        let queue = match metrics {
+            Some(metrics) => builder.metrics(metrics).build_on(handle),
+            None => builder.build_on(handle),
+        };
         Self {
             queue,
             terms,
@@ -211,7 +216,11 @@ impl SharedKeys {
         while !self.is_closed() {
             match self.store().add(adds).await {
                 Err(error) if error.is_transient() => self.outage.heard(&error),
-                answer => return answer,
+                Err(error) => return Err(error),
+                Ok(receipts) => {
+                    self.queue.count_added(adds, &receipts);
+                    return Ok(receipts);
+                }
             }
             SystemClock.timer(SystemClock.now() + pause).await;
             pause = (pause * 2).min(LOOK_EVERY);
@@ -313,13 +322,8 @@ impl SharedKeys {
 
     /// How the queue stands now, if that can be told at once.
     pub(crate) fn glance(&self) -> Option<Stats> {
-        let asked = async { tokio::time::timeout(GLANCE, self.store().stats()).await };
+        let asked = async { tokio::time::timeout(GLANCE, self.queue.stats()).await };
         self.wait(asked)?.ok()?.ok()
-    }
-
-    /// The numbers of the whole queue as text for Prometheus.
-    pub(crate) fn metrics(&self) -> String {
-        stored_metrics(&self.latest())
     }
 
     /// How many more keys may wait, if at most `max` may; waits until it is some, or until

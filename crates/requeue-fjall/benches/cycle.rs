@@ -74,7 +74,8 @@ fn raw(folder: &Path, group: usize, count: usize) {
 }
 
 /// The ceiling: a file to which one thread writes what tasks have given it meanwhile, and
-/// each task waits until its record is on disk. There is no queue behind it.
+/// each task waits until its record is on disk. There is no queue behind it. The keys are
+/// made as those of the queue are.
 async fn journal(folder: &Path, tasks: usize, count: usize) {
     let mut file = File::create(folder.join("journal")).unwrap();
     let (give, taken) = mpsc::channel::<(Vec<u8>, oneshot::Sender<()>)>();
@@ -91,9 +92,11 @@ async fn journal(folder: &Path, tasks: usize, count: usize) {
         }
     });
     let name = format!("journal, {tasks} at a time");
-    in_tasks(&name, tasks, 1, count, move |_| {
+    in_tasks(&name, tasks, 1, count, move |number| {
         let (answer, written) = oneshot::channel();
-        give.send((vec![7; RECORD], answer)).unwrap();
+        let mut record = vec![7; RECORD];
+        record[1..21].copy_from_slice(&add(number).key);
+        give.send((record, answer)).unwrap();
         async move { written.await.unwrap() }
     })
     .await;

@@ -11,8 +11,10 @@ use std::thread::{Builder, JoinHandle};
 use requeue_store::{Error, ErrorKind, Now};
 use tokio::sync::Notify;
 
+use crate::group::Group;
 use crate::journal::Journal;
-use crate::ledger::{Group, Ledger, Stage, Ticket, Turn};
+use crate::ledger::{Ledger, Stage, Turn};
+use crate::outcome::Ticket;
 
 /// What calls and the committer share.
 #[derive(Debug)]
@@ -104,13 +106,8 @@ impl Shared {
         }
     }
 
-    async fn wait_for(&self, mut ticket: Ticket) -> Result<(), Error> {
-        let ended = ticket.wait_for(Option::is_some).await;
-        match ended.as_deref() {
-            Ok(Some(Ok(())) | None) => Ok(()),
-            Ok(Some(Err(cause))) => Err(self.poisoned(cause)),
-            Err(_) => Err(self.poisoned("its thread has ended")),
-        }
+    async fn wait_for(&self, ticket: Ticket) -> Result<(), Error> {
+        ticket.await.map_err(|cause| self.poisoned(&cause))
     }
 
     pub(crate) fn closed(&self) -> Error {
@@ -159,7 +156,7 @@ fn run(shared: &Shared, mut journal: Box<dyn Journal>) {
     while let Some(group) = shared.next_group() {
         // A journal that panics has failed as one that says so.
         let written = catch_unwind(AssertUnwindSafe(|| {
-            journal.append(group.writes(), group.reach())
+            journal.append(&mut group.writes(), group.reach())
         }));
         let cause = match written {
             Ok(Ok(())) => {

@@ -43,7 +43,11 @@ impl Journal for Engine {
         Ok(())
     }
 
-    fn append(&mut self, group: Vec<Write>, reach: Reach) -> Result<(), Error> {
+    fn append(
+        &mut self,
+        group: &mut dyn Iterator<Item = Write>,
+        reach: Reach,
+    ) -> Result<(), Error> {
         let mode = match reach {
             Reach::System => PersistMode::Buffer,
             Reach::Disk => PersistMode::SyncData,

@@ -1,13 +1,14 @@
 //! What the store needs of an engine: to keep groups of records in the order in which they
 //! were given, and to tell them again.
 
+use fjall::Slice;
 use requeue_store::Error;
 
 /// One record to be kept under its name, or to be dropped.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Write {
-    pub(crate) name: Vec<u8>,
-    pub(crate) value: Option<Vec<u8>>,
+    pub(crate) name: Slice,
+    pub(crate) value: Option<Slice>,
 }
 
 /// How far a group must get before it counts as written.
@@ -29,7 +30,11 @@ pub(crate) trait Journal: Send + 'static {
 
     /// Keeps a group: all of it, or nothing if the process dies meanwhile. After an error
     /// the journal is not used again.
-    fn append(&mut self, group: Vec<Write>, reach: Reach) -> Result<(), Error>;
+    fn append(
+        &mut self,
+        group: &mut dyn Iterator<Item = Write>,
+        reach: Reach,
+    ) -> Result<(), Error>;
 
     /// Lets go of the files, for others to open.
     fn close(self: Box<Self>);

@@ -18,12 +18,12 @@
 
 use std::sync::Arc;
 
-use requeue_store::machine::{Lasting, Machine};
+use requeue_store::machine::Machine;
 use requeue_store::{Key, LeaseRequest, Leased, Moment};
-use tokio::sync::watch;
 
-use crate::journal::{Reach, Write};
-use crate::record::{self, Record, State};
+use crate::group::Group;
+use crate::outcome::Ticket;
+use crate::record::{Record, State};
 
 /// How far ahead of the last token the mark is put, in microseconds: a minute, so that it
 /// is written rarely, and the tokens of the next life are not far from its clock.
@@ -31,12 +31,6 @@ const AHEAD: u64 = 60_000_000;
 
 /// How many keys may wait to be written before callers wait for room.
 const ROOM: usize = 1 << 16;
-
-/// How a group came out: what went wrong, if anything did.
-pub(crate) type Outcome = Result<(), Arc<str>>;
-
-/// The wait for a group.
-pub(crate) type Ticket = watch::Receiver<Option<Outcome>>;
 
 /// See the module.
 #[derive(Debug)]
@@ -63,72 +57,12 @@ pub(crate) enum Stage {
     Poisoned(Arc<str>),
 }
 
-/// What is written together.
-#[derive(Debug)]
-pub(crate) struct Group {
-    changes: foldhash::HashMap<Key, Change>,
-    state: Option<State>,
-    /// Somebody waits for it.
-    firm: bool,
-    done: watch::Sender<Option<Outcome>>,
-}
-
-#[derive(Debug)]
-struct Change {
-    kept: Option<Lasting>,
-    firm: bool,
-}
-
 /// What a call waits for before it is answered, the later the greater.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 enum Wait {
     Nothing,
     Writing,
     Group,
-}
-
-impl Group {
-    fn new() -> Self {
-        let (changes, done) = (foldhash::HashMap::default(), watch::Sender::new(None));
-        Self { changes, state: None, firm: false, done }
-    }
-
-    fn is_empty(&self) -> bool {
-        self.changes.is_empty() && self.state.is_none()
-    }
-
-    fn put(&mut self, key: Key, kept: Option<Lasting>, firm: bool) {
-        self.firm |= firm;
-        let before = self.changes.get(&key).is_some_and(|change| change.firm);
-        self.changes.insert(key, Change { kept, firm: firm || before });
-    }
-
-    fn has_firm(&self, key: &Key) -> bool {
-        self.changes.get(key).is_some_and(|change| change.firm)
-    }
-
-    /// How far it must get.
-    pub(crate) fn reach(&self) -> Reach {
-        if self.firm { Reach::Disk } else { Reach::System }
-    }
-
-    /// Its records.
-    pub(crate) fn writes(&self) -> Vec<Write> {
-        let keys = self.changes.iter().map(|(key, change)| Write {
-            name: record::key_name(key),
-            value: change.kept.as_ref().map(record::encode_key),
-        });
-        let state = self.state.as_ref().map(|state| Write {
-            name: record::state_name(),
-            value: Some(record::encode_state(state)),
-        });
-        keys.chain(state).collect()
-    }
-
-    /// Tells those who wait how it came out.
-    pub(crate) fn end(&self, outcome: Outcome) {
-        self.done.send_replace(Some(outcome));
-    }
 }
 
 impl Ledger {
@@ -168,7 +102,7 @@ impl Ledger {
 
     /// The group that must be written before there is room for more, if there is none now.
     pub(crate) fn crowded(&self) -> Option<Ticket> {
-        (self.group.changes.len() >= ROOM).then(|| self.group.done.subscribe())
+        (self.group.len() >= ROOM).then(|| self.group.ticket())
     }
 
     /// Whether there is something to write.
@@ -182,7 +116,8 @@ impl Ledger {
         if !debt.is_zero() || self.group.state.is_some() {
             self.group.state = Some(State { at: now, debt, ..self.state });
         }
-        let group = Arc::new(std::mem::replace(&mut self.group, Group::new()));
+        let next = self.group.next();
+        let group = Arc::new(std::mem::replace(&mut self.group, next));
         self.writing = Some(Arc::clone(&group));
         group
     }
@@ -224,10 +159,8 @@ impl<'a> Turn<'a> {
     pub(crate) fn ticket(self) -> Option<Ticket> {
         match self.wait {
             Wait::Nothing => None,
-            Wait::Writing => {
-                self.ledger.writing.as_ref().map(|group| group.done.subscribe())
-            }
-            Wait::Group => Some(self.ledger.group.done.subscribe()),
+            Wait::Writing => self.ledger.writing.as_ref().map(|group| group.ticket()),
+            Wait::Group => Some(self.ledger.group.ticket()),
         }
     }
 
@@ -238,25 +171,26 @@ impl<'a> Turn<'a> {
         key: &Key,
         act: impl FnOnce(&mut Machine, Moment) -> T,
     ) -> T {
-        let before = self.ledger.machine.lasting(key);
-        let answer = act(&mut self.ledger.machine, self.now);
-        let mut changes = self.ledger.machine.take_changes();
-        changes.retain(|(changed, kept)| changed != key || *kept != before);
-        if changes.is_empty() {
+        let before = cfg!(debug_assertions).then(|| self.ledger.machine.lasting(key));
+        let (answer, changed) = self.act(act, true);
+        debug_assert!(
+            before.is_none_or(|it| changed == (it != self.ledger.machine.lasting(key))),
+            "the machine tells exactly what has changed"
+        );
+        if !changed {
             self.follow(key);
         }
-        self.put(changes, true);
         answer
     }
 
     /// Does something to any keys that is acknowledged once it is on disk.
     pub(crate) fn firmly<T>(&mut self, act: impl FnOnce(&mut Machine, Moment) -> T) -> T {
-        self.act(act, true)
+        self.act(act, true).0
     }
 
     /// Does something to any keys that nobody waits for.
     pub(crate) fn softly<T>(&mut self, act: impl FnOnce(&mut Machine, Moment) -> T) -> T {
-        self.act(act, false)
+        self.act(act, false).0
     }
 
     /// Hands out keys: invariant 3.
@@ -276,20 +210,23 @@ impl<'a> Turn<'a> {
         self.wait = Wait::Group;
     }
 
-    fn act<T>(&mut self, act: impl FnOnce(&mut Machine, Moment) -> T, firm: bool) -> T {
-        let answer = act(&mut self.ledger.machine, self.now);
-        let changes = self.ledger.machine.take_changes();
-        self.put(changes, firm);
-        answer
-    }
-
-    fn put(&mut self, changes: Vec<(Key, Option<Lasting>)>, firm: bool) {
-        if firm && !changes.is_empty() {
+    /// Does something, and gathers what that changed: whether it changed anything.
+    fn act<T>(
+        &mut self,
+        act: impl FnOnce(&mut Machine, Moment) -> T,
+        firm: bool,
+    ) -> (T, bool) {
+        let Ledger { machine, group, .. } = &mut *self.ledger;
+        let answer = act(machine, self.now);
+        let mut changed = false;
+        machine.drain_changes(|key, kept| {
+            changed = true;
+            group.put(key, kept, firm);
+        });
+        if firm && changed {
             self.wait = Wait::Group;
         }
-        for (key, kept) in changes {
-            self.ledger.group.put(key, kept, firm);
-        }
+        (answer, changed)
     }
 
     /// Has the state written to disk with the next group, waited for or not.

@@ -63,8 +63,10 @@
 mod builder;
 mod committer;
 mod engine;
+mod group;
 mod journal;
 mod ledger;
+mod outcome;
 mod place;
 mod record;
 mod store;

@@ -29,6 +29,7 @@
 
 use std::time::Duration;
 
+use fjall::Slice;
 use requeue_store::machine::Lasting;
 use requeue_store::{Error, ErrorKind, Key, Moment, Owner, micros_of};
 
@@ -64,53 +65,71 @@ pub(crate) enum Record {
     Key(Key, Lasting),
 }
 
-/// The name of the record of the queue's state.
-pub(crate) fn state_name() -> Vec<u8> {
-    vec![STATE]
+/// Writes records down, with the same room for all of them.
+#[derive(Debug, Default)]
+pub(crate) struct Encoder(Vec<u8>);
+
+impl Encoder {
+    /// The name of the record of the queue's state.
+    pub(crate) fn state_name(&mut self) -> Slice {
+        self.write(|bytes| bytes.push(STATE))
+    }
+
+    /// The name of a key's record.
+    pub(crate) fn key_name(&mut self, key: &Key) -> Slice {
+        self.write(|bytes| {
+            bytes.push(KEY);
+            bytes.extend_from_slice(key);
+        })
+    }
+
+    /// The state of the queue.
+    pub(crate) fn state(&mut self, state: &State) -> Slice {
+        self.write(|bytes| put_state(bytes, state))
+    }
+
+    /// What is kept of a key.
+    pub(crate) fn key(&mut self, kept: &Lasting) -> Slice {
+        self.write(|bytes| put_key(bytes, kept))
+    }
+
+    fn write(&mut self, put: impl FnOnce(&mut Vec<u8>)) -> Slice {
+        self.0.clear();
+        put(&mut self.0);
+        Slice::new(&self.0)
+    }
 }
 
-/// The name of a key's record.
-pub(crate) fn key_name(key: &Key) -> Vec<u8> {
-    let mut name = Vec::with_capacity(1 + key.len());
-    name.push(KEY);
-    name.extend_from_slice(key);
-    name
-}
-
-/// Writes down the state of the queue.
-pub(crate) fn encode_state(state: &State) -> Vec<u8> {
-    let mut bytes = vec![VERSION, u8::from(state.paused)];
+fn put_state(bytes: &mut Vec<u8>, state: &State) {
+    bytes.extend_from_slice(&[VERSION, u8::from(state.paused)]);
     bytes.extend_from_slice(&state.mark.to_be_bytes());
-    put_moment(&mut bytes, state.at);
+    put_moment(bytes, state.at);
     bytes.extend_from_slice(&micros_of(state.debt).to_be_bytes());
-    bytes
 }
 
-/// Writes down what is kept of a key.
-pub(crate) fn encode_key(kept: &Lasting) -> Vec<u8> {
-    let mut bytes = vec![VERSION, flags(kept)];
+fn put_key(bytes: &mut Vec<u8>, kept: &Lasting) {
+    bytes.extend_from_slice(&[VERSION, flags(kept)]);
     if let Some((at, place)) = kept.ready {
-        put_place(&mut bytes, at, place);
+        put_place(bytes, at, place);
     }
     if let Some(owner) = &kept.held_by {
-        put_text(&mut bytes, owner.as_str());
+        put_text(bytes, owner.as_str());
     }
     if let Some((at, place)) = kept.wake_at {
-        put_place(&mut bytes, at, place);
+        put_place(bytes, at, place);
     }
     if has_failed(kept) {
         bytes.extend_from_slice(&kept.failures.to_be_bytes());
-        put_text(&mut bytes, &kept.error);
+        put_text(bytes, &kept.error);
     }
     if kept.deliveries > 0 {
         bytes.extend_from_slice(&kept.deliveries.to_be_bytes());
     }
     if let Some((reason, at, owner)) = &kept.buried {
-        put_text(&mut bytes, reason);
-        put_moment(&mut bytes, *at);
-        put_text(&mut bytes, owner.as_str());
+        put_text(bytes, reason);
+        put_moment(bytes, *at);
+        put_text(bytes, owner.as_str());
     }
-    bytes
 }
 
 fn has_failed(kept: &Lasting) -> bool {
@@ -229,7 +248,7 @@ impl Rest<'_> {
             kept.wake_at = Some(self.place()?);
         }
         if has(FAILED) {
-            (kept.failures, kept.error) = (self.short()?, self.text()?);
+            (kept.failures, kept.error) = (self.short()?, self.text()?.into());
         }
         if has(DELIVERED) {
             kept.deliveries = self.short()?;

@@ -8,6 +8,7 @@ use std::num::NonZeroU32;
 use std::sync::Arc;
 use std::time::Duration;
 
+use requeue::metrics::Metrics;
 use requeue::{Clock, SystemClock};
 use tokio::runtime::Handle;
 
@@ -23,6 +24,7 @@ use crate::{Backoff, Error, Owner, SharedQueue, Store, StoreKey};
 /// | [`backoff`](SharedBuilder::backoff) | 5 ms doubling to 1000 s for each key, no shared rate |
 /// | [`revive_after`](SharedBuilder::revive_after) | the longest backoff |
 /// | [`patience`](SharedBuilder::patience) | 10 seconds |
+/// | [`metrics`](SharedBuilder::metrics) | nothing is measured |
 ///
 /// Handles of one queue in different processes should agree on the lease.
 #[must_use = "a builder makes nothing until it builds"]
@@ -30,6 +32,7 @@ pub struct SharedBuilder<K, S> {
     store: S,
     terms: Terms,
     revive_after: Option<Duration>,
+    metrics: Option<Box<dyn Metrics>>,
     key: PhantomData<fn() -> K>,
 }
 
@@ -47,10 +50,10 @@ impl<K: StoreKey, S: Store> SharedBuilder<K, S> {
             clock: Arc::new(SystemClock),
             on_error: None,
         };
-        Self { store, terms, revive_after: None, key: PhantomData }
+        Self { store, terms, revive_after: None, metrics: None, key: PhantomData }
     }
 
-    /// Names the queue, for a pool's metrics, traces and threads.
+    /// Names the queue, for its metrics and those of a pool, traces and threads.
     pub fn name(mut self, name: impl Into<String>) -> Self {
         self.terms.name = name.into();
         self
@@ -113,6 +116,41 @@ impl<K: StoreKey, S: Store> SharedBuilder<K, S> {
         self
     }
 
+    /// Reports to `metrics`, as [`requeue::Queue`] does. Nothing is measured by default.
+    ///
+    /// What is counted and timed is what passes through this process: keys that are added,
+    /// delayed, worked on. A key that is added with a delay counts when it is added; how
+    /// long a key was ready before it was handed out is not known. The numbers of keys are
+    /// of the whole queue, as the store told them last: measuring never asks the store, so
+    /// call [`stats`](SharedQueue::stats) before a scrape.
+    ///
+    /// # Examples
+    ///
+    /// ```
+    /// use requeue::metrics::Prometheus;
+    /// use requeue_store::{Error, MemoryStore, SharedQueue};
+    ///
+    /// # tokio::runtime::Builder::new_current_thread().build().unwrap().block_on(async {
+    /// let prometheus = Prometheus::new();
+    /// let queue = SharedQueue::<String, _>::builder(MemoryStore::new())
+    ///     .name("mail")
+    ///     .metrics(prometheus.clone())
+    ///     .build();
+    /// queue.add("a".to_owned()).await?;
+    ///
+    /// // For each scrape:
+    /// queue.stats().await?;
+    /// let page = prometheus.encode();
+    /// assert!(page.contains("workqueue_adds_total{name=\"mail\"} 1\n"));
+    /// assert!(page.contains("workqueue_depth{name=\"mail\"} 1\n"));
+    /// # Ok::<(), Error>(())
+    /// # }).unwrap();
+    /// ```
+    pub fn metrics(mut self, metrics: impl Metrics + 'static) -> Self {
+        self.metrics = Some(Box::new(metrics));
+        self
+    }
+
     /// Makes the queue. Its tasks run on the runtime of tokio from which this is called.
     ///
     /// # Panics
@@ -126,7 +164,7 @@ impl<K: StoreKey, S: Store> SharedBuilder<K, S> {
     /// Makes the queue with its tasks on `runtime`.
     pub fn build_on(mut self, runtime: Handle) -> SharedQueue<K, S> {
         self.terms.revive_after = self.revive_after.unwrap_or(self.terms.backoff.max);
-        SharedQueue::on(Engine::new(self.store, self.terms, runtime))
+        SharedQueue::on(Engine::new(self.store, self.terms, self.metrics, runtime))
     }
 }
 

@@ -8,11 +8,12 @@
 use std::fmt;
 use std::future::Future;
 use std::num::NonZeroU32;
-use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Weak};
 use std::time::Duration;
 
 use requeue::Clock;
+use requeue::metrics::{Gauges, Metrics, Probe, Probed};
 use tokio::runtime::Handle;
 use tokio::sync::{Notify, RwLock};
 
@@ -20,6 +21,7 @@ use crate::batch::Batcher;
 use crate::getters::Getters;
 use crate::held::HeldLeases;
 use crate::lease::RawLease;
+use crate::meter::Meter;
 use crate::{
     Add, Backoff, End, Error, ErrorKind, Finished, Owner, Receipt, Reply, Store,
 };
@@ -54,6 +56,7 @@ pub(crate) struct Engine<S: Store> {
     pub(crate) store: S,
     pub(crate) terms: Terms,
     pub(crate) held: HeldLeases,
+    meter: Option<Meter>,
     runtime: Handle,
     adds: Batcher<Add, Receipt>,
     ends: Batcher<End, Finished>,
@@ -69,8 +72,17 @@ pub(crate) struct Engine<S: Store> {
 }
 
 impl<S: Store> Engine<S> {
-    pub(crate) fn new(store: S, terms: Terms, runtime: Handle) -> Arc<Self> {
-        Arc::new(Self {
+    pub(crate) fn new(
+        store: S,
+        terms: Terms,
+        metrics: Option<Box<dyn Metrics>>,
+        runtime: Handle,
+    ) -> Arc<Self> {
+        Arc::new_cyclic(|engine: &Weak<Self>| Self {
+            meter: metrics.map(|metrics| {
+                let probe = Probe::new(Weak::<Self>::clone(engine));
+                Meter::new(metrics.queue(&terms.name, probe))
+            }),
             store,
             terms,
             runtime,
@@ -100,6 +112,11 @@ impl<S: Store> Engine<S> {
     /// Whether nothing is held and nothing is on its way.
     pub(crate) fn is_settled(&self) -> bool {
         self.held.is_empty() && self.adds.is_idle() && self.ends.is_idle()
+    }
+
+    /// Tells whoever measures, if anybody does.
+    pub(crate) fn measure<T>(&self, tell: impl FnOnce(&Meter) -> T) -> Option<T> {
+        self.meter.as_ref().map(tell)
     }
 
     pub(crate) fn report(&self, error: &Error) {
@@ -146,6 +163,13 @@ impl<S: Store> Engine<S> {
         if let Some(timer) = self.timer(delay) {
             timer.await;
         }
+    }
+}
+
+impl<S: Store> Probed for Engine<S> {
+    fn gauges(&self) -> Gauges {
+        let (parked, now) = (self.getters.waiting(), self.terms.clock.now());
+        self.measure(|meter| meter.gauges(parked, now)).unwrap_or_default()
     }
 }
 

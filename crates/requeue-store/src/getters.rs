@@ -58,6 +58,12 @@ impl<T> Getters<T> {
         line.waiting.len()
     }
 
+    /// How many wait, for whoever counts them.
+    pub(crate) fn waiting(&self) -> usize {
+        let line = lock(&self.line);
+        line.waiting.iter().filter(|sender| !sender.is_closed()).count()
+    }
+
     /// Gives a key to the first who still waits, or back if nobody does.
     pub(crate) fn hand(&self, mut key: T) -> Option<T> {
         loop {

@@ -11,6 +11,7 @@ use std::time::Duration;
 use crate::batch::{Answer, answered};
 use crate::engine::Engine;
 use crate::held::HeldLease;
+use crate::meter::{Begun, Meter};
 use crate::{Backoff, Ending, Error, Finished, Grant, Store, Token};
 
 /// A lease whose key is still bytes. Dropping it releases the key.
@@ -18,6 +19,8 @@ pub(crate) struct RawLease<S: Store> {
     pub(crate) grant: Grant,
     held: Arc<HeldLease>,
     engine: Arc<Engine<S>>,
+    /// When a worker was given it, if that is measured.
+    begun: Option<Begun>,
     ended: bool,
 }
 
@@ -27,7 +30,13 @@ impl<S: Store> RawLease<S> {
         grant: Grant,
         held: Arc<HeldLease>,
     ) -> Self {
-        Self { grant, held, engine, ended: false }
+        Self { grant, held, engine, begun: None, ended: false }
+    }
+
+    /// A worker is given the key now.
+    pub(crate) fn begin(&mut self) {
+        let now = || self.engine.terms.clock.now();
+        self.begun = self.engine.measure(|meter| meter.began(now()));
     }
 
     pub(crate) fn engine(&self) -> &Arc<Engine<S>> {
@@ -42,6 +51,14 @@ impl<S: Store> RawLease<S> {
 
     pub(crate) fn end(mut self, ending: Ending) -> Answer<Finished> {
         self.ended = true;
+        self.end_now(ending)
+    }
+
+    fn end_now(&mut self, ending: Ending) -> Answer<Finished> {
+        if let Some(begun) = self.begun.take() {
+            let now = self.engine.terms.clock.now();
+            self.engine.measure(|meter| meter.ended(begun, now));
+        }
         self.engine.end(self.held.hold.clone(), ending)
     }
 }
@@ -52,12 +69,13 @@ impl<S: Store> Drop for RawLease<S> {
             return;
         }
         let ending = if std::thread::panicking() {
+            self.engine.measure(Meter::panicked);
             let backoff = self.engine.terms.backoff;
             Ending::Retry { backoff, error: "the worker panicked".to_owned() }
         } else {
             Ending::Release
         };
-        drop(self.engine.end(self.held.hold.clone(), ending));
+        drop(self.end_now(ending));
     }
 }
 

@@ -99,6 +99,7 @@ mod key;
 mod lease;
 pub mod machine;
 mod memory;
+mod meter;
 mod moment;
 mod queue;
 mod race;

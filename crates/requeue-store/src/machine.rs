@@ -41,10 +41,10 @@ const DUE_AT_ONCE: usize = 500;
 #[derive(Debug)]
 pub struct Machine {
     queue: Queue<Key>,
-    records: foldhash::HashMap<Key, Record>,
+    records: foldhash::HashMap<Key, Box<Record>>,
     delays: BTreeSet<(Moment, u64, Key)>,
     leases: BTreeSet<(Moment, Key)>,
-    ready_since: BTreeSet<(Moment, u64, Key)>,
+    ready_since: BTreeSet<(Moment, u64)>,
     owners: HashMap<Owner, Moment>,
     last_token: u64,
     /// Theoretical arrival time of the shared rate.
@@ -52,22 +52,23 @@ pub struct Machine {
     paused: bool,
     /// Orders what has the same time by when it was said.
     count: u64,
-    /// Keys whose lasting part may have changed since it was last asked for, some of them
+    /// Keys whose lasting part has changed since it was last asked for, some of them
     /// several times.
     touched: Option<Vec<Key>>,
 }
 
-/// All that is known of one key, besides what the queue knows.
+/// All that is known of one key, besides what the queue knows. It is in a box, and so is
+/// what most keys do not have: there are many records, and their table moves as it grows.
 #[derive(Debug, Default)]
 struct Record {
-    held: Option<Held>,
+    held: Option<Box<Held>>,
     /// Since when the key is ready.
     since: Option<(Moment, u64)>,
     wake_at: Option<(Moment, u64)>,
     failures: u32,
     deliveries: u32,
-    error: String,
-    buried: Option<Buried>,
+    error: Box<str>,
+    buried: Option<Box<Buried>>,
 }
 
 #[derive(Debug)]
@@ -122,7 +123,6 @@ impl Machine {
 
     /// As [`Store::add`](crate::Store::add) for one key.
     pub fn add(&mut self, add: &Add, now: Moment) -> Receipt {
-        self.touch(&add.key);
         let was_dead = self.exhume(&add.key);
         let own = match add.when {
             When::Now => Duration::ZERO,
@@ -166,7 +166,6 @@ impl Machine {
 
     /// As [`Store::finish`](crate::Store::finish) for one lease.
     pub fn finish(&mut self, end: &End, now: Moment) -> Finished {
-        self.touch(&end.hold.key);
         let Some(held) = self.take(&end.hold) else { return Finished::LeaseLost };
         let record = self.records.entry(end.hold.key.clone()).or_default();
         let deliveries = record.deliveries;
@@ -202,7 +201,7 @@ impl Machine {
             let lost = Hold { key: key.clone(), token: lease.token };
             (!held.contains(&lost)).then_some(lost)
         };
-        let mut lost: Vec<_> = self.records.iter().filter_map(lost).collect();
+        let mut lost: Vec<_> = self.all().filter_map(lost).collect();
         lost.sort_by_key(|hold| hold.token);
         let ends = lost.into_iter().map(|hold| End { hold, ending: Ending::Release });
         let answers = ends.map(|end| self.finish(&end, now));
@@ -238,7 +237,6 @@ impl Machine {
 
     /// As [`Store::forget`](crate::Store::forget) for one key.
     pub fn forget(&mut self, key: &Key) {
-        self.touch(key);
         if self.records.get(key).is_some_and(|record| record.buried.is_none()) {
             self.absolve(key);
             self.tidy(key);
@@ -247,7 +245,6 @@ impl Machine {
 
     /// As [`Store::remove`](crate::Store::remove) for one key.
     pub fn remove(&mut self, key: &Key) -> bool {
-        self.touch(key);
         let Some(record) = self.records.get_mut(key) else { return false };
         let dirty =
             record.held.as_mut().is_some_and(|held| std::mem::take(&mut held.dirty));
@@ -269,7 +266,6 @@ impl Machine {
     pub fn revive(&mut self, which: &Which, now: Moment) -> u64 {
         let keys = self.buried(which);
         for key in &keys {
-            self.touch(key);
             self.exhume(key);
             self.make_ready(key, now);
         }
@@ -280,7 +276,6 @@ impl Machine {
     pub fn drop_dead(&mut self, which: &Which) -> u64 {
         let keys = self.buried(which);
         for key in &keys {
-            self.touch(key);
             self.exhume(key);
             self.tidy(key);
         }
@@ -300,7 +295,7 @@ impl Machine {
                 .filter(|_| meant(key))
                 .map(|grave| (grave.at, key.clone()))
         };
-        let mut keys: Vec<_> = self.records.iter().filter_map(dead).collect();
+        let mut keys: Vec<_> = self.all().filter_map(dead).collect();
         keys.sort();
         keys.into_iter().map(|(_, key)| key).collect()
     }

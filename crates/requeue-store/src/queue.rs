@@ -295,11 +295,22 @@ impl<K: StoreKey, S: Store> SharedQueue<K, S> {
 
     /// Tells how the queue stands, for all its handles together.
     ///
+    /// The numbers of keys in the queue's [metrics](SharedBuilder::metrics) are those of the
+    /// last call of this; after one that failed there are none.
+    ///
     /// # Errors
     ///
     /// Whatever the store fails with.
     pub async fn stats(&self) -> Result<Stats, Error> {
-        self.store().stats().await
+        let stats = self.store().stats().await;
+        self.engine().measure(|meter| meter.told(stats.as_ref().ok().copied()));
+        stats
+    }
+
+    /// Counts adds in the queue's [metrics](SharedBuilder::metrics) that went to the store
+    /// past this handle, such as those in a transaction of your own.
+    pub fn count_added(&self, adds: &[Add], receipts: &[Receipt]) {
+        self.engine().measure(|meter| meter.added(adds, receipts));
     }
 
     /// How many keys are ready.
@@ -356,10 +367,13 @@ fn count(all: &mut AddedAll, added: Added) {
 /// Makes a key of its bytes. One that cannot be read would be handed out for ever, so it
 /// goes to the dead.
 pub(crate) fn decode<K: StoreKey, S: Store>(
-    raw: RawLease<S>,
+    mut raw: RawLease<S>,
 ) -> Result<SharedLease<K, S>, Error> {
     match K::decode(&raw.grant.key) {
-        Ok(key) => Ok(SharedLease::new(key, raw)),
+        Ok(key) => {
+            raw.begin();
+            Ok(SharedLease::new(key, raw))
+        }
         Err(error) => {
             drop(raw.end(Ending::Bury { reason: error.to_string() }));
             Err(error)

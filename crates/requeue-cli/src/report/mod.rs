@@ -15,9 +15,7 @@ pub(crate) use capture::Capture;
 pub(crate) use log::Log;
 pub(crate) use progress::{RunningKey, View};
 pub(crate) use resume::{Resumed, resume};
-pub(crate) use stored::{
-    added_text, dead_json, dead_table, status_json, status_text, stored_metrics,
-};
+pub(crate) use stored::{added_text, dead_json, dead_table, status_json, status_text};
 
 use std::io::{self, Write};
 use std::sync::atomic::{AtomicU64, Ordering};

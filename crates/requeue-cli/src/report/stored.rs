@@ -1,4 +1,4 @@
-//! How the queue of a store stands: as text for people, as JSON, as metrics.
+//! How the queue of a store stands: as text for people and as JSON.
 
 use std::fmt::Write as _;
 use std::time::Duration;
@@ -170,34 +170,6 @@ fn keyed(key: &[u8]) -> Map<String, Value> {
 #[expect(clippy::cast_possible_truncation, reason = "of half a billion years")]
 fn millis(time: Duration) -> u64 {
     time.as_millis() as u64
-}
-
-/// The numbers of the whole queue as text for Prometheus.
-pub(crate) fn stored_metrics(stats: &Stats) -> String {
-    let age = stats.oldest_ready.unwrap_or_default().as_secs_f64();
-    let gauges = [
-        (
-            "workqueue_depth",
-            "Keys that are ready or came again.",
-            stats.ready + stats.dirty,
-        ),
-        ("requeue_ready", "Keys that can be handed out now.", stats.ready),
-        ("requeue_delayed", "Keys with a delay.", stats.delayed),
-        ("requeue_processing", "Keys that are with a worker.", stats.processing),
-        ("requeue_dirty", "Keys that came again meanwhile.", stats.dirty),
-        ("requeue_failing", "Keys that failed and are tried again.", stats.failing),
-        ("requeue_dead", "Keys that failed for good.", stats.dead),
-        ("requeue_paused", "Whether nothing is handed out.", stats.paused.into()),
-    ];
-    let mut text = String::new();
-    for (name, help, value) in gauges {
-        text += &gauge(name, help, value);
-    }
-    text + &gauge("requeue_oldest_ready_seconds", "Age of the oldest ready key.", age)
-}
-
-fn gauge(name: &str, help: &str, value: impl std::fmt::Display) -> String {
-    format!("# HELP {name} {help}\n# TYPE {name} gauge\n{name}{{name=\"run\"}} {value}\n")
 }
 
 /// What became of keys that were added, in words.

@@ -234,17 +234,24 @@ fn no_more_keys_are_read_than_there_is_room_for() {
 fn the_queue_of_a_store_is_measured() {
     use std::io::{Read, Write};
     on_each_store(|home| {
-        let mut live = home.run(&["--worker", "--metrics", "0", "echo"]).start();
+        let mut live = home.run(&["--metrics", "0", "echo"]).start();
         let said = live.err_line("metrics at http://");
+        live.say("a");
+        live.wait_for_status("done 1");
         let address = said.split("http://").nth(1).unwrap().trim_end_matches("/metrics");
         let mut client = std::net::TcpStream::connect(address).unwrap();
         client.write_all(b"GET /metrics HTTP/1.1\r\n\r\n").unwrap();
         let mut page = String::new();
         client.read_to_string(&mut page).unwrap();
-        for line in ["requeue_dead{name=\"run\"} 0\n", "requeue_runs_total{"] {
+        for line in [
+            "requeue_dead{name=\"run\"} 0\n",
+            "requeue_runs_total{",
+            "workqueue_adds_total{name=\"run\"} 1\n",
+            "workqueue_depth{name=\"run\"} 0\n",
+            "workqueue_work_duration_seconds_count{name=\"run\"} 1\n",
+        ] {
             assert!(page.contains(line), "{line}{page}");
         }
-        live.signal("TERM");
         live.ended().expect(0);
     });
 }

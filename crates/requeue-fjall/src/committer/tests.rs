@@ -6,6 +6,7 @@ use std::sync::mpsc::{Receiver, Sender, channel};
 use std::task::{Context, Poll, Waker};
 use std::time::Duration;
 
+use fjall::Slice;
 use requeue_store::{
     Add, End, Ending, EngineClock, Finished, Hold, Key, LeaseRequest, Owner, Store, When,
 };
@@ -33,8 +34,12 @@ impl Journal for Judged {
         Ok(())
     }
 
-    fn append(&mut self, group: Vec<Write>, reach: Reach) -> Result<(), Error> {
-        self.begun.send((group, reach)).unwrap();
+    fn append(
+        &mut self,
+        group: &mut dyn Iterator<Item = Write>,
+        reach: Reach,
+    ) -> Result<(), Error> {
+        self.begun.send((group.collect(), reach)).unwrap();
         match self.verdicts.recv().unwrap() {
             Verdict::Kept => Ok(()),
             Verdict::Lost => {
@@ -217,7 +222,7 @@ fn a_key_that_comes_and_goes_while_the_disk_is_busy_is_written_once() {
     assert!(poll(&mut finishing).is_pending());
     bench.verdicts.send(Verdict::Kept).unwrap();
     let (write, reach) = bench.pass();
-    let gone = Write { name: b"\x01b".to_vec(), value: None };
+    let gone = Write { name: Slice::new(b"\x01b"), value: None };
     assert_eq!((write, reach), (vec![gone], Reach::Disk));
     wait(resuming).unwrap();
     wait(adding).unwrap();

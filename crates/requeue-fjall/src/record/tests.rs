@@ -16,7 +16,7 @@ fn full() -> Lasting {
         wake_at: Some((at(0x0a0b), 6)),
         failures: 7,
         deliveries: 8,
-        error: "no".to_owned(),
+        error: "no".into(),
         buried: Some(("why".to_owned(), at(9), Owner::new("é"))),
     }
 }
@@ -44,14 +44,15 @@ fn paused() -> State {
 
 #[test]
 fn the_bytes_of_version_1_are_these() {
-    assert_eq!(encode_key(&full()), FULL);
+    let mut encoder = Encoder::default();
+    assert_eq!(encoder.key(&full()), FULL);
     let ready = Lasting { ready: Some((at(256), 2)), ..Lasting::default() };
-    assert_eq!(encode_key(&ready), READY_ONLY);
-    assert_eq!(encode_key(&Lasting::default()), [1, 0]);
-    assert_eq!(encode_state(&paused()), PAUSED);
-    assert_eq!(key_name(&key("ab")), b"\x01ab");
-    assert_eq!(key_name(&key("")), b"\x01");
-    assert_eq!(state_name(), b"\0");
+    assert_eq!(encoder.key(&ready), READY_ONLY);
+    assert_eq!(encoder.key(&Lasting::default()), [1, 0]);
+    assert_eq!(encoder.state(&paused()), PAUSED);
+    assert_eq!(encoder.key_name(&key("ab")), b"\x01ab");
+    assert_eq!(encoder.key_name(&key("")), b"\x01");
+    assert_eq!(encoder.state_name(), b"\0");
 }
 
 #[test]
@@ -76,7 +77,7 @@ fn every_field_alone_comes_back() {
         Lasting { buried, ..none() },
     ];
     for kept in alone {
-        let read = decode(b"\x01k", &encode_key(&kept)).unwrap();
+        let read = decode(b"\x01k", &Encoder::default().key(&kept)).unwrap();
         assert_eq!(read, Record::Key(key("k"), kept));
     }
 }

@@ -30,6 +30,9 @@ impl<S: Store> Engine<S> {
     async fn send_adds(self: Arc<Self>) {
         while let Some(batch) = self.adds.take() {
             let (answers, _) = self.patiently(|| self.store.add(&batch.items)).await;
+            if let Ok(receipts) = &answers {
+                self.measure(|meter| meter.added(&batch.items, receipts));
+            }
             let answers = answers.map(|receipts| receipts.into_iter().map(Ok).collect());
             batch.answer(answers);
         }
@@ -51,6 +54,9 @@ impl<S: Store> Engine<S> {
             // Extended until here: an end that takes long must not come too late.
             for end in &batch.items {
                 self.held.remove(&end.hold);
+            }
+            if let Ok(all) = &answers {
+                self.measure(|meter| meter.finished(&batch.items, all));
             }
             let judge =
                 |(end, finished): (&End, Finished)| judge(end, finished, in_doubt);

@@ -26,7 +26,7 @@ pub struct Lasting {
     /// How often it was granted since a lease of it last ended by its holder.
     pub deliveries: u32,
     /// What went wrong the last time.
-    pub error: String,
+    pub error: Box<str>,
     /// Why, when and with whom it died.
     pub buried: Option<(String, Moment, Owner)>,
 }
@@ -37,6 +37,7 @@ impl Machine {
         self.touched = Some(Vec::new());
     }
 
+    /// Notes that the lasting part of a key has changed. Whoever changes it says so.
     pub(super) fn touch(&mut self, key: &Key) {
         if let Some(touched) = &mut self.touched {
             if touched.last() != Some(key) {
@@ -45,11 +46,15 @@ impl Machine {
         }
     }
 
-    /// The keys that may have changed since the last call, and what is to be kept of them:
-    /// `None` if nothing is. A key may come several times, with the same.
-    pub fn take_changes(&mut self) -> Vec<(Key, Option<Lasting>)> {
-        let touched = self.touched.as_mut().map(std::mem::take).unwrap_or_default();
-        touched.into_iter().map(|key| (key.clone(), self.lasting(&key))).collect()
+    /// Tells the keys that have changed since the last call, and what is to be kept of
+    /// them: `None` if nothing is. A key may come several times, with the same.
+    pub fn drain_changes(&mut self, mut tell: impl FnMut(Key, Option<Lasting>)) {
+        let Some(mut touched) = self.touched.take() else { return };
+        for key in touched.drain(..) {
+            let kept = self.lasting(&key);
+            tell(key, kept);
+        }
+        self.touched = Some(touched);
     }
 
     /// What is to be kept of a key.
@@ -65,7 +70,8 @@ impl Machine {
             error: record.error.clone(),
             buried: record
                 .buried
-                .clone()
+                .as_deref()
+                .cloned()
                 .map(|grave| (grave.reason, grave.at, grave.owner)),
         })
     }
@@ -86,9 +92,10 @@ impl Machine {
     fn restore_one(&mut self, key: &Key, lasting: Lasting) {
         let Lasting { ready, held_by, wake_at, failures, deliveries, error, buried } =
             lasting;
-        let buried = buried.map(|(reason, at, owner)| Buried { reason, at, owner });
+        let buried =
+            buried.map(|(reason, at, owner)| Box::new(Buried { reason, at, owner }));
         let record = Record { failures, deliveries, error, buried, ..Record::default() };
-        self.records.insert(key.clone(), record);
+        self.records.insert(key.clone(), Box::new(record));
         if let Some((at, _)) = ready {
             self.make_ready(key, at);
             if let Some(owner) = held_by {
@@ -109,7 +116,7 @@ impl Machine {
         self.set_since(key, None);
         let (token, deadline, dirty) = (Token(0), Moment::default(), false);
         let held = Held { lease, token, owner, granted, deadline, dirty };
-        self.record(key).held = Some(held);
+        self.record(key).held = Some(Box::new(held));
         self.leases.insert((deadline, key.clone()));
     }
 

@@ -45,11 +45,11 @@ impl Machine {
             record.is_failing().then(|| Failing {
                 key: key.clone(),
                 failures: record.failures,
-                error: record.error.clone(),
+                error: record.error.to_string(),
                 retry_in: record.wake_at.map(|(at, _)| at.since(now)),
             })
         };
-        let mut all: Vec<_> = self.records.iter().filter_map(failing).collect();
+        let mut all: Vec<_> = self.all().filter_map(failing).collect();
         all.sort_by(|a, b| (b.failures, &a.key).cmp(&(a.failures, &b.key)));
         all.truncate(limit);
         all

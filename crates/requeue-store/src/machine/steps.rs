@@ -15,10 +15,15 @@ impl Machine {
         self.records.entry(key.clone()).or_default()
     }
 
+    pub(super) fn all(&self) -> impl Iterator<Item = (&Key, &Record)> {
+        self.records.iter().map(|(key, record)| (key, &**record))
+    }
+
     /// Keeps invariant 3.
     pub(super) fn tidy(&mut self, key: &Key) {
-        if self.records.get(key).is_some_and(Record::says_nothing) {
+        if self.records.get(key).is_some_and(|record| record.says_nothing()) {
             self.records.remove(key);
+            self.touch(key);
         }
     }
 
@@ -32,8 +37,10 @@ impl Machine {
     }
 
     pub(super) fn set_wake(&mut self, key: &Key, wake_at: Option<(Moment, u64)>) {
-        self.touch(key);
         let before = std::mem::replace(&mut self.record(key).wake_at, wake_at);
+        if before != wake_at {
+            self.touch(key);
+        }
         if let Some((at, count)) = before {
             self.delays.remove(&(at, count, key.clone()));
         }
@@ -43,13 +50,15 @@ impl Machine {
     }
 
     pub(super) fn set_since(&mut self, key: &Key, since: Option<(Moment, u64)>) {
-        self.touch(key);
         let before = std::mem::replace(&mut self.record(key).since, since);
-        if let Some((at, count)) = before {
-            self.ready_since.remove(&(at, count, key.clone()));
+        if before != since {
+            self.touch(key);
         }
-        if let Some((at, count)) = since {
-            self.ready_since.insert((at, count, key.clone()));
+        if let Some(since) = before {
+            self.ready_since.remove(&since);
+        }
+        if let Some(since) = since {
+            self.ready_since.insert(since);
         }
     }
 
@@ -61,7 +70,6 @@ impl Machine {
                 self.set_since(key, Some((now, count)));
             }
             Added::Dirty => {
-                self.touch(key);
                 let held = self.record(key).held.as_mut();
                 held.expect("invariant 1: what is dirty is held").dirty = true;
             }
@@ -83,6 +91,7 @@ impl Machine {
     /// Counts a failure: how long the key has to wait for it.
     pub(super) fn fail(&mut self, key: &Key, backoff: &Backoff, now: Moment) -> Duration {
         let shared = backoff.rate.map_or(Duration::ZERO, |rate| self.reserve(&rate, now));
+        self.touch(key);
         let record = self.record(key);
         let before = record.failures;
         record.failures = before.saturating_add(1);
@@ -99,13 +108,16 @@ impl Machine {
     }
 
     pub(super) fn note(&mut self, key: &Key, error: &str) {
-        kept(error).clone_into(&mut self.record(key).error);
+        self.record(key).error = kept(error).into();
     }
 
     pub(super) fn absolve(&mut self, key: &Key) {
         let record = self.record(key);
-        record.failures = 0;
-        record.error = String::new();
+        let failures = std::mem::take(&mut record.failures);
+        let error = std::mem::take(&mut record.error);
+        if failures > 0 || !error.is_empty() {
+            self.touch(key);
+        }
     }
 
     /// Takes a key from the dead: whether it was among them.
@@ -114,6 +126,7 @@ impl Machine {
         let was_dead = record.buried.take().is_some();
         if was_dead {
             record.deliveries = 0;
+            self.touch(key);
             self.absolve(key);
         }
         was_dead
@@ -135,7 +148,8 @@ impl Machine {
         record.deliveries = record.deliveries.saturating_add(1);
         let (deliveries, failures) = (record.deliveries, record.failures);
         let dirty = false;
-        record.held = Some(Held { lease, token, owner, granted: now, deadline, dirty });
+        let held = Held { lease, token, owner, granted: now, deadline, dirty };
+        record.held = Some(Box::new(held));
         self.leases.insert((deadline, key.clone()));
         Some(Grant { key, token, deliveries, failures })
     }
@@ -157,7 +171,8 @@ impl Machine {
         let record = self.records.get_mut(&hold.key)?;
         let current = record.held.take_if(|current| current.token == hold.token)?;
         self.leases.remove(&(current.deadline, hold.key.clone()));
-        Some(current)
+        self.touch(&hold.key);
+        Some(*current)
     }
 
     /// Ends a lease in the queue, which makes a dirty key ready.
@@ -226,7 +241,7 @@ impl Machine {
         self.queue.remove(&key);
         lease.done();
         self.set_wake(&key, None);
-        self.record(&key).buried = Some(Buried { reason, at: now, owner });
+        self.record(&key).buried = Some(Box::new(Buried { reason, at: now, owner }));
     }
 
     /// Ends a lease that has run out: whether the key is dead now.
@@ -238,7 +253,7 @@ impl Machine {
     ) -> bool {
         self.touch(key);
         let record = self.record(key);
-        let held = record.held.take().expect("invariant 2: what is leased is held");
+        let held = *record.held.take().expect("invariant 2: what is leased is held");
         let deliveries = record.deliveries;
         self.leases.remove(&(held.deadline, key.clone()));
         if max.is_none_or(|max| deliveries < max.get()) {

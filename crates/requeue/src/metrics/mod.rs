@@ -74,6 +74,9 @@ pub trait Metrics: Send + Sync {
 /// The queue calls those that end in `_many`, which stand for that many calls of the
 /// others: implement them where many events can be recorded for the price of one.
 ///
+/// A queue on a store, whose keys come from many processes, tells what passes through this
+/// one, and never says [`got`](Recorder::got): it does not know how long a key has waited.
+///
 /// # A very busy queue does not time every key
 ///
 /// Every key is timed, unless 64 keys in a row were added in less than a microsecond each.
@@ -140,6 +143,39 @@ pub struct Gauges {
     pub unfinished: Duration,
     /// How long the key that has been with a worker longest has been there.
     pub longest_running: Duration,
+    /// Who keeps the keys, and with that whose numbers these are.
+    pub keeper: Keeper,
+}
+
+/// Who keeps the keys of a queue.
+///
+/// The first four [`Gauges`] count keys, wherever their workers are. The others are of this
+/// process alone.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum Keeper {
+    /// This process: the numbers are those of this moment.
+    #[default]
+    Memory,
+    /// A store that was not asked yet how the queue stands, or could not tell: the numbers
+    /// of keys are not known.
+    SilentStore,
+    /// A store: the numbers of keys are what it told last, of the whole queue.
+    Store(Told),
+}
+
+/// What a store tells of a queue besides the numbers that every queue has.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct Told {
+    /// Keys that have failed and will be tried again.
+    pub failing: usize,
+    /// Keys that failed for good.
+    pub dead: usize,
+    /// How long the key that is ready for the longest has been so; nothing if none is.
+    pub oldest_ready: Duration,
+    /// Nothing is handed out.
+    pub paused: bool,
 }
 
 /// Reads the gauges of one queue, at the time of a scrape.
@@ -149,12 +185,17 @@ pub struct Gauges {
 pub struct Probe(Weak<dyn Probed>);
 
 /// A queue, as far as a probe can see it.
-pub(crate) trait Probed: Send + Sync {
+///
+/// For who writes a queue that measures itself as [`Queue`](crate::Queue) does; that of the
+/// crate `requeue-store` is one.
+pub trait Probed: Send + Sync {
+    /// The gauges now. Called by scrapes, so it must not wait for long.
     fn gauges(&self) -> Gauges;
 }
 
 impl Probe {
-    pub(crate) fn new(queue: Weak<dyn Probed>) -> Self {
+    /// A probe of `queue`, to be given to [`Metrics::queue`].
+    pub fn new(queue: Weak<dyn Probed>) -> Self {
         Self(queue)
     }
 

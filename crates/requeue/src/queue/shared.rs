@@ -17,7 +17,7 @@ use super::slots::Loan;
 use super::state::{Finished, State, Taken};
 use super::timing::{Nanos, News};
 use crate::clock::AnyClock;
-use crate::metrics::{Gauges, Probed, Recorder};
+use crate::metrics::{Gauges, Keeper, Probed, Recorder};
 use crate::retry::{ByCount, RetryPolicy};
 use crate::sync::{Mutex, MutexGuard, lock};
 
@@ -581,6 +581,7 @@ impl<K: Send + Sync> Probed for Shared<K> {
             parked,
             unfinished: Duration::from_nanos(unfinished),
             longest_running: Duration::from_nanos(longest),
+            keeper: Keeper::Memory,
         }
     }
 }

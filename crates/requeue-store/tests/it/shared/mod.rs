@@ -3,6 +3,7 @@
 mod batches;
 mod faults;
 mod leases;
+mod metrics;
 mod pools;
 mod spy;
 mod verbs;

@@ -5,7 +5,7 @@ use std::sync::{Arc, Mutex};
 
 use requeue_store::{
     Add, End, Error, ErrorKind, Finished, Hold, LeaseRequest, Leased, MemoryStore, Owner,
-    Receipt, Reply, Store, forward_store,
+    Receipt, Reply, Stats, Store, forward_store,
 };
 
 /// What happens to a call.
@@ -114,6 +114,10 @@ impl Store for Spy {
         self.call("reclaim", held.len(), call)
     }
 
-    forward_store!(self => self.store; describe, expire, forget, remove, look, stats,
+    fn stats(&self) -> Reply<'_, Stats> {
+        self.call("stats", 0, Box::pin(async move { self.store.stats().await }))
+    }
+
+    forward_store!(self => self.store; describe, expire, forget, remove, look,
         failing, workers, dead, revive, drop_dead, pause, resume, wait);
 }

@@ -3,7 +3,7 @@
 //! `docs/METRICS.md` describes the same metrics for people; a test compares the two.
 
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::Duration;
 
 use super::family::{Kind, Labels, Value};
@@ -18,6 +18,8 @@ pub(super) struct Totals {
     pub(super) panics: AtomicU64,
     pub(super) waited: Histogram,
     pub(super) worked: Histogram,
+    /// One of them was seen to be in memory, and so tells how long keys have waited.
+    pub(super) in_memory: AtomicBool,
 }
 
 impl Totals {
@@ -28,7 +30,13 @@ impl Totals {
             panics: AtomicU64::new(0),
             waited: Histogram::new(Arc::clone(bounds)),
             worked: Histogram::new(Arc::clone(bounds)),
+            in_memory: AtomicBool::new(false),
         }
+    }
+
+    fn waited(&self) -> Option<&Histogram> {
+        let told = || self.waited.snapshot().count() > 0;
+        (self.in_memory.load(Ordering::Relaxed) || told()).then_some(&self.waited)
     }
 }
 
@@ -45,8 +53,10 @@ pub(super) enum Source<T, G> {
     Counter(fn(&T) -> &AtomicU64),
     /// One series for each value of the label `result`.
     ByResult(fn(&T) -> Vec<(&'static str, &AtomicU64)>),
-    Gauge(fn(&G) -> Level),
-    Histogram(fn(&T) -> &Histogram),
+    /// Nothing, if that is not known.
+    Gauge(fn(&G) -> Option<Level>),
+    /// Nothing, if that is not measured.
+    Histogram(fn(&T) -> Option<&Histogram>),
 }
 
 /// One metric.
@@ -68,8 +78,10 @@ impl<T, G> Metric<T, G> {
         let count = |count: &AtomicU64| Value::Counter(count.load(Ordering::Relaxed));
         let value = match self.source {
             Source::Counter(of) => Some(count(of(totals))),
-            Source::Gauge(of) => gauges.map(|gauges| Value::Gauge(of(gauges))),
-            Source::Histogram(of) => Some(Value::Histogram(of(totals).snapshot())),
+            Source::Gauge(of) => gauges.and_then(of).map(Value::Gauge),
+            Source::Histogram(of) => {
+                of(totals).map(|times| Value::Histogram(times.snapshot()))
+            }
             Source::ByResult(of) => {
                 let results = of(totals).into_iter();
                 let labelled = |result: &str| {
@@ -94,14 +106,29 @@ impl<T, G> Metric<T, G> {
 /// Kubernetes (component-base), without the mark `[BETA]` that it puts before each text.
 pub(super) const CATALOGUE: &[Metric<Totals, Gauges>] = &[
     Metric {
+        name: "requeue_dead",
+        help: "Keys of a store that failed for good.",
+        source: Source::Gauge(|gauges| Some(Level::Count(gauges.told()?.dead))),
+    },
+    Metric {
         name: "requeue_delayed",
         help: "Keys that become ready at a later time.",
-        source: Source::Gauge(|gauges| Level::Count(gauges.delayed)),
+        source: Source::Gauge(|gauges| gauges.keys(gauges.delayed)),
     },
     Metric {
         name: "requeue_dirty",
         help: "Keys that are with a worker and were added again meanwhile.",
-        source: Source::Gauge(|gauges| Level::Count(gauges.dirty)),
+        source: Source::Gauge(|gauges| gauges.keys(gauges.dirty)),
+    },
+    Metric {
+        name: "requeue_failing",
+        help: "Keys of a store that failed and will be tried again.",
+        source: Source::Gauge(|gauges| Some(Level::Count(gauges.told()?.failing))),
+    },
+    Metric {
+        name: "requeue_oldest_ready_seconds",
+        help: "How long in seconds the key of a store that is ready longest has been so.",
+        source: Source::Gauge(|gauges| Some(Level::Seconds(gauges.told()?.oldest_ready))),
     },
     Metric {
         name: "requeue_panics_total",
@@ -111,17 +138,24 @@ pub(super) const CATALOGUE: &[Metric<Totals, Gauges>] = &[
     Metric {
         name: "requeue_parked",
         help: "Workers that wait for a key.",
-        source: Source::Gauge(|gauges| Level::Count(gauges.parked)),
+        source: Source::Gauge(|gauges| Some(Level::Count(gauges.parked))),
+    },
+    Metric {
+        name: "requeue_paused",
+        help: "Whether a store hands out nothing.",
+        source: Source::Gauge(|gauges| {
+            Some(Level::Count(usize::from(gauges.told()?.paused)))
+        }),
     },
     Metric {
         name: "requeue_processing",
         help: "Keys that are with a worker.",
-        source: Source::Gauge(|gauges| Level::Count(gauges.processing)),
+        source: Source::Gauge(|gauges| gauges.keys(gauges.processing)),
     },
     Metric {
         name: "requeue_ready",
         help: "Keys that can be handed out now.",
-        source: Source::Gauge(|gauges| Level::Count(gauges.ready)),
+        source: Source::Gauge(|gauges| gauges.keys(gauges.ready)),
     },
     Metric {
         name: "workqueue_adds_total",
@@ -131,17 +165,17 @@ pub(super) const CATALOGUE: &[Metric<Totals, Gauges>] = &[
     Metric {
         name: "workqueue_depth",
         help: "Current depth of workqueue",
-        source: Source::Gauge(|gauges| Level::Count(gauges.ready + gauges.dirty)),
+        source: Source::Gauge(|gauges| gauges.keys(gauges.ready + gauges.dirty)),
     },
     Metric {
         name: "workqueue_longest_running_processor_seconds",
         help: "How many seconds has the longest running processor for workqueue been running.",
-        source: Source::Gauge(|gauges| Level::Seconds(gauges.longest_running)),
+        source: Source::Gauge(|gauges| Some(Level::Seconds(gauges.longest_running))),
     },
     Metric {
         name: "workqueue_queue_duration_seconds",
         help: "How long in seconds an item stays in workqueue before being requested.",
-        source: Source::Histogram(|totals| &totals.waited),
+        source: Source::Histogram(Totals::waited),
     },
     Metric {
         name: "workqueue_retries_total",
@@ -154,11 +188,11 @@ pub(super) const CATALOGUE: &[Metric<Totals, Gauges>] = &[
                observed by work_duration. Large values indicate stuck threads. One can \
                deduce the number of stuck threads by observing the rate at which this \
                increases.",
-        source: Source::Gauge(|gauges| Level::Seconds(gauges.unfinished)),
+        source: Source::Gauge(|gauges| Some(Level::Seconds(gauges.unfinished))),
     },
     Metric {
         name: "workqueue_work_duration_seconds",
         help: "How long in seconds processing an item from workqueue takes.",
-        source: Source::Histogram(|totals| &totals.worked),
+        source: Source::Histogram(|totals| Some(&totals.worked)),
     },
 ];

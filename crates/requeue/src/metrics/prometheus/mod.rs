@@ -2,6 +2,7 @@
 
 mod catalogue;
 mod family;
+mod gauges;
 mod histogram;
 mod openmetrics;
 mod pools;
@@ -17,9 +18,10 @@ use std::time::Duration;
 
 use prometheus_client::registry::Registry;
 
-use super::{Gauges, Metrics, PoolRecorder, Probe, Recorder};
+use super::{Gauges, Keeper, Metrics, PoolRecorder, Probe, Recorder};
 use catalogue::{CATALOGUE, Totals};
 use family::Family;
+use gauges::together;
 use histogram::Bounds;
 use pools::Pools;
 use text::Text;
@@ -50,6 +52,13 @@ use text::Text;
 /// longer counts in the gauges; once the last one of a name is gone, its gauges disappear.
 /// Its counters stay, so that what a short-lived queue did is seen by the next scrape. So
 /// do not make up a new name for every queue in a program that makes queues all the time.
+///
+/// # Queues on a store
+///
+/// Those of the crate `requeue-store` take the same call of their builder. Their counters
+/// are of this process, their numbers of keys of the whole queue, as the store told them
+/// last: ask it (`SharedQueue::stats`) before you scrape. Add up the counters of processes
+/// that work on one queue, and take the highest of the numbers of keys.
 ///
 /// # Examples
 ///
@@ -224,20 +233,10 @@ impl Named {
     fn read(self, name: String) -> Sample {
         // Before the totals are read: a queue that is looked at tells what it has counted.
         let gauges = self.probes.iter().filter_map(Probe::read).reduce(together);
+        if gauges.is_some_and(|gauges| gauges.keeper == Keeper::Memory) {
+            self.totals.in_memory.store(true, Ordering::Relaxed);
+        }
         Sample { name, totals: self.totals, gauges }
-    }
-}
-
-/// The gauges of two queues of the same name.
-fn together(one: Gauges, other: Gauges) -> Gauges {
-    Gauges {
-        ready: one.ready + other.ready,
-        delayed: one.delayed + other.delayed,
-        processing: one.processing + other.processing,
-        dirty: one.dirty + other.dirty,
-        parked: one.parked + other.parked,
-        unfinished: one.unfinished.saturating_add(other.unfinished),
-        longest_running: one.longest_running.max(other.longest_running),
     }
 }
 

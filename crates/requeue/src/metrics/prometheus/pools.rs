@@ -175,12 +175,12 @@ pub(super) const POOL_CATALOGUE: &[Metric<Totals, Workers>] = &[
     Metric {
         name: "controller_runtime_active_workers",
         help: "Workers that run a handler.",
-        source: Source::Gauge(|workers| Level::Count(workers.active)),
+        source: Source::Gauge(|workers| Some(Level::Count(workers.active))),
     },
     Metric {
         name: "controller_runtime_max_concurrent_reconciles",
         help: "Workers that there are to be.",
-        source: Source::Gauge(|workers| Level::Count(workers.max)),
+        source: Source::Gauge(|workers| Some(Level::Count(workers.max))),
     },
     Metric {
         name: "controller_runtime_reconcile_errors_total",
@@ -195,7 +195,7 @@ pub(super) const POOL_CATALOGUE: &[Metric<Totals, Workers>] = &[
     Metric {
         name: "controller_runtime_reconcile_time_seconds",
         help: "How long in seconds a run takes.",
-        source: Source::Histogram(|totals| &totals.time),
+        source: Source::Histogram(|totals| Some(&totals.time)),
     },
     Metric {
         name: "controller_runtime_reconcile_timeouts_total",

@@ -9,7 +9,7 @@ use std::time::{Duration, Instant};
 use prometheus_client::registry::Registry;
 
 use super::{Gauges, Metrics, PoolRecorder, Probe, Prometheus, Recorder};
-use crate::metrics::Probed;
+use crate::metrics::{Keeper, Probed, Told};
 use crate::{Clock, Queue, SystemClock};
 use texts::parse;
 
@@ -48,6 +48,7 @@ fn busy() -> Gauges {
         parked: 1,
         unfinished: Duration::from_millis(4500),
         longest_running: Duration::from_secs(2),
+        keeper: Keeper::Memory,
     }
 }
 
@@ -199,6 +200,57 @@ fn queues_of_one_name_are_added_up() {
     let text = prometheus.encode();
     assert!(text.contains("workqueue_depth{name=\"deployment\"} 7\n"));
     assert!(text.contains("workqueue_adds_total{name=\"deployment\"} 7\n"));
+}
+
+/// A queue on a store, as it was told.
+fn shared(ready: usize) -> Gauges {
+    let told =
+        Told { failing: 4, dead: 3, oldest_ready: Duration::from_secs(9), paused: true };
+    Gauges { ready, keeper: Keeper::Store(told), ..busy() }
+}
+
+#[test]
+fn a_queue_on_a_store_tells_more_and_not_how_long_keys_have_waited() {
+    let prometheus = Prometheus::new();
+    let _joined = Fake::join(shared(5), &prometheus, "a");
+    for text in [prometheus.encode(), openmetrics(&prometheus)] {
+        for sample in ["requeue_dead{name=\"a\"} 3\n", "requeue_failing{name=\"a\"} 4\n"]
+        {
+            assert!(text.contains(sample), "{sample}{text}");
+        }
+        assert!(text.contains("requeue_paused{name=\"a\"} 1\n"));
+        assert!(text.contains("requeue_oldest_ready_seconds{name=\"a\"} 9"));
+        assert!(text.contains("workqueue_depth{name=\"a\"} 7\n"));
+        assert!(!text.contains("workqueue_queue_duration_seconds"), "{text}");
+    }
+}
+
+#[test]
+fn numbers_that_a_store_has_not_told_are_left_out() {
+    let prometheus = Prometheus::new();
+    let gauges = Gauges { keeper: Keeper::SilentStore, ..busy() };
+    let _joined = Fake::join(gauges, &prometheus, "a");
+    let text = prometheus.encode();
+    assert!(text.contains("requeue_parked{name=\"a\"} 1\n"));
+    assert!(text.contains("workqueue_unfinished_work_seconds{name=\"a\"} 4.5\n"));
+    for name in ["depth", "requeue_ready", "requeue_processing", "requeue_dead{"] {
+        assert!(!text.contains(name), "{name} in {text}");
+    }
+}
+
+#[test]
+fn handles_of_one_shared_queue_are_not_added_up() {
+    let prometheus = Prometheus::new();
+    let silent = Gauges { keeper: Keeper::SilentStore, ..Gauges::default() };
+    let handles = [shared(5), shared(6), silent];
+    let _joined = handles.map(|gauges| Fake::join(gauges, &prometheus, "a"));
+    let text = prometheus.encode();
+    assert!(text.contains("requeue_ready{name=\"a\"} 6\n"), "{text}");
+    assert!(text.contains("requeue_dead{name=\"a\"} 3\n"));
+    assert!(
+        text.contains("requeue_parked{name=\"a\"} 2\n"),
+        "workers are of each handle"
+    );
 }
 
 #[test]

@@ -1,0 +1,140 @@
+//! What a queue on a store measures: what passes through this process, and how the store
+//! said the whole queue stands.
+//!
+//! Nothing here asks the store. How long a key was ready before it was handed out is not
+//! known, since grants do not say so.
+
+use std::collections::BTreeSet;
+use std::fmt;
+use std::sync::Mutex;
+use std::time::{Duration, Instant};
+
+use requeue::Added;
+use requeue::metrics::{Gauges, Keeper, Recorder, Told};
+
+use crate::sync::lock;
+use crate::{Add, End, Ending, Finished, Receipt, Stats, When};
+
+/// Measures one queue.
+pub(crate) struct Meter {
+    recorder: Box<dyn Recorder>,
+    running: Mutex<Running>,
+    /// What the store told last; nothing if it could not.
+    stats: Mutex<Option<Stats>>,
+}
+
+/// The keys that are with workers of this process.
+#[derive(Debug, Default)]
+struct Running {
+    since: BTreeSet<Begun>,
+    count: u64,
+}
+
+/// When a key was handed to a worker; unlike all others.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub(crate) struct Begun {
+    at: Instant,
+    number: u64,
+}
+
+impl Meter {
+    pub(crate) fn new(recorder: Box<dyn Recorder>) -> Self {
+        Self { recorder, running: Mutex::default(), stats: Mutex::default() }
+    }
+
+    /// The store has answered to these adds.
+    pub(crate) fn added(&self, adds: &[Add], receipts: &[Receipt]) {
+        for (add, receipt) in adds.iter().zip(receipts) {
+            if add.when != When::Now && receipt.added.is_accepted() {
+                self.recorder.delayed();
+            }
+        }
+        let changes = receipts.iter().filter(|receipt| is_change(receipt.added));
+        self.recorder.added_many(changes.count() as u64);
+    }
+
+    /// A key was handed to a worker.
+    pub(crate) fn began(&self, at: Instant) -> Begun {
+        let mut running = lock(&self.running);
+        running.count += 1;
+        let begun = Begun { at, number: running.count };
+        running.since.insert(begun);
+        begun
+    }
+
+    /// The worker is done with it, whatever the store will say.
+    pub(crate) fn ended(&self, begun: Begun, now: Instant) {
+        lock(&self.running).since.remove(&begun);
+        self.recorder.done_many(now.saturating_duration_since(begun.at), 1);
+    }
+
+    /// The store has answered to these ends of leases.
+    pub(crate) fn finished(&self, ends: &[End], answers: &[Finished]) {
+        for (end, answer) in ends.iter().zip(answers) {
+            let again =
+                matches!(end.ending, Ending::Retry { .. } | Ending::RetryAfter(_));
+            if again && *answer != Finished::LeaseLost {
+                self.recorder.delayed();
+            }
+        }
+        let later = answers.iter().filter(|it| matches!(it, Finished::Delayed(_)));
+        self.recorder.added_many(later.count() as u64);
+    }
+
+    /// A lease was dropped by a panic.
+    pub(crate) fn panicked(&self) {
+        self.recorder.panicked();
+    }
+
+    /// The store told how the queue stands, or could not.
+    pub(crate) fn told(&self, stats: Option<Stats>) {
+        *lock(&self.stats) = stats;
+    }
+
+    pub(crate) fn gauges(&self, parked: usize, now: Instant) -> Gauges {
+        let mut gauges = lock(&self.stats).map_or_else(silent, told);
+        let running = lock(&self.running);
+        let ages =
+            running.since.iter().map(|begun| now.saturating_duration_since(begun.at));
+        gauges.unfinished = ages.clone().fold(Duration::ZERO, Duration::saturating_add);
+        gauges.longest_running = ages.max().unwrap_or_default();
+        gauges.parked = parked;
+        gauges
+    }
+}
+
+/// Whether an add counts: it changed something, for now or for later.
+fn is_change(added: Added) -> bool {
+    match added {
+        Added::Duplicate | Added::Closed => false,
+        Added::Ready | Added::Dirty | Added::Delayed | _ => true,
+    }
+}
+
+fn silent() -> Gauges {
+    let mut gauges = Gauges::default();
+    gauges.keeper = Keeper::SilentStore;
+    gauges
+}
+
+fn told(stats: Stats) -> Gauges {
+    let number = |count: u64| usize::try_from(count).unwrap_or(usize::MAX);
+    let mut told = Told::default();
+    told.failing = number(stats.failing);
+    told.dead = number(stats.dead);
+    told.oldest_ready = stats.oldest_ready.unwrap_or_default();
+    told.paused = stats.paused;
+    let mut gauges = Gauges::default();
+    gauges.ready = number(stats.ready);
+    gauges.delayed = number(stats.delayed);
+    gauges.processing = number(stats.processing);
+    gauges.dirty = number(stats.dirty);
+    gauges.keeper = Keeper::Store(told);
+    gauges
+}
+
+impl fmt::Debug for Meter {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Meter").field("running", &self.running).finish_non_exhaustive()
+    }
+}
