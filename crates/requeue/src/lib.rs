@@ -301,7 +301,7 @@
 //! | `Forget`, `AddRateLimited` and `Done` in the right order | [`succeed`](Lease::succeed), [`retry`](Lease::retry), [`retry_after`](Lease::retry_after) |
 //! | an add after `ShutDown` is lost in silence | [`Added::Closed`] |
 //! | `ShutDownWithDrain` waits for what is processing | [`drain`](Queue::drain) waits for what is ready and dirty too, and hands back the rest |
-//! | goroutines for each queue | none, and no thread |
+//! | goroutines for each queue | none, and no thread; one thread of the process rings the timers of tasks |
 //! | one global metrics provider | one for each queue that wants it |
 //! | failure counts are kept for ever | at most so many, see [`Builder::max_tracked`] |
 //!
