@@ -36,7 +36,7 @@ for i = 1, count do
             else
                 call('HDEL', states, key)
                 call('ZADD', delays, format('%.0f', now + ARGV[2]), key)
-                call('HSET', meta, 'plain', 0)
+                unsettle()
                 call('ZADD', wake, 0, '1')
                 answers[i] = 'w'
             end

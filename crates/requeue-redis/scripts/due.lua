@@ -45,7 +45,7 @@ local function move_leases(most)
     local fields, fresh, dirty = {}, {}, 0
     for i, key in ipairs(keys) do
         local value = values[i]
-        local deliveries, owner = string.match(value, '^(%d+):(.*)$', 18)
+        local deliveries, owner = string.match(value, '^(%d+)[:!](.*)$', 18)
         if sub(value, 1, 1) == 'D' then
             dirty = dirty - 1
         end

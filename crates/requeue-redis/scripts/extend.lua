@@ -1,7 +1,8 @@
 -- Extends leases. ARGV: the time, the owner, how long they last, how many there are, the
 -- keys, all different, and the 16 digits of each token.
 -- Answers with one letter for each: (y)es or (n)o.
-call('HSET', meta, 'o:' .. ARGV[2], stamp, 'plain', 0)
+call('HSET', meta, 'o:' .. ARGV[2], stamp)
+unsettle()
 local count = tonumber(ARGV[4])
 if count == 0 then
     return ''

@@ -33,7 +33,7 @@ local function end_for_good(key, value, reason)
         absolved[#absolved + 1] = key
         return requeue(key, value, '')
     end
-    local deliveries, owner = string.match(value, '^(%d+):(.*)$', 18)
+    local deliveries, owner = string.match(value, '^(%d+)[:!](.*)$', 18)
     bury(key, deliveries, owner, reason)
     fields[#fields + 1], fields[#fields + 2] = key, 'X'
     return 'b'

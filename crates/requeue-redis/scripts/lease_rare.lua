@@ -9,7 +9,7 @@ end
 if head(leases) <= now then
     move_leases(most)
 end
-local plain = math.min(head(delays), head(leases), 2 ^ 53)
+local plain = math.min(head(delays), head(leases), now + UNWATCHED)
 local entries = tonumber(settings[2]) or 0
 if settings[1] == '1' then
     return {}, true, entries, 0
