@@ -11,6 +11,9 @@ local function add_now(key, value)
     if not value or kind == 'A' then
         call('HSET', states, key, since .. (value and sub(value, 2) or ''))
         fresh[#fresh + 1] = key
+        if value then
+            suspect()
+        end
         return 'r'
     elseif kind == 'P' then
         call('HSET', states, key, 'D' .. sub(value, 2))

@@ -11,11 +11,12 @@ local function move_delays()
         return 0
     end
     local values = call('HMGET', states, unpack(keys))
-    local fields, fresh, dirty = {}, {}, 0
+    local fields, fresh, dirty, again = {}, {}, 0, false
     for i, key in ipairs(keys) do
         local value = values[i]
         local kind = value and sub(value, 1, 1)
         if not value or kind == 'A' then
+            again = again or value
             fresh[#fresh + 1] = key
             fields[#fields + 1] = key
             fields[#fields + 1] = 'Q' .. stamp .. (value and sub(value, 2) or '')
@@ -31,6 +32,9 @@ local function move_delays()
     call('ZREM', delays, unpack(keys))
     count_dirty(dirty)
     line_up(fresh)
+    if again then
+        suspect()
+    end
     return #keys
 end
 
@@ -64,5 +68,8 @@ local function move_leases(most)
     call('ZREM', leases, unpack(keys))
     count_dirty(dirty)
     line_up(fresh)
+    if #fresh > 0 then
+        suspect()
+    end
     return #fresh, #keys - #fresh
 end

@@ -25,6 +25,9 @@ end
 
 local function release(key, value)
     local deliveries = string.match(value, '^%d+', 18) - 1
+    if deliveries > 0 then
+        suspect()
+    end
     return requeue(key, value, deliveries > 0 and deliveries or '')
 end
 

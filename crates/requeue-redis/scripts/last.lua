@@ -7,3 +7,11 @@ local function unsettle()
         call('HSET', states, '', sub(last, 1, 16) .. '0000000000000000' .. sub(last, 33))
     end
 end
+
+-- Lets leases look at each key: one that is ready has failures, or deliveries before.
+local function suspect()
+    local last = call('HGET', states, '')
+    if last and byte(last, 33) ~= 33 then -- !
+        call('HSET', states, '', sub(last, 1, 32) .. '!' .. sub(last, 34))
+    end
+end

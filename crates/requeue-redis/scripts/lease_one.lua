@@ -16,19 +16,17 @@ local last = call('HGET', states, '')
 if not last or last >= stamp or stamp >= sub(last, 17, 32) then
     return false
 end
-local before, meta, failing = sub(last, 33), KEYS[4], false
+local before, meta, odd = sub(last, 33), KEYS[4], false
 if before ~= holder and before ~= ':' then
     if not meta then
         return 1
     end
-    failing = sub(before, 1, 1) == '!'
+    odd = sub(before, 1, 1) == '!'
 end
 local key = call('LPOP', KEYS[2])
 if not key then
     return false
 end
-local value = call('HGET', states, key)
-local failed = failing and call('HGET', KEYS[5], key)
 -- Other formats of so long a number are slower; where this one is too short for it, they
 -- are right.
 local deadline = string.format('%d', stamp + ARGV[2])
@@ -36,14 +34,16 @@ if #deadline ~= 16 then
     deadline = string.format('%.0f', stamp + ARGV[2])
 end
 call('ZADD', KEYS[3], deadline, key)
-if before == holder and #value == 17 then
+if before == holder then
     call('HSET', states, key, 'P' .. stamp .. '1' .. holder, '', stamp .. sub(last, 17))
     return stamp .. key
 end
+local value = odd and call('HGET', states, key) or ''
+local failed = odd and call('HGET', KEYS[5], key)
 local deliveries, owner = (tonumber(sub(value, 18)) or 0) + 1, sub(holder, 2)
 call('HSET', states,
     key, 'P' .. stamp .. deliveries .. (failed and '!' or ':') .. owner,
-    '', stamp .. sub(last, 17, 32) .. (failing and '!' or ':') .. owner)
+    '', stamp .. sub(last, 17, 32) .. (odd and '!' or ':') .. owner)
 if #before > 1 and sub(before, 2) ~= owner then
     call('HSET', meta, 'o:' .. sub(before, 2), sub(last, 1, 16))
 end

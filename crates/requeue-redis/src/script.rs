@@ -132,11 +132,11 @@ scripts! {
         "rare" "clock" "last" "line" "grave" "backoff" "delay" "finish_rare" "end" "finish";
     EXTEND("states leases meta") = "clock" "last" "extend";
     EXPIRE("states ready leases delays failures dead buried meta wake") =
-        "clock" "line" "grave" "due" "expire";
+        "clock" "last" "line" "grave" "due" "expire";
     FORGET("states delays failures") = "forget";
     REMOVE("states ready delays failures meta wake stale") = "last" "line" "stale" "remove";
     LOOK("states ready leases delays failures dead buried meta wake") =
-        "clock" "line" "grave" "due" "look";
+        "clock" "last" "line" "grave" "due" "look";
     STATS("states ready leases delays failures dead buried meta wake stale") =
         "clock" "last" "line" "stale" "grave" "due" "stats";
     FAILING("delays failures") = "clock" "failing";
