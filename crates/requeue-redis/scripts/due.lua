@@ -1,12 +1,12 @@
 -- What becomes ready by itself, at most 500 keys in each call.
 
-local function due(calendar)
-    return call('ZRANGEBYSCORE', calendar, '-inf', stamp, 'LIMIT', 0, 500)
+local function due(calendar, score)
+    return call('ZRANGEBYSCORE', calendar, '-inf', score, 'LIMIT', 0, 500)
 end
 
 -- Adds the keys whose delay is over: how many.
 local function move_delays()
-    local keys = due(delays)
+    local keys = due(delays, stamp)
     if #keys == 0 then
         return 0
     end
@@ -41,7 +41,7 @@ end
 -- Ends the leases that have run out: how many keys are ready again, and how many dead.
 -- Dead is who was granted `most` times.
 local function move_leases(most)
-    local keys = due(leases)
+    local keys = due(leases, format('%.0f', now - USUAL))
     if #keys == 0 then
         return 0, 0
     end

@@ -8,13 +8,13 @@ if count == 0 then
     return ''
 end
 local values = call('HMGET', states, unpack(ARGV, 5, count + 4))
-local deadline = format('%.0f', now + tonumber(ARGV[3]))
+local score = format('%.0f', now + ARGV[3] - USUAL)
 local scores, letters = {}, {}
 for i = 1, count do
     local value = values[i]
     local kind = value and byte(value)
     if (kind == 80 or kind == 68) and sub(value, 2, 17) == ARGV[i + 4 + count] then
-        scores[#scores + 1] = deadline
+        scores[#scores + 1] = score
         scores[#scores + 1] = ARGV[i + 4]
         letters[i] = 'y'
     else

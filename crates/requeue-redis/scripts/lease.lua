@@ -34,7 +34,7 @@ if count > 0 then
     local values = odd and call('HMGET', states, unpack(keys))
     local failed = failing and call('HMGET', failures, unpack(keys))
     local deadline, fresh_holder = now + ARGV[4], '1:' .. ARGV[2]
-    local deadline_text, scores = format('%.0f', deadline), {}
+    local score, scores = format('%.0f', deadline - USUAL), {}
     -- Whole numbers are printed in a fifth of the time, where they have 64 bits.
     local digits = format('%d', 2 ^ 40) == '1099511627776' and '%016d' or '%016.0f'
     for i = 1, count do
@@ -42,7 +42,7 @@ if count > 0 then
         if i > 1 or first > now then
             last = format(digits, first + i - 1)
         end
-        scores[2 * i - 1], scores[2 * i] = deadline_text, key
+        scores[2 * i - 1], scores[2 * i] = score, key
         fields[2 * i - 1] = key
         if not odd or (#values[i] == 17 and not (failed and failed[i])) then
             fields[2 * i] = 'P' .. last .. fresh_holder
@@ -75,7 +75,7 @@ if holder ~= '' and holder ~= ARGV[2] then
     call('HSET', meta, 'o:' .. holder, sub(before, 1, 16))
 end
 if left == 0 then
-    local more_at = math.min(head(delays), head(leases))
+    local more_at = math.min(head(delays), head(leases) + USUAL)
     more_in = more_at == math.huge and -1 or math.max(0, more_at - now)
 end
 if not paused and (left > 0 or (count > 0 and more_in < UNWATCHED))

@@ -27,13 +27,11 @@ local key = call('LPOP', KEYS[2])
 if not key then
     return false
 end
--- Other formats of so long a number are slower; where this one is too short for it, they
--- are right.
-local deadline = string.format('%d', stamp + ARGV[2])
-if #deadline ~= 16 then
-    deadline = string.format('%.0f', stamp + ARGV[2])
+local score = stamp
+if ARGV[2] ~= '30000000' then -- USUAL of words.lua
+    score = string.format('%.0f', stamp + ARGV[2] - 30000000)
 end
-call('ZADD', KEYS[3], deadline, key)
+call('ZADD', KEYS[3], score, key)
 if before == holder then
     call('HSET', states, key, 'P' .. stamp .. '1' .. holder, '', stamp .. sub(last, 17))
     return stamp .. key

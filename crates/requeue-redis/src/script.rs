@@ -14,7 +14,7 @@ use redis::Cmd;
 /// |---|---|---|
 /// | `states` | hash | key → state, see below; and [the last lease](../scripts/lease.lua) |
 /// | `ready` | list | the line of ready keys, and [stale entries](../scripts/stale.lua) |
-/// | `leases` | sorted set | key → deadline of its lease |
+/// | `leases` | sorted set | key → [30 seconds before](../scripts/words.lua) the deadline of its lease |
 /// | `delays` | sorted set | key → end of its delay |
 /// | `failures` | hash | key → `count:error` |
 /// | `dead` | hash | key → what is known of a dead key |
