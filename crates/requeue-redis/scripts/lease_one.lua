@@ -1,7 +1,7 @@
 -- Hands out one key in a plain lease, see lease.lua. KEYS: states, ready, leases, and, for
--- more than the most usual, meta and failures. ARGV: a colon and the owner, how long the
--- lease lasts, which is no less than UNWATCHED of calendar.lua, and the time, in 16 digits,
--- if it is not the engine's.
+-- more than the most usual, meta and failures. ARGV: a colon and the owner; how much longer
+-- than USUAL of words.lua the lease lasts, if not just as long, and no less than UNWATCHED
+-- of calendar.lua; and the time, in 16 digits, if it is not the engine's.
 -- Answers with the token, in 16 digits, and the key; or as lease.lua, if this is not the
 -- first delivery or the key has failed; or with nothing, if the lease is not plain or no
 -- key is ready; or with 1, if it takes all KEYS. It does not look at what is left.
@@ -28,8 +28,8 @@ if not key then
     return false
 end
 local score = stamp
-if ARGV[2] ~= '30000000' then -- USUAL of words.lua
-    score = string.format('%.0f', stamp + ARGV[2] - 30000000)
+if ARGV[2] then
+    score = string.format('%.0f', stamp + ARGV[2])
 end
 call('ZADD', KEYS[3], score, key)
 if before == holder then
