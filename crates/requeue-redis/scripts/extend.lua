@@ -2,7 +2,10 @@
 -- keys, all different, and the 16 digits of each token.
 -- Answers with one letter for each: (y)es or (n)o.
 call('HSET', meta, 'o:' .. ARGV[2], stamp)
-unsettle()
+-- What ends later than that ends after leases are no longer plain anyway.
+if tonumber(ARGV[3]) < UNWATCHED then
+    unsettle()
+end
 local count = tonumber(ARGV[4])
 if count == 0 then
     return ''

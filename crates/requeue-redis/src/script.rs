@@ -1,8 +1,8 @@
 //! The scripts that carry out the transitions, and the Redis keys that each may touch.
 //!
-//! A call costs the server about as much as three commands, and each key that it is given a
-//! fifth of one. So what happens most has a script of its own for a single key, which is
-//! given only the parts that it needs, and does nothing if it needs more.
+//! A call costs the server about as much as three commands, and each key and argument that
+//! it is given a third of one. So what happens most has a script of its own for a single
+//! key, which is given only the parts that it needs, and does nothing if it needs more.
 
 use std::sync::LazyLock;
 
@@ -130,7 +130,7 @@ scripts! {
         "lease";
     FINISH("states ready leases delays failures dead buried meta wake") =
         "rare" "clock" "last" "line" "grave" "backoff" "delay" "finish_rare" "end" "finish";
-    EXTEND("states leases meta") = "clock" "last" "extend";
+    EXTEND("states leases meta") = "clock" "calendar" "last" "extend";
     EXPIRE("states ready leases delays failures dead buried meta wake") =
         "clock" "last" "line" "grave" "due" "expire";
     FORGET("states delays failures") = "forget";
