@@ -50,7 +50,7 @@ async fn main() {
             })*
         };
     }
-    measure!(ceiling floor batches cycles shared while_processing wake_ups shared_wake_ups delays);
+    measure!(ceiling floor batches cycles singles shared while_processing wake_ups shared_wake_ups delays);
 }
 
 impl Bench {
@@ -74,11 +74,17 @@ impl Bench {
     }
 
     async fn measure(&mut self, name: &str, keys: usize, work: impl Future) {
+        let figures = self.take(keys, work).await;
+        print_figures(name, figures);
+    }
+
+    /// Keys a second, and what each took of the server's time.
+    async fn take(&mut self, keys: usize, work: impl Future) -> (f64, f64) {
         let (used, began) = (self.used().await, SystemClock.now());
         work.await;
         let took = began.elapsed().as_secs_f64();
         let used = self.used().await - used;
-        println!("{name:42} {:12.0} {:16.2}", keys as f64 / took, used / keys as f64);
+        (keys as f64 / took, used / keys as f64)
     }
 
     /// What the server can do without any queue.
@@ -120,11 +126,7 @@ impl Bench {
         script.prepare_invoke().load_async(&mut server).await.unwrap();
         let calling = in_tasks(64, 100_000, move |_| {
             let (script, mut server) = (script.clone(), server.clone());
-            async move {
-                let mut command = redis::cmd("EVALSHA");
-                command.arg(script.get_hash()).arg(0);
-                command.exec_async(&mut server).await.unwrap();
-            }
+            async move { call_empty(&script, &mut server).await }
         });
         self.measure("empty script, one by one, 64 in flight", 100_000, calling).await;
     }
@@ -164,22 +166,45 @@ impl Bench {
     }
 
     async fn cycles(&mut self) {
-        for (name, batch, tasks, rounds) in [
-            ("cycle, batches of 100, 8 in flight", BATCH, 8, 2000),
-            ("cycle, one by one, 64 in flight", 1, 64, 40_000),
-            ("cycle, one by one, 1 in flight", 1, 1, 4000),
-        ] {
-            let store = self.open().await;
-            let cycling = in_tasks(tasks, rounds, move |round| {
-                let store = store.clone();
-                async move {
-                    add(&store, round * batch, batch).await;
-                    let holds = lease(&store, batch).await;
-                    finish(&store, holds).await;
-                }
-            });
-            self.measure(name, rounds * batch, cycling).await;
+        let store = self.open().await;
+        let cycling = cycles(store, BATCH, 8, 2000);
+        self.measure("cycle, batches of 100, 8 in flight", 2000 * BATCH, cycling).await;
+    }
+
+    /// Keys that go one by one, and as many scripts that do nothing, turn by turn: the
+    /// middle of each.
+    async fn singles(&mut self) {
+        for (tasks, rounds) in [(64, 10_000), (1, 1000)] {
+            let (mut ceilings, mut figures) = (Vec::new(), Vec::new());
+            for _ in 0..7 {
+                let empty = self.empty_cycles(tasks, rounds).await;
+                ceilings.push(self.take(rounds, empty).await);
+                let store = self.open().await;
+                figures.push(self.take(rounds, cycles(store, 1, tasks, rounds)).await);
+            }
+            let name = format!("three empty scripts, {tasks} in flight");
+            print_figures(&name, middle(ceilings));
+            let name = format!("cycle, one by one, {tasks} in flight");
+            print_figures(&name, middle(figures));
         }
+    }
+
+    async fn empty_cycles(
+        &self,
+        tasks: usize,
+        rounds: usize,
+    ) -> impl Future<Output = ()> + use<> {
+        let mut server = self.server.clone();
+        let script = redis::Script::new("return 1");
+        script.prepare_invoke().load_async(&mut server).await.unwrap();
+        in_tasks(tasks, rounds, move |_| {
+            let (script, mut server) = (script.clone(), server.clone());
+            async move {
+                for _ in 0..3 {
+                    call_empty(&script, &mut server).await;
+                }
+            }
+        })
     }
 
     /// What programs use: tasks that each add, get and finish one key at a time, and whose
@@ -313,6 +338,25 @@ async fn collect(store: &RedisStore, count: usize) -> Vec<(usize, Instant)> {
     had
 }
 
+async fn call_empty(script: &redis::Script, server: &mut MultiplexedConnection) {
+    let mut command = redis::cmd("EVALSHA");
+    command.arg(script.get_hash()).arg(0);
+    command.exec_async(server).await.unwrap();
+}
+
+/// Adds, leases and ends so many keys at a time.
+async fn cycles(store: RedisStore, batch: usize, tasks: usize, rounds: usize) {
+    in_tasks(tasks, rounds, move |round| {
+        let store = store.clone();
+        async move {
+            add(&store, round * batch, batch).await;
+            let holds = lease(&store, batch).await;
+            finish(&store, holds).await;
+        }
+    })
+    .await;
+}
+
 fn name(n: usize) -> String {
     format!("ns/{n:017}")
 }
@@ -373,6 +417,18 @@ async fn all(tasks: impl Iterator<Item = tokio::task::JoinHandle<()>>) {
     for task in tasks.collect::<Vec<_>>() {
         task.await.unwrap();
     }
+}
+
+/// The middle of each column.
+fn middle(figures: Vec<(f64, f64)>) -> (f64, f64) {
+    let (mut rates, mut costs): (Vec<_>, Vec<_>) = figures.into_iter().unzip();
+    rates.sort_by(f64::total_cmp);
+    costs.sort_by(f64::total_cmp);
+    (rates[rates.len() / 2], costs[costs.len() / 2])
+}
+
+fn print_figures(name: &str, (rate, cost): (f64, f64)) {
+    println!("{name:42} {rate:12.0} {cost:16.2}");
 }
 
 fn print_times(name: &str, mut times: Vec<Duration>) {

@@ -22,6 +22,7 @@ for i = 1, count do
         elseif kind == 65 then -- A
             fresh[#fresh + 1] = ARGV[i + 2]
             fields[f + 1], fields[f + 2] = ARGV[i + 2], since .. sub(value, 2)
+            suspect()
             f = f + 2
             answers[i] = 'r'
         elseif kind == 88 then -- X
@@ -36,7 +37,7 @@ for i = 1, count do
             else
                 call('HDEL', states, key)
                 call('ZADD', delays, format('%.0f', now + ARGV[2]), key)
-                call('HSET', meta, 'plain', 0)
+                unsettle()
                 call('ZADD', wake, 0, '1')
                 answers[i] = 'w'
             end

@@ -11,6 +11,9 @@ local function add_now(key, value)
     if not value or kind == 'A' then
         call('HSET', states, key, since .. (value and sub(value, 2) or ''))
         fresh[#fresh + 1] = key
+        if value then
+            suspect()
+        end
         return 'r'
     elseif kind == 'P' then
         call('HSET', states, key, 'D' .. sub(value, 2))
@@ -18,6 +21,16 @@ local function add_now(key, value)
         return 'd'
     end
     return 'u'
+end
+
+-- Whoever ends the lease of a key has to know that it has failures.
+local function note_failure(key, value)
+    local kind = value and byte(value)
+    if kind == 80 or kind == 68 then -- P or D
+        value = string.gsub(value, '^(.%d+):', '%1!')
+        call('HSET', states, key, value)
+    end
+    return value
 end
 
 local function own_delay(key, when)
@@ -38,6 +51,9 @@ for i = 2, #ARGV, 3 do
         call('HDEL', dead, key)
         call('ZREM', buried, key)
         value, least = false, tonumber(ARGV[i + 2])
+    end
+    if byte(ARGV[i + 1]) == 76 then -- L
+        value = note_failure(key, value)
     end
     local delay = math.max(own_delay(key, ARGV[i + 1]), least)
     if delay > 0 then

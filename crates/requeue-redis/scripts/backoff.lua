@@ -24,7 +24,7 @@ local function fail(key, policy, error)
     end
     text = format('%.0f', count + 1) .. ':' .. (error or text)
     if call('HSET', failures, key, text) == 1 then
-        call('HSET', meta, 'plain', 0)
+        suspect()
     end
     local delay = longest
     if count < 64 then

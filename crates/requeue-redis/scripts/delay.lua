@@ -18,7 +18,7 @@ local function tell_of_delays()
     if earliest then
         local head = call('ZRANGE', delays, 0, 0, 'WITHSCORES')
         if earliest <= tonumber(head[2]) then
-            call('HSET', meta, 'plain', 0)
+            unsettle()
             call('ZADD', wake, 0, '1')
         end
     end

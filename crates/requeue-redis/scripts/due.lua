@@ -1,21 +1,22 @@
 -- What becomes ready by itself, at most 500 keys in each call.
 
-local function due(calendar)
-    return call('ZRANGEBYSCORE', calendar, '-inf', stamp, 'LIMIT', 0, 500)
+local function due(calendar, score)
+    return call('ZRANGEBYSCORE', calendar, '-inf', score, 'LIMIT', 0, 500)
 end
 
 -- Adds the keys whose delay is over: how many.
 local function move_delays()
-    local keys = due(delays)
+    local keys = due(delays, stamp)
     if #keys == 0 then
         return 0
     end
     local values = call('HMGET', states, unpack(keys))
-    local fields, fresh, dirty = {}, {}, 0
+    local fields, fresh, dirty, again = {}, {}, 0, false
     for i, key in ipairs(keys) do
         local value = values[i]
         local kind = value and sub(value, 1, 1)
         if not value or kind == 'A' then
+            again = again or value
             fresh[#fresh + 1] = key
             fields[#fields + 1] = key
             fields[#fields + 1] = 'Q' .. stamp .. (value and sub(value, 2) or '')
@@ -31,13 +32,16 @@ local function move_delays()
     call('ZREM', delays, unpack(keys))
     count_dirty(dirty)
     line_up(fresh)
+    if again then
+        suspect()
+    end
     return #keys
 end
 
 -- Ends the leases that have run out: how many keys are ready again, and how many dead.
 -- Dead is who was granted `most` times.
 local function move_leases(most)
-    local keys = due(leases)
+    local keys = due(leases, format('%.0f', now - USUAL))
     if #keys == 0 then
         return 0, 0
     end
@@ -45,7 +49,7 @@ local function move_leases(most)
     local fields, fresh, dirty = {}, {}, 0
     for i, key in ipairs(keys) do
         local value = values[i]
-        local deliveries, owner = string.match(value, '^(%d+):(.*)$', 18)
+        local deliveries, owner = string.match(value, '^(%d+)[:!](.*)$', 18)
         if sub(value, 1, 1) == 'D' then
             dirty = dirty - 1
         end
@@ -64,5 +68,8 @@ local function move_leases(most)
     call('ZREM', leases, unpack(keys))
     count_dirty(dirty)
     line_up(fresh)
+    if #fresh > 0 then
+        suspect()
+    end
     return #fresh, #keys - #fresh
 end

@@ -15,7 +15,7 @@ for i = 1, count do
     elseif kind == 80 and (how == 83 or how == 68) then -- P; S or D
         ended[#ended + 1] = ARGV[i + 2]
         letters[i] = 'd'
-        if how == 83 then
+        if how == 83 and sub(value, 18, 19) ~= '1:' then
             absolved[#absolved + 1] = ARGV[i + 2]
         end
     else

@@ -25,6 +25,9 @@ end
 
 local function release(key, value)
     local deliveries = string.match(value, '^%d+', 18) - 1
+    if deliveries > 0 then
+        suspect()
+    end
     return requeue(key, value, deliveries > 0 and deliveries or '')
 end
 
@@ -33,7 +36,7 @@ local function end_for_good(key, value, reason)
         absolved[#absolved + 1] = key
         return requeue(key, value, '')
     end
-    local deliveries, owner = string.match(value, '^(%d+):(.*)$', 18)
+    local deliveries, owner = string.match(value, '^(%d+)[:!](.*)$', 18)
     bury(key, deliveries, owner, reason)
     fields[#fields + 1], fields[#fields + 2] = key, 'X'
     return 'b'

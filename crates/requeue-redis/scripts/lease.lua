@@ -6,71 +6,76 @@
 -- deliveries and its failures; and the keys.
 --
 -- Most leases are plain: nothing is due, the queue is not paused, and no entry of the line
--- is stale. The field `plain` of `meta` tells after which token, and until when, they are,
--- in 16 digits each, and then has an `f` if any key has failures. Whoever changes that for
--- the earlier, or gives failures to a key, sets it to 0, and the next lease finds out anew.
+-- is stale. The field of `states` that is no key tells of the last lease: its token; until
+-- when leases are plain, which is no longer than UNWATCHED; a colon, or `!` if a key may
+-- have failures, or one that is ready deliveries; and its owner, if that is not noted in
+-- `meta`. Whoever changes any of that for the worse tells, see last.lua, and the next lease
+-- finds out anew.
 
--- How long idle waiters may go without looking at the calendars, in microseconds. What is
--- due sooner must be known to somebody who is idle.
-local UNWATCHED = 20000000
-
-local settings = call('HMGET', meta, 'token', 'plain')
-local plain, max = tonumber(sub(settings[2] or '', 17, 32)) or 0, tonumber(ARGV[3])
+local before = call('HGET', states, '') or '00000000000000000000000000000000:'
+local plain, max = tonumber(sub(before, 17, 32)), tonumber(ARGV[3])
 local keys, paused, entries = nil, false, 0
 if now < plain then
     keys = max > 0 and call('LPOP', ready, max) or {}
 else
     keys, paused, entries, plain = rare(tonumber(ARGV[5]), max)
+    before = call('HGET', states, '') or before
 end
 
 local count = #keys
 local first, last = now, stamp
-if settings[1] and tonumber(settings[1]) >= now then
-    first = settings[1] + 1
+if tonumber(sub(before, 1, 16)) >= now then
+    first = sub(before, 1, 16) + 1
 end
 local failing = call('EXISTS', failures) == 1
-local answer = { -1, 0, first, 0 }
+local odd = failing or byte(before, 33) == 33 -- !
+local answer, fields = { -1, 0, first, 0 }, {}
 if count > 0 then
-    local values = call('HMGET', states, unpack(keys))
+    local values = odd and call('HMGET', states, unpack(keys))
     local failed = failing and call('HMGET', failures, unpack(keys))
-    local deadline, holder = now + ARGV[4], ':' .. ARGV[2]
-    local deadline_text, fresh_holder = format('%.0f', deadline), '1' .. holder
-    local fields, scores = {}, {}
+    local deadline, fresh_holder = now + ARGV[4], '1:' .. ARGV[2]
+    local score, scores = format('%.0f', deadline - USUAL), {}
     -- Whole numbers are printed in a fifth of the time, where they have 64 bits.
     local digits = format('%d', 2 ^ 40) == '1099511627776' and '%016d' or '%016.0f'
     for i = 1, count do
-        local key, value = keys[i], values[i]
+        local key = keys[i]
         if i > 1 or first > now then
             last = format(digits, first + i - 1)
         end
-        scores[2 * i - 1], scores[2 * i] = deadline_text, key
+        scores[2 * i - 1], scores[2 * i] = score, key
         fields[2 * i - 1] = key
-        if #value == 17 and not (failed and failed[i]) then
+        if not odd or (#values[i] == 17 and not (failed and failed[i])) then
             fields[2 * i] = 'P' .. last .. fresh_holder
         else
-            local deliveries, a = (tonumber(sub(value, 18)) or 0) + 1, #answer
-            fields[2 * i] = 'P' .. last .. deliveries .. holder
+            local deliveries, a = (tonumber(sub(values[i], 18)) or 0) + 1, #answer
+            local failures_of = failed and failed[i]
+            fields[2 * i] =
+                'P' .. last .. deliveries .. (failures_of and '!' or ':') .. ARGV[2]
             answer[4] = answer[4] + 1
             answer[a + 1], answer[a + 2] = i, deliveries
-            answer[a + 3] = failed and failed[i] and string.match(failed[i], '^%d+') or 0
+            answer[a + 3] = failures_of and string.match(failures_of, '^%d+') or 0
         end
     end
-    call('HSET', states, unpack(fields))
     call('ZADD', leases, unpack(scores))
     plain = math.min(plain, deadline)
-    call('HSET', meta, 'token', last)
 else
-    last = settings[1] or '0000000000000000'
+    last = sub(before, 1, 16)
 end
-call('HSET', meta, 'o:' .. ARGV[2], stamp,
-    'plain', last .. format('%016.0f', plain) .. (failing and 'f' or ''))
-
 local left, more_in = 0, 0
 if count == max or entries > 0 or paused then
     left = call('LLEN', ready) - entries
 end
+odd = failing or (odd and left ~= 0)
+fields[2 * count + 1], fields[2 * count + 2] =
+    '', last .. format('%016.0f', plain) .. (odd and '!' or ':')
+call('HSET', states, unpack(fields))
+call('HSET', meta, 'o:' .. ARGV[2], stamp)
+local holder = sub(before, 34)
+if holder ~= '' and holder ~= ARGV[2] then
+    call('HSET', meta, 'o:' .. holder, sub(before, 1, 16))
+end
 if left == 0 then
-    local more_at = math.min(head(delays), head(leases))
+    local more_at = math.min(head(delays), head(leases) + USUAL)
     more_in = more_at == math.huge and -1 or math.max(0, more_at - now)
 end
 if not paused and (left > 0 or (count > 0 and more_in < UNWATCHED))

@@ -6,10 +6,10 @@ local settings = call('HMGET', meta, 'paused', 'stale')
 if head(delays) <= now then
     move_delays()
 end
-if head(leases) <= now then
+if head(leases) + USUAL <= now then
     move_leases(most)
 end
-local plain = math.min(head(delays), head(leases), 2 ^ 53)
+local plain = math.min(head(delays), head(leases) + USUAL, now + UNWATCHED)
 local entries = tonumber(settings[2]) or 0
 if settings[1] == '1' then
     return {}, true, entries, 0

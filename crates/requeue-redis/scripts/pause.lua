@@ -1,5 +1,6 @@
 -- Pauses the queue or resumes it. ARGV: the time, and which: 1 or 0.
-call('HSET', meta, 'paused', ARGV[2], 'plain', 0)
+call('HSET', meta, 'paused', ARGV[2])
+unsettle()
 if ARGV[2] == '0' and call('EXISTS', ready) == 1 then
     call('ZADD', wake, 0, '1')
 end

@@ -29,7 +29,8 @@ local function set_stale(count)
         call('DEL', ready, stale)
         count = 0
     end
-    call('HSET', meta, 'stale', count, 'plain', 0)
+    call('HSET', meta, 'stale', count)
+    unsettle()
     return count
 end
 

@@ -84,8 +84,8 @@ impl Builder {
     /// [`ErrorKind::Invalid`] if the address or the name cannot be used,
     /// [`ErrorKind::Unavailable`] if the server cannot be reached, [`ErrorKind::Denied`] if
     /// it refuses the password, [`ErrorKind::Version`] if it is older than 6.2 or the queue
-    /// was made by a later version of this crate, [`ErrorKind::Conflict`] if the queue has
-    /// another number of partitions.
+    /// was made by a version of this crate that keeps it otherwise,
+    /// [`ErrorKind::Conflict`] if the queue has another number of partitions.
     pub async fn open(self) -> Result<RedisStore, Error> {
         check_name(&self.queue)?;
         let servers = Arc::new(self.servers()?);
@@ -170,10 +170,11 @@ fn version_in(info: &Value) -> Option<(String, (u32, u32))> {
 
 fn check_queue(asked: &Builder, version: u64, partitions: u64) -> Result<(), Error> {
     let queue = &asked.queue;
-    if version > u64::from(VERSION) {
+    if version != u64::from(VERSION) {
+        let better = if version > u64::from(VERSION) { "a newer" } else { "an older" };
         let text = format!(
             "the queue {queue} is of version {version}, this program knows {VERSION}: \
-             use a newer one"
+             use {better} one, or another queue"
         );
         return Err(Error::new(ErrorKind::Version, text));
     }

@@ -70,6 +70,7 @@ mod builder;
 mod cluster;
 mod fault;
 mod link;
+mod name;
 mod next;
 mod partition;
 mod people;

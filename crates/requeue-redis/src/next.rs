@@ -10,13 +10,15 @@
 //! 2. Keys that were leased for one who is gone are released.
 //! 3. A mark that was taken without a lease after it makes the next lease pass it on.
 
+use std::future::Future;
+use std::pin::Pin;
 use std::sync::{Mutex, PoisonError};
+use std::task::{Context, Poll, ready};
 use std::time::Duration;
 
 use redis::aio::MultiplexedConnection;
 use redis::{Pipeline, Value};
-use requeue_store::{End, Ending, Error, ErrorKind, Grant, Hold, LeaseRequest, Leased};
-use tokio::sync::oneshot;
+use requeue_store::{End, Ending, Error, Grant, Hold, LeaseRequest, Leased, Reply};
 
 use crate::fault::breaks_connection;
 use crate::link::{Link, pipeline};
@@ -44,16 +46,9 @@ impl RedisStore {
         request: &LeaseRequest,
         at_most: Duration,
     ) -> Result<Leased, Error> {
-        let (sender, receiver) = oneshot::channel();
         let (store, request) = (self.clone(), request.clone());
-        let mut next = Next { receiver, store: store.clone() };
-        tokio::spawn(async move {
-            let leased = store.next_keys(&request, at_most.min(LASTS)).await;
-            if let Err(Ok(leased)) = sender.send(leased) {
-                store.release(leased.grants).await;
-            }
-        });
-        next.leased().await
+        let leasing = async move { store.next_keys(&request, at_most.min(LASTS)).await };
+        Next { leasing: Some(Box::pin(leasing)), store: self.clone() }.await
     }
 
     async fn next_keys(
@@ -117,27 +112,33 @@ fn judge(link: &Link, mark: Option<Value>, leased: Leased) -> Result<Leased, Err
 
 /// What is leased for one who waits.
 struct Next {
-    receiver: oneshot::Receiver<Result<Leased, Error>>,
+    /// Until it has come.
+    leasing: Option<Reply<'static, Leased>>,
     store: RedisStore,
 }
 
-impl Next {
-    async fn leased(&mut self) -> Result<Leased, Error> {
-        (&mut self.receiver).await.unwrap_or_else(|_| {
-            let text = "the runtime was shut down while waiting for a key";
-            Err(Error::new(ErrorKind::Unknown, text))
-        })
+impl Future for Next {
+    type Output = Result<Leased, Error>;
+
+    fn poll(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Self::Output> {
+        let Some(leasing) = &mut self.leasing else { return Poll::Pending };
+        let leased = ready!(leasing.as_mut().poll(cx));
+        self.leasing = None;
+        Poll::Ready(leased)
     }
 }
 
-/// Keeps invariant 2 for what had come and was not looked at.
+/// Keeps invariant 2: a task waits in the stead of who has gone.
 impl Drop for Next {
     fn drop(&mut self) {
-        self.receiver.close();
-        let Ok(Ok(leased)) = self.receiver.try_recv() else { return };
+        let Some(leasing) = self.leasing.take() else { return };
         if let Ok(runtime) = tokio::runtime::Handle::try_current() {
             let store = self.store.clone();
-            runtime.spawn(async move { store.release(leased.grants).await });
+            runtime.spawn(async move {
+                if let Ok(leased) = leasing.await {
+                    store.release(leased.grants).await;
+                }
+            });
         }
     }
 }

@@ -6,6 +6,7 @@ use redis::Value;
 use requeue_store::{Dead, Error, Key, Owner, Phase, Token};
 
 use crate::fault::senseless;
+use crate::name::key_of;
 
 /// The parts of an answer, one after the other.
 pub(crate) struct Answer {
@@ -38,7 +39,7 @@ impl Answer {
     }
 
     pub(crate) fn key(&mut self) -> Result<Key, Error> {
-        Key::new(self.bytes()?)
+        key_of(self.bytes()?)
     }
 
     /// A number, be it one or the digits of one.
@@ -96,7 +97,8 @@ pub(crate) fn state(value: &[u8]) -> Option<(Phase, u32)> {
         b'A' => Some((Phase::Absent, optional_number(rest)?)),
         b'P' | b'D' => {
             let token = Token(parse(rest.get(..16)?)?);
-            let (deliveries, owner) = cut(rest.get(16..)?)?;
+            let mark = |byte: &u8| matches!(byte, b':' | b'!');
+            let (deliveries, owner) = cut_at(rest.get(16..)?, mark)?;
             let owner = Owner::new(std::str::from_utf8(owner).ok()?);
             let dirty = *kind == b'D';
             Some((Phase::Processing { owner, token, dirty }, parse(deliveries)?))
@@ -123,8 +125,12 @@ pub(crate) fn grave(key: Key, record: &[u8]) -> Option<Dead> {
 
 /// What is before the first colon, and what is after it.
 pub(crate) fn cut(bytes: &[u8]) -> Option<(&[u8], &[u8])> {
-    let colon = bytes.iter().position(|byte| *byte == b':')?;
-    Some((&bytes[..colon], &bytes[colon + 1..]))
+    cut_at(bytes, |byte| *byte == b':')
+}
+
+fn cut_at(bytes: &[u8], mark: impl FnMut(&u8) -> bool) -> Option<(&[u8], &[u8])> {
+    let place = bytes.iter().position(mark)?;
+    Some((&bytes[..place], &bytes[place + 1..]))
 }
 
 pub(crate) fn parse<T: std::str::FromStr>(digits: &[u8]) -> Option<T> {
@@ -148,7 +154,10 @@ mod tests {
         let owner = Owner::new("host:7");
         let token = Token(1_700_000_000_000_000);
         let phase = Phase::Processing { owner, token, dirty: true };
-        assert_eq!(state(b"D170000000000000012:host:7"), Some((phase, 12)));
+        for mark in [":", "!"] {
+            let value = format!("D170000000000000012{mark}host:7");
+            assert_eq!(state(value.as_bytes()), Some((phase.clone(), 12)));
+        }
     }
 
     #[test]

@@ -1,8 +1,8 @@
 //! The scripts that carry out the transitions, and the Redis keys that each may touch.
 //!
-//! A call costs the server about as much as three commands, and each key that it is given a
-//! fifth of one. So what happens most has a script of its own for a single key, which is
-//! given only the parts that it needs, and does nothing if it needs more.
+//! A call costs the server about as much as three commands, and each key and argument that
+//! it is given a third of one. So what happens most has a script of its own for a single
+//! key, which is given only the parts that it needs, and does nothing if it needs more.
 
 use std::sync::LazyLock;
 
@@ -12,21 +12,25 @@ use redis::Cmd;
 ///
 /// | part | type | what it holds |
 /// |---|---|---|
-/// | `states` | hash | key → state, see below |
+/// | `states` | hash | key → state, see below; and [the last lease](../scripts/lease.lua) |
 /// | `ready` | list | the line of ready keys, and [stale entries](../scripts/stale.lua) |
-/// | `leases` | sorted set | key → deadline of its lease |
+/// | `leases` | sorted set | key → [30 seconds before](../scripts/words.lua) the deadline of its lease |
 /// | `delays` | sorted set | key → end of its delay |
 /// | `failures` | hash | key → `count:error` |
 /// | `dead` | hash | key → what is known of a dead key |
 /// | `buried` | sorted set | key → since when it is dead |
-/// | `meta` | hash | last token, [until when leases are plain](../scripts/lease.lua), arrival time of the rate, settings, counters, owners |
+/// | `meta` | hash | arrival time of the rate, settings, counters, owners |
 /// | `wake` | sorted set | one member if somebody should look for ready keys |
 /// | `stale` | hash | key → how many entries of the line are to be passed over |
 ///
 /// A state is `Q` since when ready, deliveries if any; `P` (processing) or `D` (and dirty),
-/// token, deliveries, `:`, owner; `X`, dead; or `A`, deliveries, for a key that is nowhere.
-/// Times and tokens in it have 16 digits. What has no state is absent. All times are in
-/// microseconds. Besides keys, `states` and `leases` hold [ballast](../scripts/ballast.lua).
+/// token, deliveries, `:` or, if it may have failures, `!`, owner; `X`, dead; or `A`,
+/// deliveries, for a key that is nowhere. Times and tokens in it have 16 digits. What has
+/// no state is absent. All times are in microseconds.
+///
+/// Keys are as [`name`](crate::name) calls them. Besides them, `states` and `leases` hold
+/// [ballast](../scripts/ballast.lua), and `states` has the last lease in the field without
+/// a name.
 pub(crate) const PARTS: [(&str, &str); 10] = [
     ("states", "s"),
     ("ready", "r"),
@@ -40,9 +44,9 @@ pub(crate) const PARTS: [(&str, &str); 10] = [
     ("stale", "z"),
 ];
 
-/// The version of the records above and of the scripts that write them. A queue that was
-/// made by a later one is left alone.
-pub(crate) const VERSION: u32 = 1;
+/// The version of the records above and of the scripts that write them. A queue of another
+/// one is left alone.
+pub(crate) const VERSION: u32 = 2;
 
 /// A script, and the parts that it is given the names of.
 #[derive(Debug)]
@@ -112,34 +116,35 @@ macro_rules! singles {
 
 singles! {
     ADD_ONE("states ready wake meta") = "add_one";
-    LEASE_ONE("states ready leases failures meta") = "lease_one";
-    DONE_ONE("states leases") = "finish_one";
-    SUCCEED_ONE("states leases failures") = "finish_one";
+    LEASE_ONE("states ready leases") = "lease_one";
+    LEASE_ONE_OF_MANY("states ready leases meta failures") = "lease_one";
+    FINISH_ONE("states leases") = "finish_one";
 }
 
 scripts! {
-    ADD("states ready meta wake delays dead buried") = "clock" "line" "add";
+    ADD("states ready meta wake delays dead buried") = "clock" "last" "line" "add";
     ADD_LATER("states ready meta wake delays failures dead buried") =
-        "clock" "line" "backoff" "delay" "add_later";
+        "clock" "last" "line" "backoff" "delay" "add_later";
     LEASE("states ready leases delays failures dead buried meta wake stale") =
-        "clock" "calendar" "rare" "line" "stale" "grave" "due" "lease_rare" "end" "lease";
+        "clock" "calendar" "rare" "last" "line" "stale" "grave" "due" "lease_rare" "end"
+        "lease";
     FINISH("states ready leases delays failures dead buried meta wake") =
-        "rare" "clock" "line" "grave" "backoff" "delay" "finish_rare" "end" "finish";
-    EXTEND("states leases meta") = "clock" "extend";
+        "rare" "clock" "last" "line" "grave" "backoff" "delay" "finish_rare" "end" "finish";
+    EXTEND("states leases meta") = "clock" "calendar" "last" "extend";
     EXPIRE("states ready leases delays failures dead buried meta wake") =
-        "clock" "line" "grave" "due" "expire";
+        "clock" "last" "line" "grave" "due" "expire";
     FORGET("states delays failures") = "forget";
-    REMOVE("states ready delays failures meta wake stale") = "line" "stale" "remove";
+    REMOVE("states ready delays failures meta wake stale") = "last" "line" "stale" "remove";
     LOOK("states ready leases delays failures dead buried meta wake") =
-        "clock" "line" "grave" "due" "look";
+        "clock" "last" "line" "grave" "due" "look";
     STATS("states ready leases delays failures dead buried meta wake stale") =
-        "clock" "line" "stale" "grave" "due" "stats";
+        "clock" "last" "line" "stale" "grave" "due" "stats";
     FAILING("delays failures") = "clock" "failing";
     HELD("states leases") = "held";
-    OWNERS("meta") = "clock" "owners";
+    OWNERS("states meta") = "clock" "owners";
     DEAD("dead buried") = "clock" "dead";
     EXHUME("states ready dead buried meta wake") = "clock" "line" "exhume";
-    PAUSE("ready meta wake") = "pause";
+    PAUSE("states ready meta wake") = "last" "pause";
     OPEN("meta") = "open";
     BALLAST("states leases") = "ballast";
 }

@@ -2,6 +2,7 @@
 //!
 //! Each gives nothing if it takes more than that, and has then changed nothing.
 
+use std::sync::atomic::Ordering;
 use std::time::Duration;
 
 use redis::Value;
@@ -12,6 +13,7 @@ use requeue_store::{
 
 use crate::fault::senseless;
 use crate::link::Call;
+use crate::name::{key_of, name_of};
 use crate::partition::partition_of;
 use crate::reply::{Answer, parse};
 use crate::script::{self, Script};
@@ -23,7 +25,7 @@ use crate::work::{added, read_visit};
 impl RedisStore {
     pub(crate) async fn add_one(&self, adds: &[Add]) -> Result<Option<Receipt>, Error> {
         let [Add { key, when: When::Now, .. }] = adds else { return Ok(None) };
-        let letter = self.letter(&script::ADD_ONE, key, &[key]).await?;
+        let letter = self.letter(&script::ADD_ONE, key, &[name_of(key)]).await?;
         let receipt = |added| Receipt { added, delay: Duration::ZERO };
         Ok(letter.and_then(added).map(receipt))
     }
@@ -38,12 +40,25 @@ impl RedisStore {
         if many || request.lease < UNWATCHED || self.watch.has_waited() {
             return Ok(None);
         }
-        let lease = micros_of(request.lease).to_string();
-        let args = [request.owner.as_str().as_bytes(), lease.as_bytes()];
-        let value = self.single(&script::LEASE_ONE, 0, &args).await?;
+        let holder = format!(":{}", request.owner.as_str());
+        let longer = longer_than_usual(request.lease).to_string();
+        let args = [holder.as_bytes(), longer.as_bytes()];
+        let most_usual = longer == "0" && self.told_time().is_none();
+        let value = self.plain_lease(if most_usual { &args[..1] } else { &args }).await?;
         let Some(grant) = read_grant(value)? else { return Ok(None) };
         let more_in = Some(Duration::ZERO);
         Ok(Some(Leased { grants: vec![grant], more_in, paused: false }))
+    }
+
+    async fn plain_lease(&self, args: &[&[u8]]) -> Result<Value, Error> {
+        if !self.one_of_many.load(Ordering::Relaxed) {
+            let value = self.single(&script::LEASE_ONE, 0, args).await?;
+            if value != Value::Int(1) {
+                return Ok(value);
+            }
+            self.one_of_many.store(true, Ordering::Relaxed);
+        }
+        self.single(&script::LEASE_ONE_OF_MANY, 0, args).await
     }
 
     pub(crate) async fn finish_one(
@@ -51,14 +66,12 @@ impl RedisStore {
         ends: &[End],
     ) -> Result<Option<Finished>, Error> {
         let [End { hold, ending }] = ends else { return Ok(None) };
-        let script = match ending {
-            Ending::Done => &*script::DONE_ONE,
-            Ending::Succeed => &*script::SUCCEED_ONE,
-            Ending::Retry { .. } | Ending::RetryAfter(_) | _ => return Ok(None),
-        };
-        let state = format!("P{}", wish::token(hold.token));
-        let args = [&hold.key[..], state.as_bytes()];
-        let letter = self.letter(script, &hold.key, &args).await?;
+        if !matches!(ending, Ending::Done | Ending::Succeed) {
+            return Ok(None);
+        }
+        let state = format!("P{}1:", wish::token(hold.token));
+        let args = [name_of(&hold.key), state.as_bytes()];
+        let letter = self.letter(&script::FINISH_ONE, &hold.key, &args).await?;
         Ok(letter.filter(|letter| *letter == b'd').map(|_| Finished::Done))
     }
 
@@ -95,6 +108,12 @@ impl RedisStore {
     }
 }
 
+/// In microseconds; the usual is that of `words.lua`.
+fn longer_than_usual(lease: Duration) -> i64 {
+    const USUAL: i64 = 30_000_000;
+    i64::try_from(micros_of(lease)).unwrap_or(i64::MAX) - USUAL
+}
+
 /// See `lease_one.lua`.
 fn read_grant(value: Value) -> Result<Option<Grant>, Error> {
     if value == Value::Nil {
@@ -109,7 +128,7 @@ fn read_grant(value: Value) -> Result<Option<Grant>, Error> {
         .split_at_checked(16)
         .and_then(|(token, key)| Some((Token(parse(token)?), key)));
     let (token, key) = granted.ok_or_else(|| senseless("a lease"))?;
-    Ok(Some(Grant { key: Key::new(key)?, token, deliveries: 1, failures: 0 }))
+    Ok(Some(Grant { key: key_of(key.to_vec())?, token, deliveries: 1, failures: 0 }))
 }
 
 #[cfg(test)]

@@ -3,7 +3,7 @@
 use std::fmt;
 use std::num::NonZeroU32;
 use std::sync::Arc;
-use std::sync::atomic::AtomicUsize;
+use std::sync::atomic::{AtomicBool, AtomicUsize};
 use std::time::Duration;
 
 use redis::{Cmd, ToRedisArgs, Value};
@@ -15,6 +15,7 @@ use requeue_store::{
 
 use crate::builder::Builder;
 use crate::link::Call;
+use crate::name::name_of;
 use crate::next::Spare;
 use crate::partition::{Chunk, names, spread};
 use crate::people::NOTHING;
@@ -39,6 +40,8 @@ pub struct RedisStore {
     /// Where the next lease begins.
     pub(crate) turn: Arc<AtomicUsize>,
     pub(crate) spare: Arc<Spare>,
+    /// Whether the last lease may have been another's, or a key may have failures.
+    pub(crate) one_of_many: Arc<AtomicBool>,
 }
 
 impl RedisStore {
@@ -64,8 +67,8 @@ impl RedisStore {
         let marks = names.iter().map(|names| names[wake].clone()).collect();
         let watch = Watch::new(Arc::clone(&servers), marks);
         let clock = settings.clock.clone();
-        let (turn, spare) = Default::default();
-        Self { servers, queue, names, clock, watch, turn, spare }
+        let (turn, spare, one_of_many) = Default::default();
+        Self { servers, queue, names, clock, watch, turn, spare, one_of_many }
     }
 
     pub(crate) fn partitions(&self) -> usize {
@@ -185,7 +188,7 @@ impl RedisStore {
         let give = |chunk: &Chunk, command: &mut Cmd| {
             command.arg(owner.as_str()).arg(lease).arg(chunk.places.len());
             for place in &chunk.places {
-                command.arg(&held[*place].key[..]);
+                command.arg(name_of(&held[*place].key));
             }
             for place in &chunk.places {
                 command.arg(wish::token(held[*place].token));
@@ -225,7 +228,7 @@ impl RedisStore {
 /// Gives the keys of a chunk to a command.
 pub(crate) fn give_keys(chunk: &Chunk, keys: &[Key], command: &mut Cmd) {
     for place in &chunk.places {
-        command.arg(&keys[*place][..]);
+        command.arg(name_of(&keys[*place]));
     }
 }
 

@@ -13,6 +13,7 @@ use requeue_store::{
 
 use crate::fault::senseless;
 use crate::link::Call;
+use crate::name::name_of;
 use crate::partition::{Chunk, MOST_KEYS, spread};
 use crate::reply::Answer;
 use crate::script;
@@ -55,7 +56,7 @@ impl RedisStore {
             Some(revive_after) => {
                 command.arg(micros_of(revive_after));
                 for place in &chunk.places {
-                    command.arg(&adds[*place].key[..]);
+                    command.arg(name_of(&adds[*place].key));
                 }
             }
             None => self.give_wishes(chunk, adds, command),
@@ -66,7 +67,7 @@ impl RedisStore {
     fn give_wishes(&self, chunk: &Chunk, adds: &[Add], command: &mut Cmd) {
         for place in &chunk.places {
             let add = &adds[*place];
-            command.arg(&add.key[..]).arg(wish::when(&add.when, self.partitions()));
+            command.arg(name_of(&add.key)).arg(wish::when(&add.when, self.partitions()));
             command.arg(micros_of(add.revive_after));
         }
     }
@@ -109,6 +110,7 @@ impl RedisStore {
         }
         let waited = self.watch.take_waited();
         let leased = self.lease_many(request).await;
+        self.one_of_many.store(false, Ordering::Relaxed);
         if leased.is_err() {
             self.watch.put_waited(waited);
         }
@@ -266,7 +268,7 @@ impl RedisStore {
         let give = |chunk: &Chunk, command: &mut Cmd| {
             command.arg(chunk.places.len());
             for place in &chunk.places {
-                command.arg(&ends[*place].hold.key[..]);
+                command.arg(name_of(&ends[*place].hold.key));
             }
             for place in &chunk.places {
                 let End { hold, ending } = &ends[*place];

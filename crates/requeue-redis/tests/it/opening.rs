@@ -25,17 +25,21 @@ async fn other_partitions_are_refused_with_both_numbers() {
 }
 
 #[tokio::test]
-async fn a_queue_of_a_later_version_is_left_alone() {
+async fn a_queue_of_another_version_is_left_alone() {
     let Some(url) = server::url() else { return };
     let builder = server::fresh(&url);
     builder.clone().open().await.unwrap();
     let mut server = server::connection(&url).await;
-    let mut later = redis::cmd("HSET");
-    later.arg(server::part(&builder, "m")).arg("version").arg(99);
-    later.exec_async(&mut server).await.unwrap();
-    let error = builder.open().await.unwrap_err();
-    assert_eq!(error.kind(), ErrorKind::Version);
-    assert!(error.to_string().contains("99"), "{error}");
+    for (version, advice) in [(1, "use an older one"), (99, "use a newer one")] {
+        let mut other = redis::cmd("HSET");
+        other.arg(server::part(&builder, "m")).arg("version").arg(version);
+        other.exec_async(&mut server).await.unwrap();
+        let error = builder.clone().open().await.unwrap_err();
+        assert_eq!(error.kind(), ErrorKind::Version);
+        let text = error.to_string();
+        assert!(text.contains(&format!("version {version},")), "{text}");
+        assert!(text.contains(advice), "{text}");
+    }
 }
 
 #[tokio::test]
