@@ -8,7 +8,7 @@ use anyhow::{Context, Result};
 use requeue::{Clock, SystemClock};
 
 use crate::check::{History, Home, Verdict, check};
-use crate::crew::{Member, Terms};
+use crate::crew::{Member, Terms, name_of};
 use crate::engine::{Engine, Keeping};
 use crate::event::Rest;
 use crate::journal::now;
@@ -18,6 +18,8 @@ use crate::process::runtime;
 use crate::proxy::Proxy;
 use crate::rest::rest;
 use crate::roles::Role;
+use crate::scene::Scene;
+use crate::shortcuts::Shortcuts;
 use crate::stores::{self, Kind};
 use crate::world::Plan;
 
@@ -31,7 +33,7 @@ const PATIENCE: Duration = Duration::from_secs(60);
 /// What is run.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Piece {
-    pub(crate) store: Kind,
+    pub(crate) scene: Scene,
     pub(crate) seconds: u64,
     pub(crate) seed: u64,
     pub(crate) mutant: Option<Bug>,
@@ -42,7 +44,26 @@ pub(crate) struct Piece {
 pub(crate) struct Outcome {
     pub(crate) folder: PathBuf,
     pub(crate) faults: Faults,
+    pub(crate) shortcuts: Shortcuts,
     pub(crate) verdict: Verdict,
+}
+
+impl Outcome {
+    /// What the run should have done by its scene and did not: it proves less than it seems
+    /// to.
+    pub(crate) fn missed(&self, scene: &Scene) -> Vec<&'static str> {
+        if scene.store != Kind::Redis || !scene.is_calm() || scene.partitions > 1 {
+            return Vec::new();
+        }
+        let Shortcuts { adds, leases, ends } = self.shortcuts;
+        let ways = [
+            (adds, "the short script for an add"),
+            (leases, "the short script for a lease"),
+            (ends, "the short script for an end"),
+            (self.verdict.counts.waited, "a lease that comes with the end of a wait"),
+        ];
+        ways.into_iter().filter(|(count, _)| *count == 0).map(|(_, way)| way).collect()
+    }
 }
 
 /// Runs it. The folder is left to the caller.
@@ -50,28 +71,28 @@ pub(crate) fn conduct(piece: &Piece) -> Result<Outcome> {
     let folder = make_folder(piece)?;
     let place = folder.display().to_string();
     let conducted = conduct_in(piece, &folder);
-    let (faults, verdict) =
+    let (faults, shortcuts, verdict) =
         conducted.with_context(|| format!("the run failed; its files are in {place}"))?;
-    Ok(Outcome { folder, faults, verdict })
+    Ok(Outcome { folder, faults, shortcuts, verdict })
 }
 
-fn conduct_in(piece: &Piece, folder: &Path) -> Result<(Faults, Verdict)> {
+fn conduct_in(piece: &Piece, folder: &Path) -> Result<(Faults, Shortcuts, Verdict)> {
     let mut targets = prepare(piece, folder)?;
     let end = SystemClock.now() + Duration::from_secs(piece.seconds);
-    let faults = Nemesis::new(&mut targets, piece.store, piece.seed).disturb(end)?;
-    let rest = calm(piece, folder, &mut targets)?;
-    let home = piece.store.home();
+    let faults =
+        Nemesis::new(&mut targets, piece.scene.store, piece.seed).disturb(end)?;
+    let rest = calm(folder, &mut targets)?;
     fs::write(folder.join("rest.json"), serde_json::to_string(&rest)?)?;
-    fs::write(folder.join("store"), piece.store.name())?;
+    let shortcuts = targets.shortcuts();
     drop(targets);
-    let verdict = check(&History::read(folder)?, &rest, home);
-    Ok((faults, verdict))
+    let verdict = check(&History::read(folder)?, &rest, piece.scene.store.home());
+    Ok((faults, shortcuts, verdict))
 }
 
 fn make_folder(piece: &Piece) -> Result<PathBuf> {
     let name = format!(
         "requeue-faults-{}-{}-{}-{}",
-        piece.store.name(),
+        name_of(&piece.scene.store),
         piece.seed,
         std::process::id(),
         now()
@@ -87,28 +108,28 @@ fn prepare(piece: &Piece, folder: &Path) -> Result<Targets> {
     let server = start_server(piece, folder)?;
     let start = now();
     let until = start + piece.seconds * 1_000_000;
-    let producers = PRODUCERS + usize::from(piece.store == Kind::Postgres);
-    let plan = Plan { start, until, seed: piece.seed, producers };
+    let (scene, seed, mutant) = (piece.scene, piece.seed, piece.mutant);
+    let producers = PRODUCERS + usize::from(scene.store == Kind::Postgres);
+    let plan = Plan { start, until, seed, producers, scene };
     plan.write(folder)?;
     let place = match &server {
-        Some((_, proxy)) => piece.store.address(proxy.port),
+        Some((_, proxy)) => scene.store.address(proxy.port),
         None => folder.join("queue").display().to_string(),
     };
-    let (store, mutant) = (piece.store, piece.mutant);
-    let terms = Terms { folder: folder.to_owned(), store, place, mutant };
-    let crew = roles(piece.store)
+    let terms = Terms { folder: folder.to_owned(), place, mutant };
+    let crew = roles(scene.store)
         .map(|(role, number)| Member::start(&terms, role, number))
         .collect::<Result<_>>()?;
     Ok(Targets { crew, server })
 }
 
 fn start_server(piece: &Piece, folder: &Path) -> Result<Option<(Engine, Proxy)>> {
-    if piece.store.home() == Home::Embedded {
+    if piece.scene.store.home() == Home::Embedded {
         return Ok(None);
     }
     let forgets = piece.mutant == Some(Bug::ForgetfulEngine);
     let keeping = if forgets { Keeping::Nothing } else { Keeping::AtOnce };
-    let engine = Engine::start(piece.store, folder, keeping)?;
+    let engine = Engine::start(piece.scene.store, folder, keeping)?;
     let proxy = Proxy::start(engine.port)?;
     Ok(Some((engine, proxy)))
 }
@@ -128,7 +149,7 @@ fn roles(store: Kind) -> Box<dyn Iterator<Item = (Role, usize)>> {
 
 /// Waits until the producers have ended, the queue has come to rest and the workers have
 /// gone: what is left.
-fn calm(piece: &Piece, folder: &Path, targets: &mut Targets) -> Result<Rest> {
+fn calm(folder: &Path, targets: &mut Targets) -> Result<Rest> {
     let Some((engine, proxy)) = &mut targets.server else {
         targets.crew.iter_mut().try_for_each(|station| station.wait(PATIENCE))?;
         let text =
@@ -141,10 +162,11 @@ fn calm(piece: &Piece, folder: &Path, targets: &mut Targets) -> Result<Rest> {
     for producer in targets.crew.iter_mut().filter(is_producer) {
         producer.wait(PATIENCE)?;
     }
-    let address = piece.store.address(engine.port);
+    let plan = Plan::read(folder)?;
+    let address = plan.scene.store.address(engine.port);
     let rest = runtime()?.block_on(async {
-        let store = stores::open(piece.store, &address, None, folder).await?;
-        rest(&*store, &Plan::read(folder)?).await
+        let store = stores::open(&plan.scene, &address, None, folder).await?;
+        rest(&*store, &plan).await
     })?;
     targets.crew.iter_mut().for_each(Member::dismiss);
     for worker in &mut targets.crew {

@@ -38,10 +38,21 @@ pub(crate) type Held = (String, u64);
 #[serde(rename_all = "snake_case")]
 pub(crate) enum Request {
     Add(Vec<String>),
-    Lease { owner: String, lease: u64 },
-    Extend { held: Vec<Held>, lease: u64 },
+    /// With a wait before it, asked for at once, or without.
+    Lease {
+        owner: String,
+        lease: u64,
+        waits: bool,
+    },
+    Extend {
+        held: Vec<Held>,
+        lease: u64,
+    },
     Finish(Vec<(String, u64, Ending)>),
-    Reclaim { owner: String, held: Vec<Held> },
+    Reclaim {
+        owner: String,
+        held: Vec<Held>,
+    },
 }
 
 /// How a lease was to end.

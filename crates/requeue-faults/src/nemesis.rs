@@ -11,6 +11,7 @@ use crate::dice::Dice;
 use crate::engine::Engine;
 use crate::proxy::{Proxy, Trouble, park};
 use crate::roles::Role;
+use crate::shortcuts::Shortcuts;
 use crate::stores::Kind;
 
 /// What can go wrong.
@@ -18,7 +19,7 @@ use crate::stores::Kind;
 enum Fault {
     KillWorker,
     KillProducer,
-    /// Stops a worker for so many milliseconds, against a lease of 400.
+    /// Stops a worker for so many milliseconds, against a short lease of 400.
     Stop(u64),
     KillEngine,
     Cut,
@@ -73,6 +74,13 @@ pub(crate) struct Faults {
 pub(crate) struct Targets {
     pub(crate) crew: Vec<Member>,
     pub(crate) server: Option<(Engine, Proxy)>,
+}
+
+impl Targets {
+    /// How often short scripts were used.
+    pub(crate) fn shortcuts(&self) -> Shortcuts {
+        self.server.as_ref().map(|(_, proxy)| proxy.shortcuts()).unwrap_or_default()
+    }
 }
 
 /// What is to be undone, and when.

@@ -6,13 +6,13 @@ use std::time::Duration;
 
 use anyhow::Result;
 use requeue::{Clock, SystemClock};
-use requeue_store::{Backoff, SharedQueue};
+use requeue_store::{Backoff, Owner, SharedQueue, Store};
 use tokio::runtime::Runtime;
 
 use crate::dice::Dice;
 use crate::journal::Journal;
 use crate::recorder::Recorder;
-use crate::world::{LEASE, Plan, World};
+use crate::world::{Plan, World};
 
 /// The queue as the processes use it: the real one, on a store that writes down.
 pub(crate) type Queue = SharedQueue<String, Recorder>;
@@ -36,10 +36,18 @@ impl Process {
         };
         SharedQueue::builder(self.store.clone())
             .owner(self.name.clone())
-            .lease(LEASE)
+            .lease(self.plan.scene.lease)
             .max_deliveries(None)
             .backoff(backoff)
             .build()
+    }
+
+    /// Gives back all leases of an owner who is gone, or holds none that it knows of, so that
+    /// nobody has to wait until they have passed.
+    pub(crate) async fn give_back(&self, owner: &Owner) {
+        while self.store.reclaim(owner, &[]).await.is_err() {
+            pause(Duration::from_millis(50)).await;
+        }
     }
 
     /// Dice for one purpose of this process.

@@ -41,16 +41,21 @@ impl Lane {
             if before.replace(generation) != Some(generation) {
                 self.delay_twice(generation).await?;
             }
-            let key = self.process.plan.hot(generation, self.dice.below(u64::MAX));
-            let delay = if self.dice.percent(8) {
-                self.dice.millis(1..60)
-            } else {
-                Duration::ZERO
-            };
-            self.add(key, delay).await?;
-            pause(self.dice.millis(0..40)).await;
+            let (count, rest) = self.process.plan.scene.volley(&mut self.dice);
+            for _ in 0..count {
+                self.add_some(generation).await?;
+            }
+            pause(rest).await;
         }
         Ok(())
+    }
+
+    /// Adds a key that all lanes add.
+    async fn add_some(&mut self, generation: u64) -> Result<()> {
+        let key = self.process.plan.hot(generation, self.dice.below(u64::MAX));
+        let delay = if self.dice.percent(8) { 1..60 } else { 0..0 };
+        let delay = self.dice.millis(delay);
+        self.add(key, delay).await
     }
 
     /// Delays a key for a moment, and then for an hour: the moment counts.

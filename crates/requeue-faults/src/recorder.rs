@@ -78,6 +78,11 @@ fn finished(finished: &Finished) -> event::Finished {
     event::Finished::Accepted
 }
 
+fn asked_for(request: &LeaseRequest, waits: bool) -> Request {
+    let (owner, lease) = (request.owner.to_string(), micros_of(request.lease));
+    Request::Lease { owner, lease, waits }
+}
+
 fn grants(leased: &Leased) -> Answer {
     let grants = leased.grants.iter().map(|grant| event::Grant {
         key: grant.key.to_string(),
@@ -100,9 +105,16 @@ impl Store for Recorder {
     }
 
     fn lease<'a>(&'a self, request: &'a LeaseRequest) -> Reply<'a, Leased> {
-        let owner = request.owner.to_string();
-        let asked = Request::Lease { owner, lease: micros_of(request.lease) };
-        self.record(asked, || self.store.lease(request), grants)
+        self.record(asked_for(request, false), || self.store.lease(request), grants)
+    }
+
+    fn wait_and_lease<'a>(
+        &'a self,
+        request: &'a LeaseRequest,
+        at_most: Duration,
+    ) -> Option<Reply<'a, Leased>> {
+        let call = self.store.wait_and_lease(request, at_most)?;
+        Some(self.record(asked_for(request, true), || call, grants))
     }
 
     fn extend<'a>(

@@ -11,7 +11,7 @@ use crate::process::pause;
 use crate::world::{AN_HOUR, Plan};
 
 /// How long the queue may take to come to rest when nothing disturbs it any more: many
-/// times the lease.
+/// times a short lease, but less than a long one, for which nobody should have to wait.
 const PATIENCE: Duration = Duration::from_secs(20);
 
 /// How many keys are looked at in one call.

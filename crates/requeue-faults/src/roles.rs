@@ -6,14 +6,15 @@ use std::sync::Arc;
 
 use anyhow::{Context, Result};
 use clap::{Args, ValueEnum};
-use requeue_store::Store;
+use requeue_store::{Owner, Store};
 use rustix::process::{Signal, set_parent_process_death_signal};
 
+use crate::crew::name_of;
 use crate::mutant::Bug;
 use crate::process::{Process, belongings, runtime};
 use crate::recorder::Recorder;
 use crate::rest::rest;
-use crate::stores::{self, Kind};
+use crate::stores;
 use crate::{clerk, producer, worker};
 
 /// What a process is there for.
@@ -31,6 +32,13 @@ pub(crate) enum Role {
     Station,
 }
 
+impl RoleFlags {
+    /// The name of the process in one of its lives.
+    fn name(&self, life: usize) -> String {
+        format!("{}-{}-{life}", name_of(&self.role), self.number)
+    }
+}
+
 impl Role {
     /// Whether it is for adding keys, and ends by the plan.
     pub(crate) fn adds(self) -> bool {
@@ -44,13 +52,12 @@ pub(crate) struct RoleFlags {
     pub(crate) role: Role,
     #[arg(long)]
     pub(crate) folder: std::path::PathBuf,
-    #[arg(long)]
-    pub(crate) name: String,
     /// Which of those with this role it is.
     #[arg(long)]
     pub(crate) number: usize,
+    /// How often it was started, this time included.
     #[arg(long)]
-    pub(crate) store: Kind,
+    pub(crate) life: usize,
     /// Where the store is.
     #[arg(long)]
     pub(crate) place: String,
@@ -78,12 +85,19 @@ pub(crate) fn play(flags: &RoleFlags) -> Result<()> {
 }
 
 async fn begin(flags: &RoleFlags) -> Result<Process> {
-    let RoleFlags { folder, name, store, place, mutant, .. } = flags;
-    let (plan, world, journal) = belongings(folder, name)?;
+    let RoleFlags { folder, life, place, mutant, .. } = flags;
+    let name = flags.name(*life);
+    let (plan, world, journal) = belongings(folder, &name)?;
     let (world, journal) = (Arc::new(world), Arc::new(journal));
-    let store = stores::open(*store, place, *mutant, folder).await?;
+    let store = stores::open(&plan.scene, place, *mutant, folder).await?;
     let store = Recorder::new(store, Arc::clone(&journal));
-    Ok(Process { name: name.clone(), plan, world, journal, store })
+    let process = Process { name, plan, world, journal, store };
+    if process.plan.scene.is_calm() && !flags.role.adds() {
+        for before in 1..*life {
+            process.give_back(&Owner::new(flags.name(before))).await;
+        }
+    }
+    Ok(process)
 }
 
 async fn work(process: Process) -> Result<()> {

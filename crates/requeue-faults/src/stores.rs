@@ -11,15 +11,17 @@ use requeue_fjall::FjallStore;
 use requeue_postgres::PostgresStore;
 use requeue_redis::RedisStore;
 use requeue_store::{Error, MemoryStore, Store};
+use serde::{Deserialize, Serialize};
 
 use crate::check::Home;
 use crate::mutant::{Bug, Mutant};
 use crate::process::pause;
+use crate::scene::Scene;
 
 /// How long an engine may take to be there.
 const PATIENCE: Duration = Duration::from_secs(20);
 
-/// The time limit of a call, shorter than a lease: a half-open connection must not cost
+/// The time limit of a call, shorter than every lease: a half-open connection must not cost
 /// more than one.
 const TIMEOUT: Duration = Duration::from_millis(300);
 
@@ -27,7 +29,7 @@ const TIMEOUT: Duration = Duration::from_millis(300);
 const QUEUE: &str = "faults";
 
 /// A store.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum, Serialize, Deserialize)]
 pub(crate) enum Kind {
     /// In memory: only stopped, never killed
     Memory,
@@ -47,15 +49,6 @@ impl Kind {
         }
     }
 
-    pub(crate) fn name(self) -> &'static str {
-        match self {
-            Self::Memory => "memory",
-            Self::Fjall => "fjall",
-            Self::Redis => "redis",
-            Self::Postgres => "postgres",
-        }
-    }
-
     /// Where a server on this port is.
     pub(crate) fn address(self, port: u16) -> String {
         match self {
@@ -68,12 +61,12 @@ impl Kind {
 
 /// Opens a store, with a bug if one is asked for, as soon as its engine is there.
 pub(crate) async fn open(
-    kind: Kind,
+    scene: &Scene,
     place: &str,
     bug: Option<Bug>,
     folder: &Path,
 ) -> Result<Arc<dyn Store>> {
-    let store = patiently(|| open_once(kind, place)).await?;
+    let store = patiently(|| open_once(scene, place)).await?;
     Ok(match bug {
         Some(bug) => Arc::new(Mutant::new(store, bug, folder)),
         None => store,
@@ -102,14 +95,15 @@ pub(crate) async fn open_postgres(place: &str) -> Result<PostgresStore, Error> {
     builder.timeout(TIMEOUT).open().await
 }
 
-async fn open_once(kind: Kind, place: &str) -> Result<Arc<dyn Store>, Error> {
-    Ok(match kind {
+async fn open_once(scene: &Scene, place: &str) -> Result<Arc<dyn Store>, Error> {
+    Ok(match scene.store {
         Kind::Memory => Arc::new(MemoryStore::new()),
         Kind::Fjall => Arc::new(FjallStore::builder(place).open()?),
         Kind::Postgres => Arc::new(open_postgres(place).await?),
         Kind::Redis => {
-            let builder = RedisStore::builder(place).queue(QUEUE).partitions(2);
-            Arc::new(builder.timeout(TIMEOUT).open().await?)
+            let builder = RedisStore::builder(place).queue(QUEUE);
+            let builder = builder.partitions(scene.partitions).timeout(TIMEOUT);
+            Arc::new(builder.open().await?)
         }
     })
 }

@@ -6,26 +6,19 @@
 use std::fs::{File, OpenOptions};
 use std::os::unix::fs::FileExt;
 use std::path::Path;
-use std::time::Duration;
 
 use anyhow::{Context, Result};
 use requeue_store::Key;
 use serde::{Deserialize, Serialize};
 
 use crate::journal::now;
+use crate::scene::Scene;
 
 /// The delay, in microseconds, of adds that are not to come before the end of a run.
 pub(crate) const AN_HOUR: u64 = 3_600_000_000;
 
-/// How long a lease lasts: short, so that many pass in a run.
-pub(crate) const LEASE: Duration = Duration::from_millis(400);
-
 /// How many keys are added to at a time.
 const HOT: u64 = 24;
-
-/// How long a generation of keys is added to, in microseconds. The last add of each key is
-/// the one that can be lost without a later run to hide it.
-const GENERATION: u64 = 700_000;
 
 /// How many tasks add keys in each producer.
 pub(crate) const LANES_EACH: usize = 4;
@@ -37,6 +30,7 @@ pub(crate) struct Plan {
     pub(crate) until: u64,
     pub(crate) seed: u64,
     pub(crate) producers: usize,
+    pub(crate) scene: Scene,
 }
 
 impl Plan {
@@ -56,11 +50,11 @@ impl Plan {
     }
 
     pub(crate) fn generation(&self) -> u64 {
-        now().saturating_sub(self.start) / GENERATION
+        now().saturating_sub(self.start) / self.scene.generation()
     }
 
     fn generations(&self) -> u64 {
-        (self.until - self.start) / GENERATION + 1
+        (self.until - self.start) / self.scene.generation() + 1
     }
 
     /// A key of this generation that all lanes add.

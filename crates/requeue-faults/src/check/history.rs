@@ -49,6 +49,8 @@ pub(crate) struct Granted {
     pub(crate) answered: u64,
     /// How long the lease lasts from a moment in between.
     pub(crate) lease: u64,
+    /// The call waited before it leased.
+    pub(crate) waited: bool,
     pub(crate) versions: Option<Vec<u64>>,
     pub(crate) ends: Vec<End>,
     pub(crate) extensions: Vec<Extension>,
@@ -149,7 +151,7 @@ impl History {
     }
 
     fn put_grants(&mut self, process: usize, call: &Call<'_>) {
-        let Request::Lease { owner, lease } = call.request else { return };
+        let Request::Lease { owner, lease, waits } = call.request else { return };
         let Some((answered, Answer::Leased(grants))) = call.answer else { return };
         for Grant { key, token, deliveries } in grants {
             let grant = Granted {
@@ -160,6 +162,7 @@ impl History {
                 sent: call.sent,
                 answered,
                 lease: *lease,
+                waited: *waits,
                 ..Granted::default()
             };
             self.story(key).grants.push(grant);

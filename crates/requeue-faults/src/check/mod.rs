@@ -84,6 +84,8 @@ pub(crate) struct Counts {
     pub(crate) refused: usize,
     /// Grants of a key whose grant before was never ended.
     pub(crate) taken_over: usize,
+    /// Grants that came with the end of a wait.
+    pub(crate) waited: usize,
 }
 
 /// Whether the store lives in the process that uses it.
@@ -121,6 +123,7 @@ fn count(history: &History) -> Counts {
             counts.in_doubt += grant.ends.iter().filter(|e| e.answer.is_none()).count();
             counts.refused += grant.ends.iter().filter(|end| end.is_refused()).count();
             counts.taken_over += usize::from(grant.deliveries > 1);
+            counts.waited += usize::from(grant.waited);
         }
     }
     counts
