@@ -12,10 +12,10 @@ use requeue_postgres::PostgresStore;
 use requeue_store::{Add, Key, Phase, Receipt, Store, When};
 use tokio_postgres::{Client, NoTls};
 
+use crate::bug::Bug;
 use crate::dice::Dice;
 use crate::event::{self, Answer, Event, Request};
 use crate::journal::now;
-use crate::mutant::Bug;
 use crate::process::{Process, pause};
 use crate::stores;
 use crate::world::LANES_EACH;

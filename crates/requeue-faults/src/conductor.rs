@@ -7,12 +7,12 @@ use std::time::Duration;
 use anyhow::{Context, Result};
 use requeue::{Clock, SystemClock};
 
-use crate::check::{History, Home, Verdict, check};
+use crate::bug::Bug;
+use crate::check::{Counts, History, Home, Verdict, check};
 use crate::crew::{Member, Terms, name_of};
 use crate::engine::{Engine, Keeping};
 use crate::event::Rest;
 use crate::journal::now;
-use crate::mutant::Bug;
 use crate::nemesis::{Faults, Nemesis, Targets};
 use crate::process::runtime;
 use crate::proxy::Proxy;
@@ -52,17 +52,19 @@ impl Outcome {
     /// What the run should have done by its scene and did not: it proves less than it seems
     /// to.
     pub(crate) fn missed(&self, scene: &Scene) -> Vec<&'static str> {
-        if scene.store != Kind::Redis || !scene.is_calm() || scene.partitions > 1 {
-            return Vec::new();
-        }
+        let Counts { waited, dead, revived, .. } = self.verdict.counts;
         let Shortcuts { adds, leases, ends } = self.shortcuts;
-        let ways = [
+        let short = [
             (adds, "the short script for an add"),
             (leases, "the short script for a lease"),
             (ends, "the short script for an end"),
-            (self.verdict.counts.waited, "a lease that comes with the end of a wait"),
+            (waited, "a lease that comes with the end of a wait"),
         ];
-        ways.into_iter().filter(|(count, _)| *count == 0).map(|(_, way)| way).collect()
+        let always = [(dead, "a key that dies"), (revived, "a dead key that is revived")];
+        let is_short =
+            scene.store == Kind::Redis && scene.is_calm() && scene.partitions == 1;
+        let ways = short.into_iter().filter(|_| is_short).chain(always);
+        ways.filter(|(count, _)| *count == 0).map(|(_, way)| way).collect()
     }
 }
 
@@ -142,7 +144,8 @@ fn roles(store: Kind) -> Box<dyn Iterator<Item = (Role, usize)>> {
             let producers = (0..PRODUCERS).map(|number| (Role::Producer, number));
             // The first lanes are those of the producers.
             let clerk = (store == Kind::Postgres).then_some((Role::Clerk, PRODUCERS));
-            Box::new(workers.chain([(Role::Raw, 0)]).chain(producers).chain(clerk))
+            let others = [(Role::Raw, 0), (Role::Sexton, 0)];
+            Box::new(workers.chain(others).chain(producers).chain(clerk))
         }
     }
 }

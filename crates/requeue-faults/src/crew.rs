@@ -9,7 +9,7 @@ use clap::ValueEnum;
 use requeue::{Clock, SystemClock};
 use rustix::process::{Pid, Signal, kill_process};
 
-use crate::mutant::Bug;
+use crate::bug::Bug;
 use crate::proxy::park;
 use crate::roles::Role;
 

@@ -53,6 +53,13 @@ pub(crate) enum Request {
         owner: String,
         held: Vec<Held>,
     },
+    /// Who is dead.
+    Dead,
+    /// Keys are taken from the dead, to be ready or dropped.
+    Exhume {
+        keys: Vec<String>,
+        drops: bool,
+    },
 }
 
 /// How a lease was to end.
@@ -65,6 +72,8 @@ pub(crate) enum Ending {
     Retry,
     /// The key is ready again.
     Release,
+    /// The key is to be dead.
+    Bury,
 }
 
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
@@ -75,6 +84,8 @@ pub(crate) enum Answer {
     Extended(Vec<bool>),
     Finished(Vec<Finished>),
     Reclaimed(u64),
+    Dead(Vec<Corpse>),
+    Exhumed(u64),
     /// An error: whether the call was carried out is not known.
     Failed(String),
 }
@@ -100,8 +111,25 @@ pub(crate) struct Grant {
 #[serde(rename_all = "snake_case")]
 pub(crate) enum Finished {
     Accepted,
+    /// It was, and the key is dead.
+    Buried,
     /// The lease was lost.
     Refused,
+}
+
+/// A dead key.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub(crate) struct Corpse {
+    pub(crate) key: String,
+    pub(crate) reason: String,
+    pub(crate) deliveries: u32,
+}
+
+impl From<&requeue_store::Dead> for Corpse {
+    fn from(dead: &requeue_store::Dead) -> Self {
+        let (key, reason) = (dead.key.to_string(), dead.reason.clone());
+        Self { key, reason, deliveries: dead.deliveries }
+    }
 }
 
 /// How the queue stood when all had come to rest, or did not within the time allowed.
@@ -109,13 +137,14 @@ pub(crate) enum Finished {
 pub(crate) struct Rest {
     pub(crate) ready: u64,
     pub(crate) processing: u64,
-    pub(crate) dead: u64,
+    pub(crate) dead: Vec<Corpse>,
     /// Delayed keys, except those that are to wait for an hour.
     pub(crate) delayed: u64,
 }
 
 impl Rest {
     pub(crate) fn is_quiet(&self) -> bool {
-        *self == Self::default()
+        let Self { ready, processing, delayed, dead: _ } = self;
+        ready + processing + delayed == 0
     }
 }

@@ -5,6 +5,7 @@
 //! write down what they ask and what they are told. In the end a checker reads that and says
 //! whether every promise was kept; see the module `check`.
 
+mod bug;
 mod check;
 mod clerk;
 mod conductor;
@@ -24,6 +25,7 @@ mod report;
 mod rest;
 mod roles;
 mod scene;
+mod sexton;
 mod shortcuts;
 mod stores;
 mod worker;
@@ -37,9 +39,9 @@ use anyhow::{Context, Result};
 use clap::{Parser, Subcommand, ValueEnum};
 use requeue::{Clock, SystemClock};
 
+use self::bug::Bug;
 use self::check::History;
 use self::conductor::{Piece, conduct};
-use self::mutant::Bug;
 use self::roles::RoleFlags;
 use self::scene::SceneFlags;
 use self::stores::Kind;

@@ -9,53 +9,16 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
 use std::time::Duration;
 
-use clap::ValueEnum;
 use requeue::Added;
 use requeue_store::{
     Add, End, Ending, Error, Finished, Hold, Key, LeaseRequest, Leased, Look, Owner,
-    Phase, Receipt, Reply, Store, Token, When, forward_store,
+    Phase, Receipt, Reply, Store, Token, When, Which, forward_store,
 };
 
-use crate::stores::Kind;
+use crate::bug::Bug;
 
 /// How many keys a clock that is ahead is asked about.
 const REMEMBERED: usize = 64;
-
-/// Which promise is broken.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
-pub(crate) enum Bug {
-    /// The end of a lease is taken for that of the present one
-    NoFence,
-    /// An add of a key that is processing is acknowledged and dropped
-    NoDirtyBit,
-    /// Leases are judged by the clock of a client, which is ahead
-    ClientClock,
-    /// An add of a key that is there already does nothing
-    DoNothingAdd,
-    /// The end of a lease whose key was added meanwhile neither deletes nor requeues
-    TwoBranchDone,
-    /// Tokens are counted, and from 1 again after the engine was restarted
-    IncrToken,
-    /// Leases are taken to have passed one heartbeat too early
-    EarlyExpiry,
-    /// A later delay replaces an earlier one
-    LatestDelay,
-    /// Some keys that are done come again
-    ExtraRun,
-    /// The engine keeps nothing on disk
-    ForgetfulEngine,
-}
-
-impl Bug {
-    /// Whether a store can have it: one in memory is never restarted, and one that is
-    /// embedded has no engine of its own.
-    pub(crate) fn exists_in(self, store: Kind) -> bool {
-        let is_restarted = store != Kind::Memory;
-        let can_forget = store == Kind::Redis;
-        (self != Self::IncrToken || is_restarted)
-            && (self != Self::ForgetfulEngine || can_forget)
-    }
-}
 
 /// A store with a bug.
 pub(crate) struct Mutant {
@@ -247,6 +210,9 @@ impl Store for Mutant {
                 Bug::DoNothingAdd => {
                     self.add_some(adds, |phase| *phase != Phase::Absent).await
                 }
+                Bug::DeadStayDead => {
+                    self.add_some(adds, |phase| *phase == Phase::Dead).await
+                }
                 Bug::LatestDelay => self.add_latest(adds).await,
                 Bug::NoFence
                 | Bug::ClientClock
@@ -254,7 +220,8 @@ impl Store for Mutant {
                 | Bug::IncrToken
                 | Bug::EarlyExpiry
                 | Bug::ExtraRun
-                | Bug::ForgetfulEngine => self.store.add(adds).await,
+                | Bug::ForgetfulEngine
+                | Bug::NoGrave => self.store.add(adds).await,
             }
         })
     }
@@ -263,6 +230,9 @@ impl Store for Mutant {
         Box::pin(async move {
             if self.bug == Bug::ClientClock {
                 self.expire_by_own_clock().await?;
+            }
+            if self.bug == Bug::NoGrave {
+                self.store.drop_dead(&Which::All).await?;
             }
             let lease = self.lasts(request.lease);
             let request = LeaseRequest { lease, ..request.clone() };
@@ -299,7 +269,9 @@ impl Store for Mutant {
                 | Bug::IncrToken
                 | Bug::EarlyExpiry
                 | Bug::LatestDelay
-                | Bug::ForgetfulEngine => self.finish_real(ends).await,
+                | Bug::ForgetfulEngine
+                | Bug::NoGrave
+                | Bug::DeadStayDead => self.finish_real(ends).await,
             }
         })
     }

@@ -12,7 +12,7 @@ use tokio::runtime::Runtime;
 use crate::dice::Dice;
 use crate::journal::Journal;
 use crate::recorder::Recorder;
-use crate::world::{Plan, World};
+use crate::world::{MOST_DELIVERIES, Plan, World};
 
 /// The queue as the processes use it: the real one, on a store that writes down.
 pub(crate) type Queue = SharedQueue<String, Recorder>;
@@ -37,7 +37,7 @@ impl Process {
         SharedQueue::builder(self.store.clone())
             .owner(self.name.clone())
             .lease(self.plan.scene.lease)
-            .max_deliveries(None)
+            .max_deliveries(Some(MOST_DELIVERIES))
             .backoff(backoff)
             .build()
     }

@@ -52,7 +52,12 @@ impl Lane {
 
     /// Adds a key that all lanes add.
     async fn add_some(&mut self, generation: u64) -> Result<()> {
-        let key = self.process.plan.hot(generation, self.dice.below(u64::MAX));
+        let plan = &self.process.plan;
+        let key = if self.dice.percent(6) {
+            plan.grim(generation)
+        } else {
+            plan.hot(generation, self.dice.below(u64::MAX))
+        };
         let delay = if self.dice.percent(8) { 1..60 } else { 0..0 };
         let delay = self.dice.millis(delay);
         self.add(key, delay).await

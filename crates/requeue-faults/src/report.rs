@@ -7,12 +7,12 @@
 
 use std::time::Duration;
 
+use crate::bug::Bug;
 use crate::check::{Counts, Verdict};
 use crate::conductor::{Outcome, Piece};
 use crate::crew::name_of;
 use crate::engine::Keeping;
 use crate::loss::Loss;
-use crate::mutant::Bug;
 use crate::nemesis::Faults;
 use crate::shortcuts::Shortcuts;
 use crate::stores::Kind;
@@ -57,6 +57,11 @@ pub(crate) fn verdict(verdict: &Verdict) {
     println!(
         "  {grants} runs, {accepted} ends accepted, {refused} stale ends refused, \
          {in_doubt} in doubt, {taken_over} runs taken over"
+    );
+    let Counts { dead, worn_out, revived, dropped, .. } = verdict.counts;
+    println!(
+        "  {dead} keys died, {worn_out} of them of lost leases; revived {revived} times, \
+         dropped {dropped} times"
     );
     println!("  {} violations", verdict.violations.len());
     for violation in verdict.violations.iter().take(TOLD) {

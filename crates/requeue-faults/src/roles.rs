@@ -9,13 +9,13 @@ use clap::{Args, ValueEnum};
 use requeue_store::{Owner, Store};
 use rustix::process::{Signal, set_parent_process_death_signal};
 
+use crate::bug::Bug;
 use crate::crew::name_of;
-use crate::mutant::Bug;
 use crate::process::{Process, belongings, runtime};
 use crate::recorder::Recorder;
 use crate::rest::rest;
 use crate::stores;
-use crate::{clerk, producer, worker};
+use crate::{clerk, producer, sexton, worker};
 
 /// What a process is there for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
@@ -28,6 +28,8 @@ pub(crate) enum Role {
     Producer,
     /// Adds keys inside transactions of its own
     Clerk,
+    /// Brings some of the dead back, and drops some
+    Sexton,
     /// Does all of that, with the store inside
     Station,
 }
@@ -40,9 +42,9 @@ impl RoleFlags {
 }
 
 impl Role {
-    /// Whether it is for adding keys, and ends by the plan.
+    /// Whether it brings keys into the queue, and ends by the plan.
     pub(crate) fn adds(self) -> bool {
-        matches!(self, Self::Producer | Self::Clerk)
+        matches!(self, Self::Producer | Self::Clerk | Self::Sexton)
     }
 }
 
@@ -79,6 +81,7 @@ pub(crate) fn play(flags: &RoleFlags) -> Result<()> {
             Role::Clerk => {
                 clerk::work(process, &flags.place, flags.number, flags.mutant).await
             }
+            Role::Sexton => sexton::tend(process).await,
             Role::Station => station(process, &flags.folder).await,
         }
     })
@@ -115,8 +118,9 @@ async fn station(process: Process, folder: &Path) -> Result<()> {
     let worker = tokio::spawn(worker::work(process.clone(), queue.clone()));
     let producers = (0..process.plan.producers)
         .map(|number| tokio::spawn(producer::produce(process.clone(), number)));
-    for producer in producers.collect::<Vec<_>>() {
-        producer.await??;
+    let sexton = tokio::spawn(sexton::tend(process.clone()));
+    for task in producers.chain([sexton]).collect::<Vec<_>>() {
+        task.await??;
     }
     let store: &dyn Store = &process.store;
     let rest = rest(store, &process.plan).await?;

@@ -13,8 +13,9 @@ use requeue_redis::RedisStore;
 use requeue_store::{Error, MemoryStore, Store};
 use serde::{Deserialize, Serialize};
 
+use crate::bug::Bug;
 use crate::check::Home;
-use crate::mutant::{Bug, Mutant};
+use crate::mutant::Mutant;
 use crate::process::pause;
 use crate::scene::Scene;
 

@@ -12,9 +12,13 @@ use crate::event::Event;
 use crate::process::{Process, Queue, pause};
 use crate::recorder::Recorder;
 use crate::scene::Scene;
+use crate::world::{Fate, MOST_DELIVERIES};
 
 /// The longest that a raw worker waits for keys; calls may take twice as long.
 const PATIENCE: Duration = Duration::from_secs(1);
+
+/// What is said of a key whose runs never go well.
+const GRIM: &str = "it never goes well";
 
 /// Works until the queue is closed.
 pub(crate) async fn work(process: Process, queue: Queue) -> Result<()> {
@@ -39,7 +43,8 @@ async fn keep_working(process: &Process, queue: &Queue, mut dice: Dice) -> Resul
 }
 
 /// One run. Whether its lease was lost is no concern of every worker: some end it all the
-/// same, and are to be refused.
+/// same, and are to be refused. A key that kills is left to those who work on the bare
+/// store: who drops a lease here gives it back.
 async fn run(
     process: &Process,
     lease: SharedLease<String, Recorder>,
@@ -50,11 +55,13 @@ async fn run(
     if lease.is_lost() && dice.percent(30) {
         return Ok(());
     }
-    let ending = match dice.below(100) {
-        0..84 => lease.succeed(),
-        84..89 => lease.done(),
-        89..94 => lease.retry("chance"),
-        94..97 => lease.retry_after(dice.millis(1..40)),
+    let ending = match (process.plan.fate(lease.key()), dice.below(100)) {
+        (Fate::Fails, 0..70) => lease.bury(GRIM),
+        (Fate::Fails, 70..80) => lease.retry(GRIM),
+        (Fate::Goes, 0..84) => lease.succeed(),
+        (Fate::Goes, 84..89) => lease.done(),
+        (Fate::Goes, 89..94) => lease.retry("chance"),
+        (Fate::Goes, 94..97) => lease.retry_after(dice.millis(1..40)),
         _ => lease.release(),
     };
     // What became of it is in the journal of the store.
@@ -82,7 +89,8 @@ fn duration(dice: &mut Dice) -> Duration {
 pub(crate) async fn work_raw(process: Process) -> Result<()> {
     let (mut dice, Scene { lease, .. }) = (process.dice(0), process.plan.scene);
     let owner = Owner::new(process.name.clone());
-    let request = LeaseRequest { owner, max: 3, lease, max_deliveries: None };
+    let max_deliveries = Some(MOST_DELIVERIES);
+    let request = LeaseRequest { owner, max: 3, lease, max_deliveries };
     loop {
         let leased = process.store.lease(&request);
         let Some(leased) = heard(&process, &request.owner, leased).await else {
@@ -93,7 +101,9 @@ pub(crate) async fn work_raw(process: Process) -> Result<()> {
             heard(&process, &request.owner, process.store.wait(at_most)).await;
         } else {
             let ends = run_raw(&process, &leased.grants, &mut dice).await?;
-            heard(&process, &request.owner, process.store.finish(&ends)).await;
+            if !ends.is_empty() {
+                heard(&process, &request.owner, process.store.finish(&ends)).await;
+            }
         }
     }
 }
@@ -122,19 +132,24 @@ async fn run_raw(
     }
     let late = dice.percent(20) && !process.plan.scene.is_calm();
     pause(if late { dice.millis(450..800) } else { duration(dice) }).await;
-    Ok(grants.iter().map(|grant| end(grant, dice)).collect())
+    Ok(grants.iter().filter_map(|grant| end(process, grant, dice)).collect())
 }
 
-fn end(grant: &Grant, dice: &mut Dice) -> End {
+/// How a run is to end; not at all, if it died of its key. Where leases are long, nobody
+/// waits for that.
+fn end(process: &Process, grant: &Grant, dice: &mut Dice) -> Option<End> {
     let hold = Hold { key: grant.key.clone(), token: grant.token };
-    let ending = match dice.below(100) {
-        0..90 => Ending::Succeed,
-        90..95 => {
+    let fate = process.plan.fate(&grant.key.to_string());
+    let ending = match (fate, dice.below(100)) {
+        (Fate::Kills, _) if !process.plan.scene.is_calm() => return None,
+        (Fate::Kills | Fate::Fails, _) => Ending::Bury { reason: GRIM.to_owned() },
+        (Fate::Goes, 0..90) => Ending::Succeed,
+        (Fate::Goes, 90..95) => {
             let (base, max) = (Duration::from_millis(5), Duration::from_millis(100));
             let backoff = Backoff { base, max, rate: None };
             Ending::Retry { backoff, error: "chance".to_owned() }
         }
         _ => Ending::Release,
     };
-    End { hold, ending }
+    Some(End { hold, ending })
 }

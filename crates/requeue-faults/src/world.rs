@@ -4,6 +4,7 @@
 //! run that begins after that add must find the counter at least that high.
 
 use std::fs::{File, OpenOptions};
+use std::num::NonZeroU32;
 use std::os::unix::fs::FileExt;
 use std::path::Path;
 
@@ -19,6 +20,23 @@ pub(crate) const AN_HOUR: u64 = 3_600_000_000;
 
 /// How many keys are added to at a time.
 const HOT: u64 = 24;
+
+/// How many of the keys of a generation have runs that never go well.
+const GRIM: u64 = 1;
+
+/// After how many leases that passed a key is dead.
+pub(crate) const MOST_DELIVERIES: NonZeroU32 = NonZeroU32::new(3).unwrap();
+
+/// How the runs of a key go.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Fate {
+    /// Mostly well
+    Goes,
+    /// Never well
+    Fails,
+    /// So badly that their workers do not live to say so
+    Kills,
+}
 
 /// How many tasks add keys in each producer.
 pub(crate) const LANES_EACH: usize = 4;
@@ -59,14 +77,38 @@ impl Plan {
 
     /// A key of this generation that all lanes add.
     pub(crate) fn hot(&self, generation: u64, choice: u64) -> String {
-        format!("k{}", generation * (HOT + self.lanes() as u64) + choice % HOT)
+        self.key(generation, choice % HOT)
+    }
+
+    /// The key of this generation that all lanes add, and whose runs never go well.
+    pub(crate) fn grim(&self, generation: u64) -> String {
+        self.key(generation, self.width() - GRIM)
+    }
+
+    /// How the runs of a key go: those of each second grim one kill their workers.
+    pub(crate) fn fate(&self, key: &str) -> Fate {
+        let number = number_of(key).unwrap_or(0);
+        let (generation, place) = (number / self.width(), number % self.width());
+        match (place < self.width() - GRIM, generation % 2) {
+            (true, _) => Fate::Goes,
+            (false, 0) => Fate::Kills,
+            (false, _) => Fate::Fails,
+        }
     }
 
     /// The key of this generation and lane that is to be delayed for an hour on top of a
     /// short delay.
     pub(crate) fn late(&self, generation: u64, lane: usize) -> String {
-        let lanes = self.lanes() as u64;
-        format!("k{}", generation * (HOT + lanes) + HOT + lane as u64)
+        self.key(generation, HOT + lane as u64)
+    }
+
+    fn key(&self, generation: u64, place: u64) -> String {
+        format!("k{}", generation * self.width() + place)
+    }
+
+    /// How many keys a generation has.
+    fn width(&self) -> u64 {
+        HOT + self.lanes() as u64 + GRIM
     }
 
     /// All keys that may be delayed for an hour.
@@ -120,8 +162,12 @@ impl World {
     }
 
     fn row(&self, key: &str) -> Result<u64> {
-        let number = key.strip_prefix('k').and_then(|number| number.parse::<u64>().ok());
+        let number = number_of(key);
         let number = number.with_context(|| format!("{key:?} is no key of this run"))?;
         Ok(number * (self.lanes * 8) as u64)
     }
+}
+
+fn number_of(key: &str) -> Option<u64> {
+    key.strip_prefix('k')?.parse().ok()
 }

@@ -11,8 +11,9 @@
 //! # Invariants
 //!
 //! 1. No key is lost. For each acknowledged add of a version, a run that counts (its end
-//!    was accepted, or is in doubt) saw that version or a later one. In the end nothing is
-//!    ready, processing or dead, and nothing is delayed that should not be.
+//!    was accepted, or is in doubt) saw that version or a later one; or the key died after
+//!    that add, and is dead in the end or was dropped by somebody. In the end nothing is
+//!    ready or processing, and nothing is delayed that should not be.
 //! 2. A token is granted once, and later grants of a key have greater ones. It is completed
 //!    at most once, and what was completed stays so: from then on the deliveries of the key
 //!    count from 1, and each further one takes at least the time of a lease.
@@ -20,8 +21,12 @@
 //! 4. A key is granted again only if the grant before it was ended, or may have been, or if
 //!    its lease, with all its extensions, has passed.
 //! 5. Extra runs are bounded. For each key: grants ≤ adds that changed something or are in
-//!    doubt + grants that were not surely ended as done. Of the latter each brings the key
-//!    back once: by its retry or release, or when its lease passes.
+//!    doubt + times it may have been revived + grants that were not surely ended as done or
+//!    for good. Of the latter each brings the key back once: by its retry or release, or
+//!    when its lease passes.
+//! 6. The dead rest. A key is dead for a reason that it tells: somebody ended a lease of it
+//!    for good, or it was delivered as often as is allowed. It stays so until it is added,
+//!    revived or dropped.
 //!
 //! An embedded store dies with its process, and all leases with it: there a grant of an
 //! earlier process has passed in invariant 4, and each new process excuses one delivery in
@@ -29,14 +34,17 @@
 
 mod history;
 mod rules;
+mod story;
 #[cfg(test)]
 mod tests;
 
+use std::collections::HashMap;
 use std::fmt;
 
 pub(crate) use self::history::History;
-use crate::event::{Added, Rest};
-use crate::world::AN_HOUR;
+use self::story::{Attempt, Story};
+use crate::event::{Corpse, Rest};
+use crate::world::{AN_HOUR, MOST_DELIVERIES};
 
 /// Which promise was broken: the number of the invariant.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -46,6 +54,7 @@ pub(crate) enum Rule {
     I3,
     I4,
     I5,
+    I6,
 }
 
 impl fmt::Display for Rule {
@@ -86,6 +95,12 @@ pub(crate) struct Counts {
     pub(crate) taken_over: usize,
     /// Grants that came with the end of a wait.
     pub(crate) waited: usize,
+    /// Keys that were seen dead, and those of them that had worn out their workers.
+    pub(crate) dead: usize,
+    pub(crate) worn_out: usize,
+    /// Calls that took a key from the dead.
+    pub(crate) revived: usize,
+    pub(crate) dropped: usize,
 }
 
 /// Whether the store lives in the process that uses it.
@@ -102,8 +117,12 @@ pub(crate) fn check(history: &History, rest: &Rest, home: Home) -> Verdict {
         let text = format!("the queue did not come to rest: {rest:?}");
         violations.push(Violation { rule: Rule::I1, text });
     }
+    let dead: HashMap<_, _> =
+        rest.dead.iter().map(|corpse| (corpse.key.as_str(), corpse)).collect();
     for (key, story) in &history.keys {
-        let view = rules::View { key, story, reclaims: &history.reclaims, home };
+        let corpse = dead.get(key.as_str()).copied();
+        let reclaims = &history.reclaims;
+        let view = rules::View { key, story, corpse, reclaims, home };
         view.judge(&mut violations);
     }
     violations.sort_by_key(|violation| violation.rule);
@@ -113,7 +132,7 @@ pub(crate) fn check(history: &History, rest: &Rest, home: Home) -> Verdict {
 fn count(history: &History) -> Counts {
     let mut counts = Counts { keys: history.keys.len(), ..Counts::default() };
     for story in history.keys.values() {
-        let is_merged = |attempt: &&Option<Added>| **attempt == Some(Added::Duplicate);
+        let is_merged = |attempt: &&Attempt| attempt.is_merged();
         counts.adds += story.adds.len();
         counts.acknowledged += story.adds.iter().filter(|add| add.acknowledged).count();
         counts.merged += story.attempts.iter().filter(is_merged).count();
@@ -125,8 +144,20 @@ fn count(history: &History) -> Counts {
             counts.taken_over += usize::from(grant.deliveries > 1);
             counts.waited += usize::from(grant.waited);
         }
+        count_dead(story, &mut counts);
     }
     counts
+}
+
+fn count_dead(story: &Story, counts: &mut Counts) {
+    let mut corpses = story.deaths.iter().filter_map(|death| death.corpse.as_ref());
+    let is_worn_out = |corpse: &Corpse| corpse.deliveries >= MOST_DELIVERIES.get();
+    counts.dead += usize::from(!story.deaths.is_empty());
+    counts.worn_out += usize::from(corpses.any(is_worn_out));
+    for taken in story.exhumations.iter().filter(|taken| taken.is_known()) {
+        counts.dropped += usize::from(taken.drops);
+        counts.revived += usize::from(!taken.drops);
+    }
 }
 
 /// Whether an add is to be seen by a run before the end: not if it is for much later.

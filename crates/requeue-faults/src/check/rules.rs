@@ -1,13 +1,16 @@
 //! The invariants, for one key.
 
-use super::history::{End, Granted, Reclaim, Story};
+use super::story::{AddOp, Attempt, Death, End, Exhumation, Granted, Reclaim, Story};
 use super::{Home, Rule, Violation, is_due};
-use crate::event::{Added, Ending};
+use crate::event::{Corpse, Ending};
+use crate::world::MOST_DELIVERIES;
 
 /// One key, and what else is needed to judge it.
 pub(crate) struct View<'a> {
     pub(crate) key: &'a str,
     pub(crate) story: &'a Story,
+    /// If it is dead in the end.
+    pub(crate) corpse: Option<&'a Corpse>,
     pub(crate) reclaims: &'a [Reclaim],
     pub(crate) home: Home,
 }
@@ -25,6 +28,8 @@ impl View<'_> {
         self.fences(&mut |text| found(Rule::I3, text));
         self.overlaps(&mut |text| found(Rule::I4, text));
         self.extra_runs(&mut |text| found(Rule::I5, text));
+        self.reasons(&mut |text| found(Rule::I6, text));
+        self.risen(&mut |text| found(Rule::I6, text));
     }
 
     fn grants(&self) -> &[Granted] {
@@ -45,7 +50,8 @@ impl View<'_> {
             versions.filter_map(|versions| versions.get(lane)).max().copied().unwrap_or(0)
         };
         for add in &self.story.adds {
-            if add.acknowledged && is_due(add.delay) && seen(add.lane) < add.version {
+            let expected = add.acknowledged && is_due(add.delay);
+            if expected && seen(add.lane) < add.version && !self.died_after(add) {
                 let (lane, version, last) = (add.lane, add.version, seen(add.lane));
                 found(format!(
                     "version {version} of lane {lane} was acknowledged, but no run that \
@@ -53,6 +59,16 @@ impl View<'_> {
                 ));
             }
         }
+    }
+
+    /// Whether the key died after this add, and is dead for everybody to see, or was dropped.
+    fn died_after(&self, add: &AddOp) -> bool {
+        let lives_since =
+            |death: &Death| self.grants().iter().any(|grant| grant.answered > death.sent);
+        let stayed_dead = |death: &Death| death.answered < add.at && !lives_since(death);
+        let dropped = |taken: &Exhumation| taken.drops && taken.may_follow(add.at);
+        !self.story.deaths.iter().any(stayed_dead)
+            && (self.corpse.is_some() || self.story.exhumations.iter().any(dropped))
     }
 
     fn tokens(&self, found: &mut dyn FnMut(String)) {
@@ -132,18 +148,56 @@ impl View<'_> {
     }
 
     fn extra_runs(&self, found: &mut dyn FnMut(String)) {
-        let changed = |attempt: &&Option<Added>| **attempt != Some(Added::Duplicate);
+        let changed = |attempt: &&Attempt| !attempt.is_merged();
         let adds = self.story.attempts.iter().filter(changed).count();
-        let comes_again = |grant: &&Granted| {
-            grant.accepted().is_none_or(|end| end.ending != Ending::Done)
-        };
+        let is_back = |taken: &&Exhumation| !taken.drops && taken.may_follow(0);
+        let revived = self.story.exhumations.iter().filter(is_back).count();
+        let is_over = |end: &End| matches!(end.ending, Ending::Done | Ending::Bury);
+        let comes_again = |grant: &&Granted| !grant.accepted().is_some_and(is_over);
         let again = self.grants().iter().filter(comes_again).count();
         let grants = self.grants().len();
-        if grants > adds + again {
+        if grants > adds + revived + again {
             found(format!(
-                "{grants} grants from {adds} adds and {again} leases to repeat"
+                "{grants} grants from {adds} adds, {revived} times revived, and {again} \
+                 leases to repeat"
             ));
         }
+    }
+
+    fn reasons(&self, found: &mut dyn FnMut(String)) {
+        let buries = |end: &End| end.ending == Ending::Bury && !end.is_refused();
+        let was_buried = self.grants().iter().any(|grant| grant.ends.iter().any(buries));
+        let listed = self.story.deaths.iter().filter_map(|death| death.corpse.as_ref());
+        for corpse in listed.chain(self.corpse) {
+            let deliveries = corpse.deliveries;
+            if corpse.reason.is_empty() {
+                found("is dead, and nobody is told why".to_owned());
+            }
+            if deliveries < MOST_DELIVERIES.get() && !was_buried {
+                found(format!("is dead after delivery {deliveries}, by nobody"));
+            }
+        }
+    }
+
+    /// Finds keys that were dead, and then were not though nobody had wanted that.
+    fn risen(&self, found: &mut dyn FnMut(String)) {
+        for death in &self.story.deaths {
+            let granted = self.grants().iter().find(|grant| grant.sent > death.answered);
+            let became = match (granted, self.corpse) {
+                (Some(grant), _) => format!("{} was granted", grant.token),
+                (None, None) => "it was gone".to_owned(),
+                (None, Some(_)) => continue,
+            };
+            if !self.may_have_risen(death) {
+                found(format!("was dead, and then {became}, though nobody had asked"));
+            }
+        }
+    }
+
+    fn may_have_risen(&self, death: &Death) -> bool {
+        let adds = |add: &Attempt| add.answer.is_none_or(|(at, _)| at > death.sent);
+        let takes = |taken: &Exhumation| taken.may_follow(death.sent);
+        self.story.attempts.iter().any(adds) || self.story.exhumations.iter().any(takes)
     }
 }
 

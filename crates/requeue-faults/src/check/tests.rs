@@ -1,7 +1,7 @@
 //! Small histories written by hand: good ones, and for each invariant bad ones.
 
 use super::*;
-use crate::event::{Answer, Ending, Event, Finished, Grant, Line, Request};
+use crate::event::{Added, Answer, Ending, Event, Finished, Grant, Line, Request};
 
 const LEASE: u64 = 400;
 
@@ -92,20 +92,66 @@ impl Process {
         self.call(at, request, Some((at + 1, Answer::Extended(vec![true]))))
     }
 
+    /// An end for good that made the key dead.
+    fn bury(self, at: u64, token: u64) -> Self {
+        self.end(at, token, Ending::Bury, Some((at + 1, Finished::Buried)))
+    }
+
+    /// A list of the dead with the key in it.
+    fn finds_dead(self, at: u64, deliveries: u32) -> Self {
+        let answer = Answer::Dead(vec![corpse("it failed", deliveries)]);
+        self.call(at, Request::Dead, Some((at + 1, answer)))
+    }
+
+    fn revive(self, at: u64) -> Self {
+        self.exhume(at, false)
+    }
+
+    fn drop_dead(self, at: u64) -> Self {
+        self.exhume(at, true)
+    }
+
+    fn exhume(self, at: u64, drops: bool) -> Self {
+        let request = Request::Exhume { keys: vec!["k".to_owned()], drops };
+        self.call(at, request, Some((at + 1, Answer::Exhumed(1))))
+    }
+
     fn reclaim(self, at: u64) -> Self {
         let request = Request::Reclaim { owner: self.name.to_owned(), held: Vec::new() };
         self.call(at, request, Some((at + 1, Answer::Reclaimed(1))))
     }
 }
 
-fn rules_in(home: Home, processes: impl IntoIterator<Item = Process>) -> Vec<Rule> {
+fn corpse(reason: &str, deliveries: u32) -> Corpse {
+    Corpse { key: "k".to_owned(), reason: reason.to_owned(), deliveries }
+}
+
+fn judge(
+    rest: &Rest,
+    home: Home,
+    processes: impl IntoIterator<Item = Process>,
+) -> Vec<Rule> {
     let lines = processes.into_iter().map(|process| process.lines).collect();
-    let verdict = check(&History::of(lines), &Rest::default(), home);
+    let verdict = check(&History::of(lines), rest, home);
     verdict.violations.iter().map(|violation| violation.rule).collect()
+}
+
+fn rules_in(home: Home, processes: impl IntoIterator<Item = Process>) -> Vec<Rule> {
+    judge(&Rest::default(), home, processes)
+}
+
+/// With the key dead in the end.
+fn rules_of_dead(processes: impl IntoIterator<Item = Process>) -> Vec<Rule> {
+    let rest = Rest { dead: vec![corpse("it failed", 1)], ..Rest::default() };
+    judge(&rest, Home::Server, processes)
 }
 
 fn rules(processes: impl IntoIterator<Item = Process>) -> Vec<Rule> {
     rules_in(Home::Server, processes)
+}
+
+fn sexton() -> Process {
+    Process::new("sexton")
 }
 
 fn producer() -> Process {
@@ -316,4 +362,51 @@ fn adds_in_doubt_retries_and_leases_that_passed_each_allow_one_more_run() {
     );
     let lost = first.run(50, 50, 2);
     assert_eq!(rules([adds, lost, b().delivery(460, 460, 2, 2).done(470, 460)]), []);
+}
+
+#[test]
+fn a_key_that_died_after_its_add_is_not_lost_while_it_is_dead() {
+    let histories = || [producer().add(10, 1), a().run(20, 20, 1).bury(30, 20)];
+    assert_eq!(rules_of_dead(histories()), []);
+    assert_eq!(rules(histories()), [Rule::I1, Rule::I6]);
+}
+
+#[test]
+fn a_key_that_was_dropped_from_the_dead_is_not_lost() {
+    let runs = || a().run(20, 20, 1).bury(30, 20);
+    let dropped = || sexton().drop_dead(40);
+    assert_eq!(rules([producer().add(10, 1), runs(), dropped()]), []);
+    let later = producer().add(10, 1).add(50, 2);
+    assert_eq!(rules([later, runs(), dropped()]), [Rule::I1]);
+}
+
+#[test]
+fn a_dead_key_that_is_added_must_be_run() {
+    let adds = || producer().add(10, 1).add(50, 2);
+    let buried = || a().run(20, 20, 1).bury(30, 20);
+    assert_eq!(rules_of_dead([adds(), buried()]), [Rule::I1]);
+    let again = buried().run(60, 60, 2).bury(70, 60);
+    assert_eq!(rules_of_dead([adds(), again]), []);
+}
+
+#[test]
+fn a_dead_key_that_is_revived_is_run_once_more() {
+    let runs = || a().run(20, 20, 1).bury(30, 20).run(60, 60, 1).done(70, 60);
+    assert_eq!(rules([producer().add(10, 1), runs(), sexton().revive(40)]), []);
+    assert_eq!(rules([producer().add(10, 1), runs()]), [Rule::I5, Rule::I6]);
+}
+
+#[test]
+fn a_key_is_dead_by_somebody_or_by_its_deliveries_and_says_why() {
+    let worn_out = |deliveries| {
+        [producer().add(10, 1), a().run(20, 20, 1), sexton().finds_dead(500, deliveries)]
+    };
+    let rest = |reason| {
+        let dead = vec![corpse(reason, MOST_DELIVERIES.get())];
+        Rest { dead, ..Rest::default() }
+    };
+    let enough = || worn_out(MOST_DELIVERIES.get());
+    assert_eq!(judge(&rest("it wore out"), Home::Server, enough()), []);
+    assert_eq!(judge(&rest(""), Home::Server, enough()), [Rule::I6]);
+    assert_eq!(judge(&rest("it wore out"), Home::Server, worn_out(2)), [Rule::I6]);
 }
