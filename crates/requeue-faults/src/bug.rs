@@ -2,6 +2,7 @@
 
 use clap::ValueEnum;
 
+use crate::check::Home;
 use crate::stores::Kind;
 
 /// Which promise is broken.
@@ -31,15 +32,19 @@ pub(crate) enum Bug {
     NoGrave,
     /// An add of a dead key is acknowledged and dropped
     DeadStayDead,
+    /// Each process has a bucket of its own for the rate that all share
+    OwnBucket,
 }
 
 impl Bug {
     /// Whether a store can have it: one in memory is never restarted, and one that is
-    /// embedded has no engine of its own.
+    /// embedded has no engine of its own, nor other processes.
     pub(crate) fn exists_in(self, store: Kind) -> bool {
         let is_restarted = store != Kind::Memory;
         let can_forget = store == Kind::Redis;
+        let is_shared = store.home() == Home::Server;
         (self != Self::IncrToken || is_restarted)
             && (self != Self::ForgetfulEngine || can_forget)
+            && (self != Self::OwnBucket || is_shared)
     }
 }

@@ -14,11 +14,11 @@ use tokio_postgres::{Client, NoTls};
 
 use crate::bug::Bug;
 use crate::dice::Dice;
-use crate::event::{self, Answer, Event, Request};
+use crate::event::{Answer, Event, Request};
 use crate::journal::now;
 use crate::process::{Process, pause};
-use crate::stores;
 use crate::world::LANES_EACH;
+use crate::{recorder, stores};
 
 /// The longest that a transaction may take: a half-open connection is given up.
 const PATIENCE: Duration = Duration::from_secs(1);
@@ -90,13 +90,16 @@ impl Lane {
         let receipt = if self.does_nothing(&add.key).await? {
             Receipt { added: Added::Duplicate, delay: Duration::ZERO }
         } else {
-            let receipts = self.store.add_in(&transaction, &[add]).await?;
+            let adds = [add.clone()];
+            let receipts = self.store.add_in(&transaction, &adds).await?;
             *receipts.first().context("no receipt for the add")?
         };
         pause(self.dice.millis(0..20)).await;
         let op = self.raise(name)?;
         transaction.commit().await?;
-        self.acknowledge(op, call, receipt);
+        let receipt = recorder::receipt(&add, &receipt);
+        self.process.journal.answered(call, Answer::Added(vec![receipt]));
+        self.process.journal.write(Event::Added { op, acknowledged: true });
         Ok(client)
     }
 
@@ -115,11 +118,5 @@ impl Lane {
         let (op, lane) = (journal.number(), self.number);
         journal.write(Event::Adding { op, key, lane, version, delay: 0 });
         Ok(op)
-    }
-
-    fn acknowledge(&self, op: u64, call: u64, receipt: Receipt) {
-        let added = event::Added::from(receipt);
-        self.process.journal.answered(call, Answer::Added(vec![added]));
-        self.process.journal.write(Event::Added { op, acknowledged: true });
     }
 }

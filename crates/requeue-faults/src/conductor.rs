@@ -52,7 +52,7 @@ impl Outcome {
     /// What the run should have done by its scene and did not: it proves less than it seems
     /// to.
     pub(crate) fn missed(&self, scene: &Scene) -> Vec<&'static str> {
-        let Counts { waited, dead, revived, .. } = self.verdict.counts;
+        let Counts { waited, dead, paced, .. } = self.verdict.counts;
         let Shortcuts { adds, leases, ends } = self.shortcuts;
         let short = [
             (adds, "the short script for an add"),
@@ -60,7 +60,7 @@ impl Outcome {
             (ends, "the short script for an end"),
             (waited, "a lease that comes with the end of a wait"),
         ];
-        let always = [(dead, "a key that dies"), (revived, "a dead key that is revived")];
+        let always = [(dead, "a key that dies"), (paced, "the shared rate")];
         let is_short =
             scene.store == Kind::Redis && scene.is_calm() && scene.partitions == 1;
         let ways = short.into_iter().filter(|_| is_short).chain(always);
@@ -87,7 +87,7 @@ fn conduct_in(piece: &Piece, folder: &Path) -> Result<(Faults, Shortcuts, Verdic
     fs::write(folder.join("rest.json"), serde_json::to_string(&rest)?)?;
     let shortcuts = targets.shortcuts();
     drop(targets);
-    let verdict = check(&History::read(folder)?, &rest, piece.scene.store.home());
+    let verdict = check(&History::read(folder)?, &rest, &piece.scene);
     Ok((faults, shortcuts, verdict))
 }
 

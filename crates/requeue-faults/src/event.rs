@@ -79,7 +79,7 @@ pub(crate) enum Ending {
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub(crate) enum Answer {
-    Added(Vec<Added>),
+    Added(Vec<Receipt>),
     Leased(Vec<Grant>),
     Extended(Vec<bool>),
     Finished(Vec<Finished>),
@@ -98,6 +98,15 @@ pub(crate) enum Added {
     Changed,
     /// It was so before.
     Duplicate,
+}
+
+/// What became of an added key.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub(crate) struct Receipt {
+    pub(crate) added: Added,
+    /// If it had to wait for its share of the rate: for how long, in microseconds.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub(crate) paced: Option<u64>,
 }
 
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]

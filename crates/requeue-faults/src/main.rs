@@ -163,7 +163,7 @@ fn check_again(folder: &Path) -> Result<bool> {
     let verdict = check::check(
         &History::read(folder)?,
         &serde_json::from_slice(&text)?,
-        plan.scene.store.home(),
+        &plan.scene,
     );
     report::verdict(&verdict);
     Ok(verdict.violations.is_empty())

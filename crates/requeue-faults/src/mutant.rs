@@ -11,11 +11,13 @@ use std::time::Duration;
 
 use requeue::Added;
 use requeue_store::{
-    Add, End, Ending, Error, Finished, Hold, Key, LeaseRequest, Leased, Look, Owner,
-    Phase, Receipt, Reply, Store, Token, When, Which, forward_store,
+    Add, Backoff, End, Ending, Error, Finished, Hold, Key, LeaseRequest, Leased, Look,
+    Owner, Phase, Rate, Receipt, Reply, Store, Token, When, Which, forward_store,
+    micros_of,
 };
 
 use crate::bug::Bug;
+use crate::journal;
 
 /// How many keys a clock that is ahead is asked about.
 const REMEMBERED: usize = 64;
@@ -32,11 +34,13 @@ pub(crate) struct Mutant {
     epoch: PathBuf,
     first: OnceLock<u64>,
     calls: AtomicU64,
+    /// When a bucket that is this process's own is full again, in microseconds.
+    full_at: Mutex<u64>,
 }
 
 /// Notes that the engine was started.
 pub(crate) fn begin_epoch(folder: &Path) -> std::io::Result<()> {
-    std::fs::write(folder.join("epoch"), crate::journal::now().to_string())
+    std::fs::write(folder.join("epoch"), journal::now().to_string())
 }
 
 impl Mutant {
@@ -49,6 +53,7 @@ impl Mutant {
             epoch: folder.join("epoch"),
             first: OnceLock::new(),
             calls: AtomicU64::new(0),
+            full_at: Mutex::default(),
         }
     }
 
@@ -90,6 +95,23 @@ impl Mutant {
             }
         }
         self.store.add(adds).await
+    }
+
+    async fn add_by_own_bucket(&self, adds: &[Add]) -> Result<Vec<Receipt>, Error> {
+        let own = |add: &Add| match add.when {
+            When::RateLimited(Backoff { rate: Some(rate), .. }) => {
+                Add { when: When::After(self.reserve(rate)), ..add.clone() }
+            }
+            When::Now | When::After(_) | When::RateLimited(_) | _ => add.clone(),
+        };
+        self.store.add(&adds.iter().map(own).collect::<Vec<_>>()).await
+    }
+
+    fn reserve(&self, rate: Rate) -> Duration {
+        let (now, mut full_at) = (journal::now(), lock(&self.full_at));
+        *full_at = now.max(*full_at) + micros_of(rate.interval);
+        let in_advance = micros_of(rate.interval * rate.burst.get());
+        Duration::from_micros(full_at.saturating_sub(now + in_advance).max(1))
     }
 
     /// Gives back what others hold: by a clock that is ahead, their leases have passed.
@@ -214,6 +236,7 @@ impl Store for Mutant {
                     self.add_some(adds, |phase| *phase == Phase::Dead).await
                 }
                 Bug::LatestDelay => self.add_latest(adds).await,
+                Bug::OwnBucket => self.add_by_own_bucket(adds).await,
                 Bug::NoFence
                 | Bug::ClientClock
                 | Bug::TwoBranchDone
@@ -271,7 +294,8 @@ impl Store for Mutant {
                 | Bug::LatestDelay
                 | Bug::ForgetfulEngine
                 | Bug::NoGrave
-                | Bug::DeadStayDead => self.finish_real(ends).await,
+                | Bug::DeadStayDead
+                | Bug::OwnBucket => self.finish_real(ends).await,
             }
         })
     }

@@ -12,7 +12,7 @@ use tokio::runtime::Runtime;
 use crate::dice::Dice;
 use crate::journal::Journal;
 use crate::recorder::Recorder;
-use crate::world::{MOST_DELIVERIES, Plan, World};
+use crate::world::{MOST_DELIVERIES, PACED, Plan, World};
 
 /// The queue as the processes use it: the real one, on a store that writes down.
 pub(crate) type Queue = SharedQueue<String, Recorder>;
@@ -29,11 +29,16 @@ pub(crate) struct Process {
 
 impl Process {
     pub(crate) fn queue(&self) -> Queue {
-        let backoff = Backoff {
-            base: Duration::from_millis(5),
-            max: Duration::from_millis(100),
-            rate: None,
-        };
+        let (base, max) = (Duration::from_millis(5), Duration::from_millis(100));
+        self.queue_with(Backoff { base, max, rate: None })
+    }
+
+    /// The same queue, with the rate that all processes share.
+    pub(crate) fn paced(&self) -> Queue {
+        self.queue_with(PACED)
+    }
+
+    fn queue_with(&self, backoff: Backoff) -> Queue {
         SharedQueue::builder(self.store.clone())
             .owner(self.name.clone())
             .lease(self.plan.scene.lease)

@@ -5,8 +5,8 @@ use std::time::Duration;
 
 use requeue::Added;
 use requeue_store::{
-    Add, Dead, End, Ending, Error, Finished, Hold, LeaseRequest, Leased, Owner, Receipt,
-    Reply, Store, Which, forward_store, micros_of,
+    Add, Backoff, Dead, End, Ending, Error, Finished, Hold, LeaseRequest, Leased, Owner,
+    Receipt, Reply, Store, When, Which, forward_store, micros_of,
 };
 
 use crate::event::{self, Answer, Request};
@@ -66,10 +66,15 @@ fn ending(end: &End) -> (String, u64, event::Ending) {
     (end.hold.key.to_string(), end.hold.token.0, ending)
 }
 
-impl From<Receipt> for event::Added {
-    fn from(receipt: Receipt) -> Self {
-        if receipt.added == Added::Duplicate { Self::Duplicate } else { Self::Changed }
-    }
+pub(crate) fn receipt(add: &Add, receipt: &Receipt) -> event::Receipt {
+    let added = match receipt.added {
+        Added::Duplicate => event::Added::Duplicate,
+        Added::Ready | Added::Dirty | Added::Delayed | Added::Closed | _ => {
+            event::Added::Changed
+        }
+    };
+    let is_paced = matches!(add.when, When::RateLimited(Backoff { rate: Some(_), .. }));
+    event::Receipt { added, paced: is_paced.then(|| micros_of(receipt.delay)) }
 }
 
 fn finished(finished: &Finished) -> event::Finished {
@@ -108,13 +113,11 @@ fn grants(leased: &Leased) -> Answer {
 impl Store for Recorder {
     fn add<'a>(&'a self, adds: &'a [Add]) -> Reply<'a, Vec<Receipt>> {
         let keys = adds.iter().map(|add| add.key.to_string()).collect();
-        self.record(
-            Request::Add(keys),
-            || self.store.add(adds),
-            |receipts| {
-                Answer::Added(receipts.iter().copied().map(event::Added::from).collect())
-            },
-        )
+        let tell = |told: &Vec<Receipt>| {
+            let told = adds.iter().zip(told).map(|(add, told)| receipt(add, told));
+            Answer::Added(told.collect())
+        };
+        self.record(Request::Add(keys), || self.store.add(adds), tell)
     }
 
     fn lease<'a>(&'a self, request: &'a LeaseRequest) -> Reply<'a, Leased> {

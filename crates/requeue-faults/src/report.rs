@@ -58,10 +58,10 @@ pub(crate) fn verdict(verdict: &Verdict) {
         "  {grants} runs, {accepted} ends accepted, {refused} stale ends refused, \
          {in_doubt} in doubt, {taken_over} runs taken over"
     );
-    let Counts { dead, worn_out, revived, dropped, .. } = verdict.counts;
+    let Counts { paced, dead, worn_out, revived, dropped, .. } = verdict.counts;
     println!(
         "  {dead} keys died, {worn_out} of them of lost leases; revived {revived} times, \
-         dropped {dropped} times"
+         dropped {dropped} times; {paced} adds by the shared rate"
     );
     println!("  {} violations", verdict.violations.len());
     for violation in verdict.violations.iter().take(TOLD) {

@@ -75,10 +75,16 @@ pub(crate) struct Scene {
 impl Scene {
     pub(crate) fn new(store: Kind, load: Load, seed: u64) -> Self {
         let chance = Dice::new(seed, "partitions").below(3) + 1;
-        let (partitions, lease) = match load {
-            Load::Busy => (usize::try_from(chance).unwrap_or(1), 400),
-            // The fewest and the shortest with which a wait leases by itself.
-            Load::Calm => (1, 30_000),
+        let partitions = match (store, load) {
+            (Kind::Redis, Load::Busy) => usize::try_from(chance).unwrap_or(1),
+            // No other store has them, and with more no wait leases by itself.
+            (Kind::Redis, Load::Calm)
+            | (Kind::Memory | Kind::Fjall | Kind::Postgres, _) => 1,
+        };
+        let lease = match load {
+            Load::Busy => 400,
+            // The shortest with which a wait leases by itself.
+            Load::Calm => 30_000,
         };
         Self { store, load, partitions, lease: Duration::from_millis(lease) }
     }

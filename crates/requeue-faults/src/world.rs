@@ -7,9 +7,10 @@ use std::fs::{File, OpenOptions};
 use std::num::NonZeroU32;
 use std::os::unix::fs::FileExt;
 use std::path::Path;
+use std::time::Duration;
 
 use anyhow::{Context, Result};
-use requeue_store::Key;
+use requeue_store::{Backoff, Key, Rate};
 use serde::{Deserialize, Serialize};
 
 use crate::journal::now;
@@ -20,6 +21,21 @@ pub(crate) const AN_HOUR: u64 = 3_600_000_000;
 
 /// How many keys are added to at a time.
 const HOT: u64 = 24;
+
+/// How many keys of a generation each lane adds by the rate that all share, at once.
+const PACED_EACH: u64 = 4;
+
+/// What is added by the shared rate. The keys of a generation are more than it allows at
+/// once, and fewer than it allows in that time.
+pub(crate) const PACED: Backoff = Backoff {
+    base: Duration::from_millis(1),
+    max: Duration::from_millis(5),
+    rate: Some(RATE),
+};
+
+/// The shared rate.
+pub(crate) const RATE: Rate =
+    Rate { interval: Duration::from_millis(20), burst: NonZeroU32::new(6).unwrap() };
 
 /// How many of the keys of a generation have runs that never go well.
 const GRIM: u64 = 1;
@@ -102,13 +118,19 @@ impl Plan {
         self.key(generation, HOT + lane as u64)
     }
 
+    /// The keys of this generation and lane that are added by the shared rate.
+    pub(crate) fn paced(&self, generation: u64, lane: usize) -> Vec<String> {
+        let first = HOT + self.lanes() as u64 + lane as u64 * PACED_EACH;
+        (first..first + PACED_EACH).map(|place| self.key(generation, place)).collect()
+    }
+
     fn key(&self, generation: u64, place: u64) -> String {
         format!("k{}", generation * self.width() + place)
     }
 
     /// How many keys a generation has.
     fn width(&self) -> u64 {
-        HOT + self.lanes() as u64 + GRIM
+        HOT + self.lanes() as u64 * (1 + PACED_EACH) + GRIM
     }
 
     /// All keys that may be delayed for an hour.

@@ -125,7 +125,7 @@ impl History {
                 }
                 _ => None,
             };
-            self.story(key).attempts.push(Attempt { answer });
+            self.story(key).attempts.push(Attempt { sent: call.sent, answer });
         }
     }
 

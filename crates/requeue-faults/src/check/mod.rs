@@ -27,12 +27,16 @@
 //! 6. The dead rest. A key is dead for a reason that it tells: somebody ended a lease of it
 //!    for good, or it was delivered as often as is allowed. It stays so until it is added,
 //!    revived or dropped.
+//! 7. The shared rate is kept. Of what was added by it, no more may come in any span of time
+//!    than its burst and what it lets through in that time; and nothing comes earlier than
+//!    it was told.
 //!
 //! An embedded store dies with its process, and all leases with it: there a grant of an
 //! earlier process has passed in invariant 4, and each new process excuses one delivery in
 //! invariant 2.
 
 mod history;
+mod rate;
 mod rules;
 mod story;
 #[cfg(test)]
@@ -42,8 +46,10 @@ use std::collections::HashMap;
 use std::fmt;
 
 pub(crate) use self::history::History;
+use self::rate::Bucket;
 use self::story::{Attempt, Story};
 use crate::event::{Corpse, Rest};
+use crate::scene::Scene;
 use crate::world::{AN_HOUR, MOST_DELIVERIES};
 
 /// Which promise was broken: the number of the invariant.
@@ -55,6 +61,7 @@ pub(crate) enum Rule {
     I4,
     I5,
     I6,
+    I7,
 }
 
 impl fmt::Display for Rule {
@@ -98,6 +105,8 @@ pub(crate) struct Counts {
     /// Keys that were seen dead, and those of them that had worn out their workers.
     pub(crate) dead: usize,
     pub(crate) worn_out: usize,
+    /// Adds that had to wait for their share of the rate.
+    pub(crate) paced: usize,
     /// Calls that took a key from the dead.
     pub(crate) revived: usize,
     pub(crate) dropped: usize,
@@ -111,7 +120,8 @@ pub(crate) enum Home {
 }
 
 /// Judges a run.
-pub(crate) fn check(history: &History, rest: &Rest, home: Home) -> Verdict {
+pub(crate) fn check(history: &History, rest: &Rest, scene: &Scene) -> Verdict {
+    let home = scene.store.home();
     let mut violations = Vec::new();
     if !rest.is_quiet() {
         let text = format!("the queue did not come to rest: {rest:?}");
@@ -125,12 +135,25 @@ pub(crate) fn check(history: &History, rest: &Rest, home: Home) -> Verdict {
         let view = rules::View { key, story, corpse, reclaims, home };
         view.judge(&mut violations);
     }
+    violations.extend(crowd(history, scene));
     violations.sort_by_key(|violation| violation.rule);
     Verdict { counts: count(history), violations }
 }
 
+fn shares(history: &History) -> impl Iterator<Item = (u64, u64)> {
+    let attempts = history.keys.values().flat_map(|story| &story.attempts);
+    attempts.filter_map(Attempt::share)
+}
+
+fn crowd(history: &History, scene: &Scene) -> Option<Violation> {
+    let (count, span) = Bucket::of(scene).crowd(shares(history).collect())?;
+    let text = format!("the shared rate let {count} keys come in {} ms", span / 1000);
+    Some(Violation { rule: Rule::I7, text })
+}
+
 fn count(history: &History) -> Counts {
-    let mut counts = Counts { keys: history.keys.len(), ..Counts::default() };
+    let (keys, paced) = (history.keys.len(), shares(history).count());
+    let mut counts = Counts { keys, paced, ..Counts::default() };
     for story in history.keys.values() {
         let is_merged = |attempt: &&Attempt| attempt.is_merged();
         counts.adds += story.adds.len();

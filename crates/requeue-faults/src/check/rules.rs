@@ -28,6 +28,7 @@ impl View<'_> {
         self.fences(&mut |text| found(Rule::I3, text));
         self.overlaps(&mut |text| found(Rule::I4, text));
         self.extra_runs(&mut |text| found(Rule::I5, text));
+        self.early(&mut |text| found(Rule::I7, text));
         self.reasons(&mut |text| found(Rule::I6, text));
         self.risen(&mut |text| found(Rule::I6, text));
     }
@@ -161,6 +162,21 @@ impl View<'_> {
                 "{grants} grants from {adds} adds, {revived} times revived, and {again} \
                  leases to repeat"
             ));
+        }
+    }
+
+    /// Whether a key came before the shared rate let it. One that was asked for twice may
+    /// have been allowed to come earlier by the call that was not answered.
+    fn early(&self, found: &mut dyn FnMut(String)) {
+        let ([attempt], Some(first)) = (&self.story.attempts[..], self.grants().first())
+        else {
+            return;
+        };
+        if let Some((earliest, _)) =
+            attempt.share().filter(|(at, _)| first.answered < *at)
+        {
+            let early = earliest - first.answered;
+            found(format!("{} was granted {early} us before its time", first.token));
         }
     }
 

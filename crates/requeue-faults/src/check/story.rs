@@ -1,6 +1,6 @@
 //! What is known of one key.
 
-use crate::event::{Added, Corpse, Ending, Finished, Held};
+use crate::event::{Added, Corpse, Ending, Finished, Held, Receipt};
 
 /// All that is known of one key.
 #[derive(Debug, Default)]
@@ -16,8 +16,9 @@ pub(crate) struct Story {
 /// One call of which an add of the key was part.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Attempt {
-    /// When it was answered, and what it had changed; `None` leaves it in doubt.
-    pub(crate) answer: Option<(u64, Added)>,
+    pub(crate) sent: u64,
+    /// When it was answered, and how; `None` leaves it in doubt.
+    pub(crate) answer: Option<(u64, Receipt)>,
 }
 
 /// That the key was dead at a moment between these two.
@@ -95,7 +96,13 @@ pub(crate) struct Reclaim {
 impl Attempt {
     /// Whether it is known to have changed nothing.
     pub(crate) fn is_merged(&self) -> bool {
-        matches!(self.answer, Some((_, Added::Duplicate)))
+        self.answer.is_some_and(|(_, receipt)| receipt.added == Added::Duplicate)
+    }
+
+    /// Between which moments the shared rate let it come, if it was asked.
+    pub(crate) fn share(&self) -> Option<(u64, u64)> {
+        let (answered, receipt) = self.answer?;
+        receipt.paced.map(|delay| (self.sent + delay, answered + delay))
     }
 }
 

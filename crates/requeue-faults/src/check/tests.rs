@@ -1,7 +1,11 @@
 //! Small histories written by hand: good ones, and for each invariant bad ones.
 
 use super::*;
-use crate::event::{Added, Answer, Ending, Event, Finished, Grant, Line, Request};
+use crate::event::{
+    Added, Answer, Ending, Event, Finished, Grant, Line, Receipt, Request,
+};
+use crate::scene::Load;
+use crate::stores::Kind;
 
 const LEASE: u64 = 400;
 
@@ -46,12 +50,20 @@ impl Process {
     fn add_with(self, at: u64, version: u64, answer: Option<Added>) -> Self {
         let key = "k".to_owned();
         let adding = Event::Adding { op: at, key, lane: 0, version, delay: 0 };
-        let told = answer.map(|answer| (at + 1, Answer::Added(vec![answer])));
+        let receipt = |added| Receipt { added, paced: None };
+        let told = answer.map(|added| (at + 1, Answer::Added(vec![receipt(added)])));
         let this = self.at(at, adding).call(at, Request::Add(vec!["k".to_owned()]), told);
         match answer {
             Some(_) => this.at(at + 1, Event::Added { op: at, acknowledged: true }),
             None => this,
         }
+    }
+
+    /// An add that was told to wait so long for its share of a rate.
+    fn add_paced(self, at: u64, delay: u64) -> Self {
+        let receipt = Receipt { added: Added::Changed, paced: Some(delay) };
+        let told = Some((at + 1, Answer::Added(vec![receipt])));
+        self.call(at, Request::Add(vec!["k".to_owned()]), told)
     }
 
     /// A grant with this token at this time, and a run that sees `version`.
@@ -132,7 +144,8 @@ fn judge(
     processes: impl IntoIterator<Item = Process>,
 ) -> Vec<Rule> {
     let lines = processes.into_iter().map(|process| process.lines).collect();
-    let verdict = check(&History::of(lines), rest, home);
+    let store = if home == Home::Server { Kind::Postgres } else { Kind::Memory };
+    let verdict = check(&History::of(lines), rest, &Scene::new(store, Load::Busy, 0));
     verdict.violations.iter().map(|violation| violation.rule).collect()
 }
 
@@ -204,8 +217,7 @@ fn an_end_without_an_answer_is_in_doubt_and_excuses_the_store() {
 #[test]
 fn a_queue_that_does_not_come_to_rest_has_lost_something() {
     let rest = Rest { delayed: 1, ..Rest::default() };
-    let verdict = check(&History::default(), &rest, Home::Server);
-    assert_eq!(verdict.violations[0].rule, Rule::I1);
+    assert_eq!(judge(&rest, Home::Server, []), [Rule::I1]);
 }
 
 #[test]
@@ -409,4 +421,18 @@ fn a_key_is_dead_by_somebody_or_by_its_deliveries_and_says_why() {
     assert_eq!(judge(&rest("it wore out"), Home::Server, enough()), []);
     assert_eq!(judge(&rest(""), Home::Server, enough()), [Rule::I6]);
     assert_eq!(judge(&rest("it wore out"), Home::Server, worn_out(2)), [Rule::I6]);
+}
+
+#[test]
+fn a_key_that_comes_before_its_share_of_the_rate_is_found() {
+    let runs = || a().run(50, 50, 1).done(60, 50);
+    assert_eq!(rules([producer().add_paced(10, 60), runs()]), [Rule::I7]);
+    assert_eq!(rules([producer().add_paced(10, 40), runs()]), []);
+}
+
+/// The first call was not answered, and let the key come earlier than the second did.
+#[test]
+fn a_key_that_was_added_twice_may_come_by_the_earlier_share() {
+    let adds = producer().add_with(5, 1, None).add_paced(10, 60);
+    assert_eq!(rules([adds, a().run(50, 50, 1).done(60, 50)]), []);
 }
