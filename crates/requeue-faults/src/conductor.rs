@@ -10,15 +10,15 @@ use requeue::{Clock, SystemClock};
 use crate::bug::Bug;
 use crate::check::{Counts, History, Home, Verdict, check};
 use crate::crew::{Member, Terms, name_of};
-use crate::engine::{Engine, Keeping};
+use crate::engine::Keeping;
 use crate::event::Rest;
 use crate::journal::now;
 use crate::nemesis::{Faults, Nemesis, Targets};
 use crate::process::runtime;
-use crate::proxy::Proxy;
 use crate::rest::rest;
 use crate::roles::Role;
 use crate::scene::Scene;
+use crate::servers::Servers;
 use crate::shortcuts::Shortcuts;
 use crate::stores::{self, Kind};
 use crate::world::Plan;
@@ -85,7 +85,7 @@ fn conduct_in(piece: &Piece, folder: &Path) -> Result<(Faults, Shortcuts, Verdic
         Nemesis::new(&mut targets, piece.scene.store, piece.seed).disturb(end)?;
     let rest = calm(folder, &mut targets)?;
     fs::write(folder.join("rest.json"), serde_json::to_string(&rest)?)?;
-    let shortcuts = targets.shortcuts();
+    let shortcuts = targets.servers.shortcuts();
     drop(targets);
     let verdict = check(&History::read(folder)?, &rest, &piece.scene);
     Ok((faults, shortcuts, verdict))
@@ -107,33 +107,28 @@ fn make_folder(piece: &Piece) -> Result<PathBuf> {
 
 /// Starts everything.
 fn prepare(piece: &Piece, folder: &Path) -> Result<Targets> {
-    let server = start_server(piece, folder)?;
+    let servers = start_servers(piece, folder)?;
     let start = now();
     let until = start + piece.seconds * 1_000_000;
     let (scene, seed, mutant) = (piece.scene, piece.seed, piece.mutant);
     let producers = PRODUCERS + usize::from(scene.store == Kind::Postgres);
     let plan = Plan { start, until, seed, producers, scene };
     plan.write(folder)?;
-    let place = match &server {
-        Some((_, proxy)) => scene.store.address(proxy.port),
-        None => folder.join("queue").display().to_string(),
+    let place = match scene.store.home() {
+        Home::Server => servers.address(scene.store),
+        Home::Embedded => folder.join("queue").display().to_string(),
     };
     let terms = Terms { folder: folder.to_owned(), place, mutant };
     let crew = roles(scene.store)
         .map(|(role, number)| Member::start(&terms, role, number))
         .collect::<Result<_>>()?;
-    Ok(Targets { crew, server })
+    Ok(Targets { crew, servers })
 }
 
-fn start_server(piece: &Piece, folder: &Path) -> Result<Option<(Engine, Proxy)>> {
-    if piece.scene.store.home() == Home::Embedded {
-        return Ok(None);
-    }
+fn start_servers(piece: &Piece, folder: &Path) -> Result<Servers> {
     let forgets = piece.mutant == Some(Bug::ForgetfulEngine);
     let keeping = if forgets { Keeping::Nothing } else { Keeping::AtOnce };
-    let engine = Engine::start(piece.scene.store, folder, keeping)?;
-    let proxy = Proxy::start(engine.port)?;
-    Ok(Some((engine, proxy)))
+    Servers::start(piece.scene.store, folder, keeping)
 }
 
 fn roles(store: Kind) -> Box<dyn Iterator<Item = (Role, usize)>> {
@@ -153,20 +148,21 @@ fn roles(store: Kind) -> Box<dyn Iterator<Item = (Role, usize)>> {
 /// Waits until the producers have ended, the queue has come to rest and the workers have
 /// gone: what is left.
 fn calm(folder: &Path, targets: &mut Targets) -> Result<Rest> {
-    let Some((engine, proxy)) = &mut targets.server else {
+    let plan = Plan::read(folder)?;
+    let kind = plan.scene.store;
+    if kind.home() == Home::Embedded {
         targets.crew.iter_mut().try_for_each(|station| station.wait(PATIENCE))?;
         let text =
             fs::read(folder.join("rest.json")).context("the station wrote no rest")?;
         return Ok(serde_json::from_slice(&text)?);
-    };
-    proxy.heal();
-    engine.wait_until_it_answers()?;
+    }
+    targets.servers.heal();
+    targets.servers.wait_until_they_answer()?;
     let is_producer = |member: &&mut Member| member.role.adds();
     for producer in targets.crew.iter_mut().filter(is_producer) {
         producer.wait(PATIENCE)?;
     }
-    let plan = Plan::read(folder)?;
-    let address = plan.scene.store.address(engine.port);
+    let address = targets.servers.address(kind);
     let rest = runtime()?.block_on(async {
         let store = stores::open(&plan.scene, &address, None, folder).await?;
         rest(&*store, &plan).await

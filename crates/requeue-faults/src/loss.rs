@@ -61,8 +61,10 @@ fn kill_once_in(
     loss: &mut Loss,
 ) -> Result<()> {
     let runtime = Runtime::new().context("no runtime")?;
-    let mut engine = Engine::start(store, folder, keeping)?;
-    let place = store.address(engine.port);
+    let mut engine = Engine::new(store, folder.join("engine"), keeping)?;
+    engine.ensure_running()?;
+    engine.wait_until_it_answers()?;
+    let place = store.address(&[engine.port]);
     let scene = Scene::new(store, Load::Busy, 0);
     let queue = runtime.block_on(stores::open(&scene, &place, None, folder))?;
     let lanes: Vec<_> = (0..LANES)

@@ -25,6 +25,7 @@ mod report;
 mod rest;
 mod roles;
 mod scene;
+mod servers;
 mod sexton;
 mod shortcuts;
 mod stores;

@@ -67,7 +67,7 @@ impl SceneFlags {
 pub(crate) struct Scene {
     pub(crate) store: Kind,
     pub(crate) load: Load,
-    /// Only Redis has them.
+    /// Only Redis has them. Those of a cluster are on all nodes.
     pub(crate) partitions: usize,
     pub(crate) lease: Duration,
 }
@@ -76,6 +76,7 @@ impl Scene {
     pub(crate) fn new(store: Kind, load: Load, seed: u64) -> Self {
         let chance = Dice::new(seed, "partitions").below(3) + 1;
         let partitions = match (store, load) {
+            (Kind::Cluster, _) => 6,
             (Kind::Redis, Load::Busy) => usize::try_from(chance).unwrap_or(1),
             // No other store has them, and with more no wait leases by itself.
             (Kind::Redis, Load::Calm)

@@ -23,6 +23,16 @@ pub(crate) struct Shortcuts {
     pub(crate) ends: usize,
 }
 
+impl std::iter::Sum for Shortcuts {
+    fn sum<I: Iterator<Item = Self>>(all: I) -> Self {
+        all.fold(Self::default(), |sum, next| Self {
+            adds: sum.adds + next.adds,
+            leases: sum.leases + next.leases,
+            ends: sum.ends + next.ends,
+        })
+    }
+}
+
 /// Who counts them.
 #[derive(Debug)]
 pub(crate) struct Counter {

@@ -38,6 +38,8 @@ pub(crate) enum Kind {
     Fjall,
     /// Redis, every write on disk before its answer
     Redis,
+    /// A Redis cluster of three nodes, every write on disk before its answer
+    Cluster,
     /// PostgreSQL as it is by default
     Postgres,
 }
@@ -46,16 +48,29 @@ impl Kind {
     pub(crate) fn home(self) -> Home {
         match self {
             Self::Memory | Self::Fjall => Home::Embedded,
-            Self::Redis | Self::Postgres => Home::Server,
+            Self::Redis | Self::Cluster | Self::Postgres => Home::Server,
         }
     }
 
-    /// Where a server on this port is.
-    pub(crate) fn address(self, port: u16) -> String {
+    /// How many servers it has.
+    pub(crate) fn servers(self) -> usize {
+        match self {
+            Self::Memory | Self::Fjall => 0,
+            Self::Redis | Self::Postgres => 1,
+            Self::Cluster => 3,
+        }
+    }
+
+    /// Where the store is whose servers are on these ports.
+    pub(crate) fn address(self, ports: &[u16]) -> String {
+        let hosts: Vec<_> =
+            ports.iter().map(|port| format!("127.0.0.1:{port}")).collect();
+        let hosts = hosts.join(",");
         match self {
             Self::Memory | Self::Fjall => String::new(),
-            Self::Redis => format!("redis://127.0.0.1:{port}/"),
-            Self::Postgres => format!("postgres://requeue@127.0.0.1:{port}/postgres"),
+            Self::Redis => format!("redis://{hosts}/"),
+            Self::Cluster => format!("redis-cluster://{hosts}"),
+            Self::Postgres => format!("postgres://requeue@{hosts}/postgres"),
         }
     }
 }
@@ -101,7 +116,7 @@ async fn open_once(scene: &Scene, place: &str) -> Result<Arc<dyn Store>, Error> 
         Kind::Memory => Arc::new(MemoryStore::new()),
         Kind::Fjall => Arc::new(FjallStore::builder(place).open()?),
         Kind::Postgres => Arc::new(open_postgres(place).await?),
-        Kind::Redis => {
+        Kind::Redis | Kind::Cluster => {
             let builder = RedisStore::builder(place).queue(QUEUE);
             let builder = builder.partitions(scene.partitions).timeout(TIMEOUT);
             Arc::new(builder.open().await?)
