@@ -59,6 +59,8 @@ pub(crate) struct Engine<S: Store> {
     ends: Batcher<End, Finished>,
     getters: Getters<RawLease<S>>,
     beating: AtomicBool,
+    /// The answer to a lease was lost, and what it granted was not brought back yet.
+    in_doubt: AtomicBool,
     closed: AtomicBool,
     closing: Notify,
 }
@@ -74,6 +76,7 @@ impl<S: Store> Engine<S> {
             ends: Batcher::new(),
             getters: Getters::new(),
             beating: AtomicBool::new(false),
+            in_doubt: AtomicBool::new(false),
             closed: AtomicBool::new(false),
             closing: Notify::new(),
         })

@@ -1,6 +1,7 @@
 //! Handing out.
 
 use std::sync::Arc;
+use std::sync::atomic::Ordering;
 use std::time::{Duration, Instant};
 
 use tokio::sync::oneshot;
@@ -96,6 +97,7 @@ impl<S: Store> Engine<S> {
         wanted: usize,
         idle: Option<Idle>,
     ) -> Result<Option<Idle>, Error> {
+        self.reclaim().await;
         let asked = self.terms.clock.now();
         let request = self.request(wanted);
         let leased = match idle {
@@ -139,18 +141,32 @@ impl<S: Store> Engine<S> {
         idle.more_in.is_none_or(undisturbed) && self.terms.lease / 6 >= LEASING_WAIT
     }
 
-    /// Tells those who wait, if waiting longer makes no sense, and brings back keys that
-    /// may have been leased to nobody.
+    /// Tells those who wait, if waiting longer makes no sense, and tries to bring back keys
+    /// that may have been leased to nobody.
     async fn fetch_failed(&self, error: &Error, failing_for: Duration) {
         self.report(error);
         if !error.is_transient() || failing_for >= self.terms.patience {
             self.getters.fail(error);
         }
         if error.kind() == ErrorKind::Unknown {
-            let holds = self.held.holds();
-            if let Err(error) = self.store.reclaim(&self.terms.owner, &holds).await {
-                self.report(&error);
-            }
+            self.in_doubt.store(true, Ordering::Release);
+            self.reclaim().await;
+        }
+    }
+
+    /// Brings back keys that may have been leased to nobody. If the store cannot be reached,
+    /// that stays to be done; a part of it may be there all the same, so it keeps nobody from
+    /// leasing.
+    async fn reclaim(&self) {
+        if !self.in_doubt.load(Ordering::Acquire) {
+            return;
+        }
+        let holds = self.held.holds();
+        let reclaimed = self.store.reclaim(&self.terms.owner, &holds).await;
+        let again = reclaimed.as_ref().is_err_and(Error::is_transient);
+        self.in_doubt.store(again, Ordering::Release);
+        if let Err(error) = reclaimed {
+            self.report(&error);
         }
     }
 }

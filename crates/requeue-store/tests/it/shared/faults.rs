@@ -87,6 +87,37 @@ async fn keys_that_were_leased_to_nobody_are_reclaimed() {
     assert_eq!(bench.spy.calls("reclaim"), [0]);
 }
 
+/// The connection that lost the answer to a lease was not there for the reclaim either, and
+/// nobody asked again: the key stayed with nobody until its lease ran out.
+#[tokio::test]
+async fn keys_that_were_leased_to_nobody_are_reclaimed_once_the_store_is_back() {
+    let _limit = Limit::start();
+    let bench = Bench::new();
+    bench.add("a").await;
+    bench.spy.fail("lease", Fault::NoAnswer);
+    bench.spy.fail("reclaim", Fault::Unreachable);
+    let get = tokio::spawn(bench.queue.get());
+    let lease = patiently(&bench, get).await.unwrap().unwrap();
+    assert_eq!((lease.key().as_str(), lease.deliveries()), ("a", 1));
+    assert_eq!(bench.spy.calls("reclaim"), [0, 0]);
+}
+
+#[tokio::test]
+async fn keys_that_cannot_be_reclaimed_keep_nobody_from_others() {
+    let _limit = Limit::start();
+    let bench = Bench::new();
+    bench.add("a").await;
+    bench.spy.fail("lease", Fault::NoAnswer);
+    for _ in 0..1000 {
+        bench.spy.fail("reclaim", Fault::Unreachable);
+    }
+    let get = tokio::spawn(bench.queue.get());
+    settle().await;
+    bench.add("b").await;
+    let lease = patiently(&bench, get).await.unwrap().unwrap();
+    assert_eq!(lease.key(), "b");
+}
+
 #[tokio::test]
 async fn a_get_hears_of_an_error_that_waiting_cannot_mend() {
     let _limit = Limit::start();
