@@ -16,6 +16,7 @@ mod event;
 mod journal;
 mod loss;
 mod mutant;
+mod muted;
 mod nemesis;
 mod process;
 mod producer;

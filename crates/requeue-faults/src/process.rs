@@ -11,6 +11,7 @@ use tokio::runtime::Runtime;
 
 use crate::dice::Dice;
 use crate::journal::Journal;
+use crate::muted::Muted;
 use crate::recorder::Recorder;
 use crate::world::{MOST_DELIVERIES, PACED, Plan, World};
 
@@ -25,6 +26,8 @@ pub(crate) struct Process {
     pub(crate) world: Arc<World>,
     pub(crate) journal: Arc<Journal>,
     pub(crate) store: Recorder,
+    /// What is underneath.
+    pub(crate) muted: Arc<Muted>,
 }
 
 impl Process {

@@ -38,14 +38,13 @@ async fn left(store: &dyn Store, plan: &Plan) -> Result<Rest, Error> {
     let mut rest = Rest {
         ready: stats.ready,
         processing: stats.processing,
-        dead: Vec::new(),
+        dead: store.dead(ALL).await?.iter().map(Corpse::from).collect(),
         delayed: stats.delayed,
     };
     // The others are soon over.
     if rest.ready == 0 && rest.processing == 0 {
         let late = count_late(store, plan).await?;
         rest.delayed = rest.delayed.saturating_sub(late);
-        rest.dead = store.dead(ALL).await?.iter().map(Corpse::from).collect();
     }
     Ok(rest)
 }

@@ -11,6 +11,7 @@ use rustix::process::{Signal, set_parent_process_death_signal};
 
 use crate::bug::Bug;
 use crate::crew::name_of;
+use crate::muted::Muted;
 use crate::process::{Process, belongings, runtime};
 use crate::recorder::Recorder;
 use crate::rest::rest;
@@ -93,8 +94,9 @@ async fn begin(flags: &RoleFlags) -> Result<Process> {
     let (plan, world, journal) = belongings(folder, &name)?;
     let (world, journal) = (Arc::new(world), Arc::new(journal));
     let store = stores::open(&plan.scene, place, *mutant, folder).await?;
-    let store = Recorder::new(store, Arc::clone(&journal));
-    let process = Process { name, plan, world, journal, store };
+    let muted = Arc::new(Muted::new(store));
+    let store = Recorder::new(Arc::clone(&muted) as _, Arc::clone(&journal));
+    let process = Process { name, plan, world, journal, store, muted };
     if process.plan.scene.is_calm() && !flags.role.adds() {
         for before in 1..*life {
             process.give_back(&Owner::new(flags.name(before))).await;

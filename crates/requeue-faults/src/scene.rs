@@ -5,6 +5,7 @@ use std::time::Duration;
 use clap::{Args, ValueEnum};
 use serde::{Deserialize, Serialize};
 
+use crate::check::Home;
 use crate::dice::Dice;
 use crate::stores::Kind;
 
@@ -94,10 +95,14 @@ impl Scene {
         self.load == Load::Calm
     }
 
-    /// How many runs a worker has at a time. One that asks for one key at a time goes other
-    /// ways than one that asks for more.
+    /// How many runs a worker has at a time, which for an embedded store is the only one. Who
+    /// asks for one key at a time goes other ways than who asks for more.
     pub(crate) fn tasks(&self) -> usize {
-        if self.is_calm() { 1 } else { 6 }
+        match (self.load, self.store.home()) {
+            (Load::Calm, _) => 1,
+            (Load::Busy, Home::Server) => 6,
+            (Load::Busy, Home::Embedded) => 18,
+        }
     }
 
     /// How long a generation of keys is added to, in microseconds. The last add of each key

@@ -4,7 +4,8 @@ use std::time::Duration;
 
 use anyhow::Result;
 use requeue_store::{
-    Backoff, End, Ending, Grant, Hold, LeaseRequest, Owner, Reply, SharedLease, Store,
+    Backoff, End, Ending, Grant, Hold, Key, LeaseRequest, Owner, Reply, SharedLease,
+    Store,
 };
 
 use crate::dice::Dice;
@@ -43,8 +44,7 @@ async fn keep_working(process: &Process, queue: &Queue, mut dice: Dice) -> Resul
 }
 
 /// One run. Whether its lease was lost is no concern of every worker: some end it all the
-/// same, and are to be refused. A key that kills is left to those who work on the bare
-/// store: who drops a lease here gives it back.
+/// same, and are to be refused.
 async fn run(
     process: &Process,
     lease: SharedLease<String, Recorder>,
@@ -55,9 +55,14 @@ async fn run(
     if lease.is_lost() && dice.percent(30) {
         return Ok(());
     }
-    let ending = match (process.plan.fate(lease.key()), dice.below(100)) {
-        (Fate::Fails, 0..70) => lease.bury(GRIM),
-        (Fate::Fails, 70..80) => lease.retry(GRIM),
+    let fate = process.plan.fate(lease.key());
+    if fate == Fate::Kills && !process.plan.scene.is_calm() {
+        let key = Key::new(lease.key().clone().into_bytes())?;
+        process.muted.kill(Hold { key, token: lease.token() });
+    }
+    let ending = match (fate, dice.below(100)) {
+        (Fate::Fails | Fate::Kills, 0..70) => lease.bury(GRIM),
+        (Fate::Fails | Fate::Kills, 70..80) => lease.retry(GRIM),
         (Fate::Goes, 0..84) => lease.succeed(),
         (Fate::Goes, 84..89) => lease.done(),
         (Fate::Goes, 89..94) => lease.retry("chance"),

@@ -112,8 +112,9 @@ impl History {
             }
             _ => None,
         };
+        let sent = call.sent;
         for key in keys {
-            self.story(key).exhumations.push(Exhumation { drops, answer });
+            self.story(key).exhumations.push(Exhumation { sent, drops, answer });
         }
     }
 

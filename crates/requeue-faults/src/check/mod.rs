@@ -26,7 +26,7 @@
 //!    when its lease passes.
 //! 6. The dead rest. A key is dead for a reason that it tells: somebody ended a lease of it
 //!    for good, or it was delivered as often as is allowed. It stays so until it is added,
-//!    revived or dropped.
+//!    revived or dropped, and no longer than that.
 //! 7. The shared rate is kept. Of what was added by it, no more may come in any span of time
 //!    than its burst and what it lets through in that time; and nothing comes earlier than
 //!    it was told.
@@ -35,6 +35,7 @@
 //! earlier process has passed in invariant 4, and each new process excuses one delivery in
 //! invariant 2.
 
+mod dead;
 mod history;
 mod rate;
 mod rules;
@@ -177,7 +178,7 @@ fn count_dead(story: &Story, counts: &mut Counts) {
     let is_worn_out = |corpse: &Corpse| corpse.deliveries >= MOST_DELIVERIES.get();
     counts.dead += usize::from(!story.deaths.is_empty());
     counts.worn_out += usize::from(corpses.any(is_worn_out));
-    for taken in story.exhumations.iter().filter(|taken| taken.is_known()) {
+    for taken in story.exhumations.iter().filter(|taken| taken.was_dead().is_some()) {
         counts.dropped += usize::from(taken.drops);
         counts.revived += usize::from(!taken.drops);
     }

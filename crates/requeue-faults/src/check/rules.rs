@@ -1,9 +1,8 @@
 //! The invariants, for one key.
 
-use super::story::{AddOp, Attempt, Death, End, Exhumation, Granted, Reclaim, Story};
+use super::story::{Attempt, End, Exhumation, Granted, Reclaim, Story};
 use super::{Home, Rule, Violation, is_due};
 use crate::event::{Corpse, Ending};
-use crate::world::MOST_DELIVERIES;
 
 /// One key, and what else is needed to judge it.
 pub(crate) struct View<'a> {
@@ -31,9 +30,10 @@ impl View<'_> {
         self.early(&mut |text| found(Rule::I7, text));
         self.reasons(&mut |text| found(Rule::I6, text));
         self.risen(&mut |text| found(Rule::I6, text));
+        self.ignored(&mut |text| found(Rule::I6, text));
     }
 
-    fn grants(&self) -> &[Granted] {
+    pub(super) fn grants(&self) -> &[Granted] {
         &self.story.grants
     }
 
@@ -60,16 +60,6 @@ impl View<'_> {
                 ));
             }
         }
-    }
-
-    /// Whether the key died after this add, and is dead for everybody to see, or was dropped.
-    fn died_after(&self, add: &AddOp) -> bool {
-        let lives_since =
-            |death: &Death| self.grants().iter().any(|grant| grant.answered > death.sent);
-        let stayed_dead = |death: &Death| death.answered < add.at && !lives_since(death);
-        let dropped = |taken: &Exhumation| taken.drops && taken.may_follow(add.at);
-        !self.story.deaths.iter().any(stayed_dead)
-            && (self.corpse.is_some() || self.story.exhumations.iter().any(dropped))
     }
 
     fn tokens(&self, found: &mut dyn FnMut(String)) {
@@ -178,42 +168,6 @@ impl View<'_> {
             let early = earliest - first.answered;
             found(format!("{} was granted {early} us before its time", first.token));
         }
-    }
-
-    fn reasons(&self, found: &mut dyn FnMut(String)) {
-        let buries = |end: &End| end.ending == Ending::Bury && !end.is_refused();
-        let was_buried = self.grants().iter().any(|grant| grant.ends.iter().any(buries));
-        let listed = self.story.deaths.iter().filter_map(|death| death.corpse.as_ref());
-        for corpse in listed.chain(self.corpse) {
-            let deliveries = corpse.deliveries;
-            if corpse.reason.is_empty() {
-                found("is dead, and nobody is told why".to_owned());
-            }
-            if deliveries < MOST_DELIVERIES.get() && !was_buried {
-                found(format!("is dead after delivery {deliveries}, by nobody"));
-            }
-        }
-    }
-
-    /// Finds keys that were dead, and then were not though nobody had wanted that.
-    fn risen(&self, found: &mut dyn FnMut(String)) {
-        for death in &self.story.deaths {
-            let granted = self.grants().iter().find(|grant| grant.sent > death.answered);
-            let became = match (granted, self.corpse) {
-                (Some(grant), _) => format!("{} was granted", grant.token),
-                (None, None) => "it was gone".to_owned(),
-                (None, Some(_)) => continue,
-            };
-            if !self.may_have_risen(death) {
-                found(format!("was dead, and then {became}, though nobody had asked"));
-            }
-        }
-    }
-
-    fn may_have_risen(&self, death: &Death) -> bool {
-        let adds = |add: &Attempt| add.answer.is_none_or(|(at, _)| at > death.sent);
-        let takes = |taken: &Exhumation| taken.may_follow(death.sent);
-        self.story.attempts.iter().any(adds) || self.story.exhumations.iter().any(takes)
     }
 }
 

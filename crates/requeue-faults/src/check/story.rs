@@ -33,6 +33,7 @@ pub(crate) struct Death {
 /// A call that took the key from the dead, or would have.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Exhumation {
+    pub(crate) sent: u64,
     pub(crate) drops: bool,
     /// When it was answered, and whether the key was dead; `None` leaves it in doubt.
     pub(crate) answer: Option<(u64, bool)>,
@@ -107,9 +108,9 @@ impl Attempt {
 }
 
 impl Exhumation {
-    /// Whether it is known to have taken the key.
-    pub(crate) fn is_known(&self) -> bool {
-        matches!(self.answer, Some((_, true)))
+    /// When it was answered, if it is known to have taken the key.
+    pub(crate) fn was_dead(&self) -> Option<u64> {
+        self.answer.filter(|(_, was_dead)| *was_dead).map(|(at, _)| at)
     }
 
     /// Whether it took the key after that moment, or may have.

@@ -393,12 +393,14 @@ fn a_key_that_was_dropped_from_the_dead_is_not_lost() {
 }
 
 #[test]
-fn a_dead_key_that_is_added_must_be_run() {
+fn a_dead_key_that_is_added_is_dead_no_more() {
     let adds = || producer().add(10, 1).add(50, 2);
     let buried = || a().run(20, 20, 1).bury(30, 20);
-    assert_eq!(rules_of_dead([adds(), buried()]), [Rule::I1]);
-    let again = buried().run(60, 60, 2).bury(70, 60);
-    assert_eq!(rules_of_dead([adds(), again]), []);
+    assert_eq!(rules_of_dead([adds(), buried()]), [Rule::I6]);
+    let again = || buried().run(60, 60, 2).bury(70, 60);
+    assert_eq!(rules_of_dead([adds(), again()]), []);
+    let revived = sexton().revive(55);
+    assert_eq!(rules_of_dead([adds(), again(), revived]), [Rule::I6]);
 }
 
 #[test]

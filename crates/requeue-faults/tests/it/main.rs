@@ -79,6 +79,13 @@ fn a_queue_in_redis_keeps_its_promises_while_all_around_it_fails() {
 }
 
 #[test]
+fn a_queue_in_a_redis_cluster_keeps_its_promises_while_its_nodes_fail() {
+    if has_redis() {
+        keeps_its_promises("cluster", &BUSY);
+    }
+}
+
+#[test]
 fn a_queue_in_postgresql_keeps_its_promises_while_all_around_it_fails() {
     if has_postgres() {
         keeps_its_promises("postgres", &[]);
@@ -88,11 +95,12 @@ fn a_queue_in_postgresql_keeps_its_promises_while_all_around_it_fails() {
 #[test]
 fn bugs_that_need_no_engine_are_found() {
     finds("memory", &["no-fence", "no-dirty-bit", "two-branch-done", "extra-run"]);
+    finds("memory", &["no-grave", "dead-stay-dead"]);
 }
 
 #[test]
-fn bugs_that_show_when_an_engine_dies_are_found() {
+fn bugs_that_show_among_processes_or_when_an_engine_dies_are_found() {
     if has_redis() {
-        finds("redis", &["incr-token", "early-expiry"]);
+        finds("redis", &["incr-token", "early-expiry", "own-bucket"]);
     }
 }
