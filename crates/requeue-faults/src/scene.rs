@@ -109,14 +109,14 @@ impl Scene {
     /// is the one that can be lost without a later run to hide it. If all is calm, no key
     /// is delayed for much of it.
     pub(crate) fn generation(&self) -> u64 {
-        if self.is_calm() { 2_000_000 } else { 700_000 }
+        if self.is_calm() { 3_000_000 } else { 700_000 }
     }
 
     /// How many keys are added one after the other, and how long the pause after them is.
     pub(crate) fn volley(&self, dice: &mut Dice) -> (u64, Duration) {
         match self.load {
             Load::Busy => (1, dice.millis(0..40)),
-            Load::Calm => (1 + dice.below(6), dice.millis(100..900)),
+            Load::Calm => (1 + dice.below(4), dice.millis(200..1600)),
         }
     }
 }
