@@ -81,7 +81,7 @@ impl Lane {
     /// Adds a key in a transaction. Gives the connection back if it can be used again.
     async fn transact(&mut self, mut client: Client) -> Result<Client> {
         let plan = &self.process.plan;
-        let name = plan.hot(plan.generation(), self.dice.below(u64::MAX));
+        let name = plan.common(plan.generation(), &mut self.dice);
         let key = Key::new(name.clone().into_bytes())?;
         let revive_after = Duration::ZERO;
         let add = Add { key, when: When::Now, revive_after };

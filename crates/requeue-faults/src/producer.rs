@@ -59,14 +59,8 @@ impl Lane {
         Ok(())
     }
 
-    /// Adds a key that all lanes add.
     async fn add_some(&mut self, generation: u64) -> Result<()> {
-        let plan = &self.process.plan;
-        let key = if self.dice.percent(6) {
-            plan.grim(generation)
-        } else {
-            plan.hot(generation, self.dice.below(u64::MAX))
-        };
+        let key = self.process.plan.common(generation, &mut self.dice);
         let delay = if self.dice.percent(8) { 1..60 } else { 0..0 };
         let delay = self.dice.millis(delay);
         self.add(key, How::After(delay)).await

@@ -40,7 +40,7 @@ pub(crate) fn outcome(piece: &Piece, outcome: &Outcome) {
         "  by the short scripts {adds} adds, {leases} leases, {ends} ends; \
          {waited} keys came with the end of a wait"
     );
-    for way in outcome.missed(scene) {
+    for way in outcome.missed(piece) {
         println!("  NOT REACHED: {way}");
     }
     if !outcome.verdict.violations.is_empty() {

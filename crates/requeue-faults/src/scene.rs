@@ -9,6 +9,9 @@ use crate::check::Home;
 use crate::dice::Dice;
 use crate::stores::Kind;
 
+/// The shortest lease with which a wait leases by itself.
+const LEASE_AFTER_WAIT: Duration = Duration::from_secs(30);
+
 /// How much there is to do.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum, Serialize, Deserialize)]
 pub(crate) enum Load {
@@ -84,15 +87,20 @@ impl Scene {
             | (Kind::Memory | Kind::Fjall | Kind::Postgres, _) => 1,
         };
         let lease = match load {
-            Load::Busy => 400,
-            // The shortest with which a wait leases by itself.
-            Load::Calm => 30_000,
+            Load::Busy => Duration::from_millis(400),
+            Load::Calm => LEASE_AFTER_WAIT,
         };
-        Self { store, load, partitions, lease: Duration::from_millis(lease) }
+        Self { store, load, partitions, lease }
     }
 
     pub(crate) fn is_calm(&self) -> bool {
         self.load == Load::Calm
+    }
+
+    /// Whether the store has ways of its own for a single key and for who waits.
+    pub(crate) fn has_shortcuts(&self) -> bool {
+        let is_alone = self.store == Kind::Redis && self.partitions == 1;
+        is_alone && self.is_calm() && self.lease >= LEASE_AFTER_WAIT
     }
 
     /// How many runs a worker has at a time, which for an embedded store is the only one. Who

@@ -19,8 +19,8 @@ pub(crate) async fn tend(process: Process) -> Result<()> {
         for dead in process.store.dead(LOOKED_AT).await.unwrap_or_default() {
             let which = Which::Keys(vec![dead.key]);
             let done = match dice.below(100) {
-                0..20 => process.store.revive(&which).await,
-                20..32 => process.store.drop_dead(&which).await,
+                0..10 => process.store.revive(&which).await,
+                10..16 => process.store.drop_dead(&which).await,
                 _ => Ok(0),
             };
             if done.is_err() {

@@ -61,8 +61,8 @@ async fn run(
         process.muted.kill(Hold { key, token: lease.token() });
     }
     let ending = match (fate, dice.below(100)) {
-        (Fate::Fails | Fate::Kills, 0..70) => lease.bury(GRIM),
-        (Fate::Fails | Fate::Kills, 70..80) => lease.retry(GRIM),
+        (Fate::Fails | Fate::Kills, 0..90) => lease.bury(GRIM),
+        (Fate::Fails | Fate::Kills, 90..95) => lease.retry(GRIM),
         (Fate::Goes, 0..84) => lease.succeed(),
         (Fate::Goes, 84..89) => lease.done(),
         (Fate::Goes, 89..94) => lease.retry("chance"),

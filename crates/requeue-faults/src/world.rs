@@ -13,6 +13,7 @@ use anyhow::{Context, Result};
 use requeue_store::{Backoff, Key, Rate};
 use serde::{Deserialize, Serialize};
 
+use crate::dice::Dice;
 use crate::journal::now;
 use crate::scene::Scene;
 
@@ -91,14 +92,14 @@ impl Plan {
         (self.until - self.start) / self.scene.generation() + 1
     }
 
-    /// A key of this generation that all lanes add.
-    pub(crate) fn hot(&self, generation: u64, choice: u64) -> String {
-        self.key(generation, choice % HOT)
-    }
-
-    /// The key of this generation that all lanes add, and whose runs never go well.
-    pub(crate) fn grim(&self, generation: u64) -> String {
-        self.key(generation, self.width() - GRIM)
+    /// A key that all lanes add. Of those that never go well, the one of the generation
+    /// before is dead by now.
+    pub(crate) fn common(&self, generation: u64, dice: &mut Dice) -> String {
+        if dice.percent(16) {
+            let generation = generation.saturating_sub(dice.below(2));
+            return self.key(generation, self.width() - GRIM);
+        }
+        self.key(generation, dice.below(HOT))
     }
 
     /// How the runs of a key go: those of each second grim one kill their workers.
