@@ -12,13 +12,13 @@ use requeue_postgres::PostgresStore;
 use requeue_store::{Add, Key, Phase, Receipt, Store, When};
 use tokio_postgres::{Client, NoTls};
 
+use crate::bug::Bug;
 use crate::dice::Dice;
-use crate::event::{self, Answer, Event, Request};
+use crate::event::{Answer, Event, Request};
 use crate::journal::now;
-use crate::mutant::Bug;
 use crate::process::{Process, pause};
-use crate::stores;
 use crate::world::LANES_EACH;
+use crate::{recorder, stores};
 
 /// The longest that a transaction may take: a half-open connection is given up.
 const PATIENCE: Duration = Duration::from_secs(1);
@@ -81,7 +81,7 @@ impl Lane {
     /// Adds a key in a transaction. Gives the connection back if it can be used again.
     async fn transact(&mut self, mut client: Client) -> Result<Client> {
         let plan = &self.process.plan;
-        let name = plan.hot(plan.generation(), self.dice.below(u64::MAX));
+        let name = plan.common(plan.generation(), &mut self.dice);
         let key = Key::new(name.clone().into_bytes())?;
         let revive_after = Duration::ZERO;
         let add = Add { key, when: When::Now, revive_after };
@@ -90,13 +90,16 @@ impl Lane {
         let receipt = if self.does_nothing(&add.key).await? {
             Receipt { added: Added::Duplicate, delay: Duration::ZERO }
         } else {
-            let receipts = self.store.add_in(&transaction, &[add]).await?;
+            let adds = [add.clone()];
+            let receipts = self.store.add_in(&transaction, &adds).await?;
             *receipts.first().context("no receipt for the add")?
         };
         pause(self.dice.millis(0..20)).await;
         let op = self.raise(name)?;
         transaction.commit().await?;
-        self.acknowledge(op, call, receipt);
+        let receipt = recorder::receipt(&add, &receipt);
+        self.process.journal.answered(call, Answer::Added(vec![receipt]));
+        self.process.journal.write(Event::Added { op, acknowledged: true });
         Ok(client)
     }
 
@@ -115,11 +118,5 @@ impl Lane {
         let (op, lane) = (journal.number(), self.number);
         journal.write(Event::Adding { op, key, lane, version, delay: 0 });
         Ok(op)
-    }
-
-    fn acknowledge(&self, op: u64, call: u64, receipt: Receipt) {
-        let added = event::Added::from(receipt);
-        self.process.journal.answered(call, Answer::Added(vec![added]));
-        self.process.journal.write(Event::Added { op, acknowledged: true });
     }
 }

@@ -9,16 +9,14 @@ use clap::ValueEnum;
 use requeue::{Clock, SystemClock};
 use rustix::process::{Pid, Signal, kill_process};
 
-use crate::mutant::Bug;
+use crate::bug::Bug;
 use crate::proxy::park;
 use crate::roles::Role;
-use crate::stores::Kind;
 
 /// How the processes of a run are started.
 #[derive(Clone, Debug)]
 pub(crate) struct Terms {
     pub(crate) folder: PathBuf,
-    pub(crate) store: Kind,
     pub(crate) place: String,
     pub(crate) mutant: Option<Bug>,
 }
@@ -93,17 +91,18 @@ impl Drop for Member {
 }
 
 fn spawn(terms: &Terms, role: Role, number: usize, life: usize) -> Result<Child> {
-    let value = |value: &dyn Fn() -> Option<clap::builder::PossibleValue>| {
-        value().map(|value| value.get_name().to_owned()).unwrap_or_default()
-    };
-    let role_name = value(&|| role.to_possible_value());
     let mut command = Command::new(std::env::current_exe()?);
-    command.args(["play", "--role", &role_name, "--number", &number.to_string()]);
-    command.args(["--name", &format!("{role_name}-{number}-{life}")]);
-    command.args(["--store", terms.store.name(), "--place", &terms.place]);
+    command.args(["play", "--role", &name_of(&role), "--number", &number.to_string()]);
+    command.args(["--life", &life.to_string(), "--place", &terms.place]);
     command.arg("--folder").arg(&terms.folder);
     if let Some(bug) = terms.mutant {
-        command.args(["--mutant", &value(&|| bug.to_possible_value())]);
+        command.args(["--mutant", &name_of(&bug)]);
     }
     command.stdin(Stdio::piped()).spawn().context("cannot start a process of the run")
+}
+
+/// What a value is called on the command line.
+pub(crate) fn name_of(value: &impl ValueEnum) -> String {
+    let value = value.to_possible_value();
+    value.map(|value| value.get_name().to_owned()).unwrap_or_default()
 }

@@ -18,6 +18,9 @@ use crate::stores::Kind;
 /// How long a server may take to answer.
 const PATIENCE: Duration = Duration::from_secs(30);
 
+/// The slots of a cluster.
+const SLOTS: usize = 16384;
+
 /// When a server has what it acknowledges on disk.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Keeping {
@@ -33,7 +36,8 @@ impl Keeping {
     /// The settings that a store has.
     pub(crate) fn of(store: Kind) -> &'static [Self] {
         match store {
-            Kind::Memory | Kind::Fjall => &[],
+            // A node loses what a server does.
+            Kind::Memory | Kind::Fjall | Kind::Cluster => &[],
             Kind::Redis => &[Self::Nothing, Self::Soon, Self::AtOnce],
             Kind::Postgres => &[Self::Soon, Self::AtOnce],
         }
@@ -57,22 +61,21 @@ pub(crate) struct Engine {
     kind: Kind,
     folder: PathBuf,
     pub(crate) port: u16,
+    /// The port on which a node of a cluster says that it is.
+    pub(crate) announced: u16,
     keeping: Keeping,
     child: Option<Child>,
 }
 
 impl Engine {
-    /// Starts a server with files in `folder`.
-    pub(crate) fn start(kind: Kind, folder: &Path, keeping: Keeping) -> Result<Self> {
-        let folder = folder.join("engine");
+    /// A server with files in `folder`, which is made. It is not started yet.
+    pub(crate) fn new(kind: Kind, folder: PathBuf, keeping: Keeping) -> Result<Self> {
         fs::create_dir(&folder)?;
         let port = free_port()?;
-        let mut engine = Self { kind, folder, port, keeping, child: None };
+        let engine = Self { kind, folder, port, announced: port, keeping, child: None };
         if kind == Kind::Postgres {
             engine.init_postgres()?;
         }
-        engine.ensure_running()?;
-        engine.wait_until_it_answers()?;
         Ok(engine)
     }
 
@@ -108,7 +111,7 @@ impl Engine {
 
     fn command(&self) -> Result<Command> {
         match self.kind {
-            Kind::Redis => Ok(self.redis()),
+            Kind::Redis | Kind::Cluster => Ok(self.redis()),
             Kind::Postgres => self.postgres(),
             Kind::Memory | Kind::Fjall => bail!("this store has no server"),
         }
@@ -126,7 +129,29 @@ impl Engine {
                 command.args(["--appendonly", "yes", "--appendfsync", "always"]);
             }
         }
+        if self.kind == Kind::Cluster {
+            self.as_node(&mut command);
+        }
         command
+    }
+
+    /// A node serves its slots whatever the others do, and sends clients to the proxies. Nodes
+    /// talk among themselves without them.
+    fn as_node(&self, command: &mut Command) {
+        let (port, bus) = (self.announced.to_string(), bus_of(self.port).to_string());
+        command.args(["--cluster-enabled", "yes", "--cluster-node-timeout", "1000"]);
+        command.args(["--cluster-require-full-coverage", "no"]);
+        command.args(["--cluster-announce-ip", "127.0.0.1"]);
+        command.args(["--cluster-announce-port", &port]);
+        command.args(["--cluster-announce-bus-port", &bus]);
+    }
+
+    /// Gives a node its share of the slots.
+    pub(crate) fn take_slots(&self, number: usize, count: usize) -> Result<()> {
+        let slots = SLOTS * number / count..SLOTS * (number + 1) / count;
+        let slots: Vec<_> = slots.map(|slot| slot.to_string()).collect();
+        self.tell(&format!("CLUSTER SET-CONFIG-EPOCH {}", number + 1))?;
+        self.tell(&format!("CLUSTER ADDSLOTS {}", slots.join(" ")))
     }
 
     fn postgres(&self) -> Result<Command> {
@@ -174,8 +199,17 @@ impl Engine {
     }
 
     pub(crate) fn wait_until_it_answers(&mut self) -> Result<()> {
+        self.wait_until(Self::answers)
+    }
+
+    /// Waits until a node is there, be it without its cluster.
+    pub(crate) fn wait_until_it_pings(&mut self) -> Result<()> {
+        self.wait_until(Self::pings)
+    }
+
+    fn wait_until(&mut self, is_there: impl Fn(&Self) -> bool) -> Result<()> {
         let give_up = SystemClock.now() + PATIENCE;
-        while !self.answers() {
+        while !is_there(self) {
             ensure!(
                 SystemClock.now() < give_up,
                 "the server does not answer; see its log"
@@ -188,18 +222,38 @@ impl Engine {
 
     fn answers(&self) -> bool {
         match self.kind {
-            Kind::Redis => self.ping().is_ok_and(|answer| answer == *b"+PONG"),
+            Kind::Redis => self.pings(),
+            Kind::Cluster => self.knows_all_slots(),
             Kind::Postgres => self.is_ready().unwrap_or(false),
             Kind::Memory | Kind::Fjall => true,
         }
     }
 
-    fn ping(&self) -> std::io::Result<[u8; 5]> {
+    fn pings(&self) -> bool {
+        self.ask("PING").is_ok_and(|answer| answer.starts_with("+PONG"))
+    }
+
+    fn knows_all_slots(&self) -> bool {
+        let all = format!("cluster_slots_ok:{SLOTS}");
+        self.ask("CLUSTER INFO").is_ok_and(|answer| {
+            answer.contains("cluster_state:ok") && answer.contains(&all)
+        })
+    }
+
+    /// Tells a Redis server something that it must accept.
+    pub(crate) fn tell(&self, command: &str) -> Result<()> {
+        let answer = self.ask(command)?;
+        ensure!(answer.starts_with("+OK"), "the server said {answer:?}");
+        Ok(())
+    }
+
+    /// Asks a Redis server, which then hangs up.
+    fn ask(&self, command: &str) -> std::io::Result<String> {
         let mut stream = TcpStream::connect(("127.0.0.1", self.port))?;
         stream.set_read_timeout(Some(Duration::from_secs(1)))?;
-        stream.write_all(b"PING\r\n")?;
-        let mut answer = [0; 5];
-        stream.read_exact(&mut answer)?;
+        stream.write_all(format!("{command}\r\nQUIT\r\n").as_bytes())?;
+        let mut answer = String::new();
+        stream.read_to_string(&mut answer)?;
         Ok(answer)
     }
 }
@@ -242,8 +296,19 @@ fn postgres_program(name: &str) -> Result<PathBuf> {
     })
 }
 
-/// A port that is free now.
+/// A port that is free now, and so is the one by which nodes would talk.
 fn free_port() -> Result<u16> {
-    let listener = TcpListener::bind("127.0.0.1:0").context("no port is free")?;
-    Ok(listener.local_addr()?.port())
+    loop {
+        let listener = TcpListener::bind("127.0.0.1:0").context("no port is free")?;
+        let port = listener.local_addr()?.port();
+        let bus = u16::try_from(bus_of(port));
+        if bus.is_ok_and(|bus| TcpListener::bind(("127.0.0.1", bus)).is_ok()) {
+            return Ok(port);
+        }
+    }
+}
+
+/// The port by which a node talks to others.
+fn bus_of(port: u16) -> u32 {
+    u32::from(port) + 10_000
 }

@@ -38,10 +38,28 @@ pub(crate) type Held = (String, u64);
 #[serde(rename_all = "snake_case")]
 pub(crate) enum Request {
     Add(Vec<String>),
-    Lease { owner: String, lease: u64 },
-    Extend { held: Vec<Held>, lease: u64 },
+    /// With a wait before it, asked for at once, or without.
+    Lease {
+        owner: String,
+        lease: u64,
+        waits: bool,
+    },
+    Extend {
+        held: Vec<Held>,
+        lease: u64,
+    },
     Finish(Vec<(String, u64, Ending)>),
-    Reclaim { owner: String, held: Vec<Held> },
+    Reclaim {
+        owner: String,
+        held: Vec<Held>,
+    },
+    /// Who is dead.
+    Dead,
+    /// Keys are taken from the dead, to be ready or dropped.
+    Exhume {
+        keys: Vec<String>,
+        drops: bool,
+    },
 }
 
 /// How a lease was to end.
@@ -54,16 +72,20 @@ pub(crate) enum Ending {
     Retry,
     /// The key is ready again.
     Release,
+    /// The key is to be dead.
+    Bury,
 }
 
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub(crate) enum Answer {
-    Added(Vec<Added>),
+    Added(Vec<Receipt>),
     Leased(Vec<Grant>),
     Extended(Vec<bool>),
     Finished(Vec<Finished>),
     Reclaimed(u64),
+    Dead(Vec<Corpse>),
+    Exhumed(u64),
     /// An error: whether the call was carried out is not known.
     Failed(String),
 }
@@ -78,6 +100,15 @@ pub(crate) enum Added {
     Duplicate,
 }
 
+/// What became of an added key.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub(crate) struct Receipt {
+    pub(crate) added: Added,
+    /// If it had to wait for its share of the rate: for how long, in microseconds.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub(crate) paced: Option<u64>,
+}
+
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub(crate) struct Grant {
     pub(crate) key: String,
@@ -89,8 +120,25 @@ pub(crate) struct Grant {
 #[serde(rename_all = "snake_case")]
 pub(crate) enum Finished {
     Accepted,
+    /// It was, and the key is dead.
+    Buried,
     /// The lease was lost.
     Refused,
+}
+
+/// A dead key.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub(crate) struct Corpse {
+    pub(crate) key: String,
+    pub(crate) reason: String,
+    pub(crate) deliveries: u32,
+}
+
+impl From<&requeue_store::Dead> for Corpse {
+    fn from(dead: &requeue_store::Dead) -> Self {
+        let (key, reason) = (dead.key.to_string(), dead.reason.clone());
+        Self { key, reason, deliveries: dead.deliveries }
+    }
 }
 
 /// How the queue stood when all had come to rest, or did not within the time allowed.
@@ -98,13 +146,14 @@ pub(crate) enum Finished {
 pub(crate) struct Rest {
     pub(crate) ready: u64,
     pub(crate) processing: u64,
-    pub(crate) dead: u64,
+    pub(crate) dead: Vec<Corpse>,
     /// Delayed keys, except those that are to wait for an hour.
     pub(crate) delayed: u64,
 }
 
 impl Rest {
     pub(crate) fn is_quiet(&self) -> bool {
-        *self == Self::default()
+        let Self { ready, processing, delayed, dead: _ } = self;
+        ready + processing + delayed == 0
     }
 }

@@ -15,6 +15,7 @@ use tokio::runtime::Runtime;
 use crate::engine::{Engine, Keeping};
 use crate::proxy::park;
 use crate::report;
+use crate::scene::{Load, Scene};
 use crate::stores::{self, Kind};
 
 /// How long keys are added before the engine is killed.
@@ -60,9 +61,12 @@ fn kill_once_in(
     loss: &mut Loss,
 ) -> Result<()> {
     let runtime = Runtime::new().context("no runtime")?;
-    let mut engine = Engine::start(store, folder, keeping)?;
-    let place = store.address(engine.port);
-    let queue = runtime.block_on(stores::open(store, &place, None, folder))?;
+    let mut engine = Engine::new(store, folder.join("engine"), keeping)?;
+    engine.ensure_running()?;
+    engine.wait_until_it_answers()?;
+    let place = store.address(&[engine.port]);
+    let scene = Scene::new(store, Load::Busy, 0);
+    let queue = runtime.block_on(stores::open(&scene, &place, None, folder))?;
     let lanes: Vec<_> = (0..LANES)
         .map(|lane| runtime.spawn(add_until_it_fails(Arc::clone(&queue), lane)))
         .collect();
@@ -72,7 +76,7 @@ fn kill_once_in(
         lanes.into_iter().map(|lane| runtime.block_on(lane)).collect::<Result<_, _>>()?;
     engine.ensure_running()?;
     engine.wait_until_it_answers()?;
-    let queue = runtime.block_on(stores::open(store, &place, None, folder))?;
+    let queue = runtime.block_on(stores::open(&scene, &place, None, folder))?;
     for keys in &acknowledged {
         loss.acknowledged += keys.len() as u64;
         loss.lost += runtime.block_on(missing(&*queue, keys))?;

@@ -5,6 +5,7 @@
 //! write down what they ask and what they are told. In the end a checker reads that and says
 //! whether every promise was kept; see the module `check`.
 
+mod bug;
 mod check;
 mod clerk;
 mod conductor;
@@ -15,6 +16,7 @@ mod event;
 mod journal;
 mod loss;
 mod mutant;
+mod muted;
 mod nemesis;
 mod process;
 mod producer;
@@ -23,6 +25,10 @@ mod recorder;
 mod report;
 mod rest;
 mod roles;
+mod scene;
+mod servers;
+mod sexton;
+mod shortcuts;
 mod stores;
 mod worker;
 mod world;
@@ -35,11 +41,13 @@ use anyhow::{Context, Result};
 use clap::{Parser, Subcommand, ValueEnum};
 use requeue::{Clock, SystemClock};
 
+use self::bug::Bug;
 use self::check::History;
 use self::conductor::{Piece, conduct};
-use self::mutant::Bug;
 use self::roles::RoleFlags;
+use self::scene::SceneFlags;
 use self::stores::Kind;
+use self::world::Plan;
 
 /// The command line.
 #[derive(Debug, Parser)]
@@ -55,26 +63,16 @@ struct Flags {
 enum Verb {
     /// Run, disturb and check; exit 1 if a promise was broken
     Run {
-        #[arg(long)]
-        store: Kind,
-        #[arg(long, default_value_t = 60)]
-        seconds: u64,
-        /// Of all that is left to chance; random if it is not given
-        #[arg(long)]
-        seed: Option<u64>,
+        #[command(flatten)]
+        scene: SceneFlags,
         /// Break this promise on purpose
         #[arg(long)]
         mutant: Option<Bug>,
     },
     /// Run with each seeded bug; exit 1 if one is not found
     Mutants {
-        #[arg(long)]
-        store: Kind,
-        /// How long to look for each
-        #[arg(long, default_value_t = 60)]
-        seconds: u64,
-        #[arg(long)]
-        seed: Option<u64>,
+        #[command(flatten)]
+        scene: SceneFlags,
         /// Only these
         bugs: Vec<Bug>,
     },
@@ -91,21 +89,16 @@ enum Verb {
     Play(RoleFlags),
 }
 
-/// The length of the runs in which a bug is looked for, in seconds.
-const SHORT: u64 = 6;
+/// The length of the runs in which a bug is looked for, in seconds. A PostgreSQL that was
+/// killed is away for most of a shorter one.
+fn short(store: Kind) -> u64 {
+    if store == Kind::Postgres { 12 } else { 6 }
+}
 
 fn main() -> ExitCode {
     let done = match Flags::parse().verb {
-        Verb::Run { store, seconds, seed, mutant } => run(&Piece {
-            store,
-            seconds,
-            seed: seed.unwrap_or_else(journal::now),
-            mutant,
-        }),
-        Verb::Mutants { store, seconds, seed, bugs } => {
-            let seed = seed.unwrap_or_else(journal::now);
-            find_all(&Piece { store, seconds, seed, mutant: None }, &bugs)
-        }
+        Verb::Run { scene, mutant } => run(&scene, mutant),
+        Verb::Mutants { scene, bugs } => find_all(&scene, &bugs),
         Verb::Loss { store, rounds } => loss::measure(store, rounds).map(|()| true),
         Verb::Check { folder } => check_again(&folder),
         Verb::Play(flags) => roles::play(&flags).map(|()| true),
@@ -120,39 +113,48 @@ fn main() -> ExitCode {
     }
 }
 
-fn run(piece: &Piece) -> Result<bool> {
-    let outcome = conduct(piece)?;
-    report::outcome(piece, &outcome);
-    let kept = outcome.verdict.violations.is_empty();
-    if kept {
-        fs::remove_dir_all(&outcome.folder)?;
+/// Runs each scene that was asked for, one after the other.
+fn run(flags: &SceneFlags, mutant: Option<Bug>) -> Result<bool> {
+    let (seed, seconds) = (flags.seed(), flags.seconds);
+    let mut all_well = true;
+    for scene in flags.scenes(seed) {
+        let piece = Piece { scene, seconds, seed, mutant };
+        let outcome = conduct(&piece)?;
+        report::outcome(&piece, &outcome);
+        let kept = outcome.verdict.violations.is_empty();
+        if kept {
+            fs::remove_dir_all(&outcome.folder)?;
+        }
+        all_well &= kept && outcome.missed(&piece).is_empty();
     }
-    Ok(kept)
+    Ok(all_well)
 }
 
 /// Looks for each bug, in short runs with one seed after the other.
-fn find_all(piece: &Piece, bugs: &[Bug]) -> Result<bool> {
+fn find_all(flags: &SceneFlags, bugs: &[Bug]) -> Result<bool> {
     let all = Bug::value_variants().iter().copied();
     let mut found = true;
     for bug in all.filter(|bug| bugs.is_empty() || bugs.contains(bug)) {
-        if bug.exists_in(piece.store) {
-            found &= find(&Piece { mutant: Some(bug), ..*piece }, bug)?;
+        if bug.exists_in(flags.store) {
+            found &= find(flags, bug)?;
         }
     }
     Ok(found)
 }
 
-fn find(piece: &Piece, bug: Bug) -> Result<bool> {
+fn find(flags: &SceneFlags, bug: Bug) -> Result<bool> {
     let began = SystemClock.now();
-    for seed in piece.seed.. {
-        let outcome = conduct(&Piece { seconds: SHORT, seed, ..*piece })?;
+    for seed in flags.seed().. {
+        let (scene, mutant) = (flags.busy(seed), Some(bug));
+        let outcome =
+            conduct(&Piece { scene, seconds: short(flags.store), seed, mutant })?;
         fs::remove_dir_all(&outcome.folder)?;
         let took = SystemClock.now() - began;
         if !outcome.verdict.violations.is_empty() {
             report::bug(bug, Some(&outcome.verdict), took);
             return Ok(true);
         }
-        if took.as_secs() >= piece.seconds {
+        if took.as_secs() >= flags.seconds {
             report::bug(bug, None, took);
             return Ok(false);
         }
@@ -163,12 +165,11 @@ fn find(piece: &Piece, bug: Bug) -> Result<bool> {
 fn check_again(folder: &Path) -> Result<bool> {
     let text =
         fs::read(folder.join("rest.json")).context("the folder has no rest.json")?;
-    let store = fs::read_to_string(folder.join("store")).context("it says no store")?;
-    let store = Kind::from_str(&store, false).map_err(anyhow::Error::msg)?;
+    let plan = Plan::read(folder)?;
     let verdict = check::check(
         &History::read(folder)?,
         &serde_json::from_slice(&text)?,
-        store.home(),
+        &plan.scene,
     );
     report::verdict(&verdict);
     Ok(verdict.violations.is_empty())

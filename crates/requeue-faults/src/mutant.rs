@@ -9,53 +9,18 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
 use std::time::Duration;
 
-use clap::ValueEnum;
 use requeue::Added;
 use requeue_store::{
-    Add, End, Ending, Error, Finished, Hold, Key, LeaseRequest, Leased, Look, Owner,
-    Phase, Receipt, Reply, Store, Token, When, forward_store,
+    Add, Backoff, End, Ending, Error, Finished, Hold, Key, LeaseRequest, Leased, Look,
+    Owner, Phase, Rate, Receipt, Reply, Store, Token, When, Which, forward_store,
+    micros_of,
 };
 
-use crate::stores::Kind;
+use crate::bug::Bug;
+use crate::journal;
 
 /// How many keys a clock that is ahead is asked about.
 const REMEMBERED: usize = 64;
-
-/// Which promise is broken.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
-pub(crate) enum Bug {
-    /// The end of a lease is taken for that of the present one
-    NoFence,
-    /// An add of a key that is processing is acknowledged and dropped
-    NoDirtyBit,
-    /// Leases are judged by the clock of a client, which is ahead
-    ClientClock,
-    /// An add of a key that is there already does nothing
-    DoNothingAdd,
-    /// The end of a lease whose key was added meanwhile neither deletes nor requeues
-    TwoBranchDone,
-    /// Tokens are counted, and from 1 again after the engine was restarted
-    IncrToken,
-    /// Leases are taken to have passed one heartbeat too early
-    EarlyExpiry,
-    /// A later delay replaces an earlier one
-    LatestDelay,
-    /// Some keys that are done come again
-    ExtraRun,
-    /// The engine keeps nothing on disk
-    ForgetfulEngine,
-}
-
-impl Bug {
-    /// Whether a store can have it: one in memory is never restarted, and one that is
-    /// embedded has no engine of its own.
-    pub(crate) fn exists_in(self, store: Kind) -> bool {
-        let is_restarted = store != Kind::Memory;
-        let can_forget = store == Kind::Redis;
-        (self != Self::IncrToken || is_restarted)
-            && (self != Self::ForgetfulEngine || can_forget)
-    }
-}
 
 /// A store with a bug.
 pub(crate) struct Mutant {
@@ -69,11 +34,13 @@ pub(crate) struct Mutant {
     epoch: PathBuf,
     first: OnceLock<u64>,
     calls: AtomicU64,
+    /// When a bucket that is this process's own is full again, in microseconds.
+    full_at: Mutex<u64>,
 }
 
 /// Notes that the engine was started.
 pub(crate) fn begin_epoch(folder: &Path) -> std::io::Result<()> {
-    std::fs::write(folder.join("epoch"), crate::journal::now().to_string())
+    std::fs::write(folder.join("epoch"), journal::now().to_string())
 }
 
 impl Mutant {
@@ -86,6 +53,7 @@ impl Mutant {
             epoch: folder.join("epoch"),
             first: OnceLock::new(),
             calls: AtomicU64::new(0),
+            full_at: Mutex::default(),
         }
     }
 
@@ -127,6 +95,23 @@ impl Mutant {
             }
         }
         self.store.add(adds).await
+    }
+
+    async fn add_by_own_bucket(&self, adds: &[Add]) -> Result<Vec<Receipt>, Error> {
+        let own = |add: &Add| match add.when {
+            When::RateLimited(Backoff { rate: Some(rate), .. }) => {
+                Add { when: When::After(self.reserve(rate)), ..add.clone() }
+            }
+            When::Now | When::After(_) | When::RateLimited(_) | _ => add.clone(),
+        };
+        self.store.add(&adds.iter().map(own).collect::<Vec<_>>()).await
+    }
+
+    fn reserve(&self, rate: Rate) -> Duration {
+        let (now, mut full_at) = (journal::now(), lock(&self.full_at));
+        *full_at = now.max(*full_at) + micros_of(rate.interval);
+        let in_advance = micros_of(rate.interval * rate.burst.get());
+        Duration::from_micros(full_at.saturating_sub(now + in_advance).max(1))
     }
 
     /// Gives back what others hold: by a clock that is ahead, their leases have passed.
@@ -247,14 +232,19 @@ impl Store for Mutant {
                 Bug::DoNothingAdd => {
                     self.add_some(adds, |phase| *phase != Phase::Absent).await
                 }
+                Bug::DeadStayDead => {
+                    self.add_some(adds, |phase| *phase == Phase::Dead).await
+                }
                 Bug::LatestDelay => self.add_latest(adds).await,
+                Bug::OwnBucket => self.add_by_own_bucket(adds).await,
                 Bug::NoFence
                 | Bug::ClientClock
                 | Bug::TwoBranchDone
                 | Bug::IncrToken
                 | Bug::EarlyExpiry
                 | Bug::ExtraRun
-                | Bug::ForgetfulEngine => self.store.add(adds).await,
+                | Bug::ForgetfulEngine
+                | Bug::NoGrave => self.store.add(adds).await,
             }
         })
     }
@@ -263,6 +253,9 @@ impl Store for Mutant {
         Box::pin(async move {
             if self.bug == Bug::ClientClock {
                 self.expire_by_own_clock().await?;
+            }
+            if self.bug == Bug::NoGrave {
+                self.store.drop_dead(&Which::All).await?;
             }
             let lease = self.lasts(request.lease);
             let request = LeaseRequest { lease, ..request.clone() };
@@ -299,7 +292,10 @@ impl Store for Mutant {
                 | Bug::IncrToken
                 | Bug::EarlyExpiry
                 | Bug::LatestDelay
-                | Bug::ForgetfulEngine => self.finish_real(ends).await,
+                | Bug::ForgetfulEngine
+                | Bug::NoGrave
+                | Bug::DeadStayDead
+                | Bug::OwnBucket => self.finish_real(ends).await,
             }
         })
     }

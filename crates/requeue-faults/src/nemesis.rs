@@ -8,9 +8,9 @@ use requeue::{Clock, SystemClock};
 use crate::check::Home;
 use crate::crew::Member;
 use crate::dice::Dice;
-use crate::engine::Engine;
-use crate::proxy::{Proxy, Trouble, park};
+use crate::proxy::{Trouble, park};
 use crate::roles::Role;
+use crate::servers::{Server, Servers};
 use crate::stores::Kind;
 
 /// What can go wrong.
@@ -18,7 +18,7 @@ use crate::stores::Kind;
 enum Fault {
     KillWorker,
     KillProducer,
-    /// Stops a worker for so many milliseconds, against a lease of 400.
+    /// Stops a worker for so many milliseconds, against a short lease of 400.
     Stop(u64),
     KillEngine,
     Cut,
@@ -72,7 +72,7 @@ pub(crate) struct Faults {
 #[derive(Debug)]
 pub(crate) struct Targets {
     pub(crate) crew: Vec<Member>,
-    pub(crate) server: Option<(Engine, Proxy)>,
+    pub(crate) servers: Servers,
 }
 
 /// What is to be undone, and when.
@@ -141,14 +141,13 @@ impl<'a> Nemesis<'a> {
     }
 
     fn put_right(&mut self, undo: &Undo) -> Result<()> {
-        match (undo, &mut self.targets.server) {
-            (Undo::Continue(place), _) => self.targets.crew[*place].go_on(),
-            (Undo::Heal, Some((_, proxy))) => {
-                proxy.heal();
+        match undo {
+            Undo::Continue(place) => self.targets.crew[*place].go_on(),
+            Undo::Heal => {
+                self.targets.servers.heal();
                 Ok(())
             }
-            (Undo::StartEngine, Some((engine, _))) => engine.ensure_running(),
-            (Undo::Heal | Undo::StartEngine, None) => Ok(()),
+            Undo::StartEngine => self.targets.servers.ensure_running(),
         }
     }
 
@@ -160,12 +159,12 @@ impl<'a> Nemesis<'a> {
             Fault::KillEngine => self.kill_engine(),
             Fault::Cut => {
                 self.faults.cuts += 1;
-                self.targets.server.iter().for_each(|(_, proxy)| proxy.cut());
+                self.server().proxy.cut();
                 Ok(())
             }
             Fault::Trouble(trouble) => {
                 self.faults.troubles += 1;
-                self.targets.server.iter().for_each(|(_, proxy)| proxy.make(trouble));
+                self.server().proxy.make(trouble);
                 self.later(Duration::from_millis(700), Undo::Heal);
                 Ok(())
             }
@@ -203,15 +202,20 @@ impl<'a> Nemesis<'a> {
         Ok(())
     }
 
+    /// One of the servers.
+    fn server(&mut self) -> &mut Server {
+        let count = self.targets.servers.len() as u64;
+        let place = usize::try_from(self.dice.below(count)).unwrap_or(0);
+        &mut self.targets.servers[place]
+    }
+
     fn kill_engine(&mut self) -> Result<()> {
         let delay = self.dice.millis(0..200);
-        if let Some((engine, _)) = &mut self.targets.server {
-            self.faults.engine_kills += 1;
-            engine.kill()?;
-            self.later(delay, Undo::StartEngine);
-            // Should the first start have come too early.
-            self.later(delay + Duration::from_millis(400), Undo::StartEngine);
-        }
+        self.faults.engine_kills += 1;
+        self.server().engine.kill()?;
+        self.later(delay, Undo::StartEngine);
+        // Should the first start have come too early.
+        self.later(delay + Duration::from_millis(400), Undo::StartEngine);
         Ok(())
     }
 }

@@ -6,13 +6,14 @@ use std::time::Duration;
 
 use anyhow::Result;
 use requeue::{Clock, SystemClock};
-use requeue_store::{Backoff, SharedQueue};
+use requeue_store::{Backoff, Owner, SharedQueue, Store};
 use tokio::runtime::Runtime;
 
 use crate::dice::Dice;
 use crate::journal::Journal;
+use crate::muted::Muted;
 use crate::recorder::Recorder;
-use crate::world::{LEASE, Plan, World};
+use crate::world::{MOST_DELIVERIES, PACED, Plan, World};
 
 /// The queue as the processes use it: the real one, on a store that writes down.
 pub(crate) type Queue = SharedQueue<String, Recorder>;
@@ -25,21 +26,36 @@ pub(crate) struct Process {
     pub(crate) world: Arc<World>,
     pub(crate) journal: Arc<Journal>,
     pub(crate) store: Recorder,
+    /// What is underneath.
+    pub(crate) muted: Arc<Muted>,
 }
 
 impl Process {
     pub(crate) fn queue(&self) -> Queue {
-        let backoff = Backoff {
-            base: Duration::from_millis(5),
-            max: Duration::from_millis(100),
-            rate: None,
-        };
+        let (base, max) = (Duration::from_millis(5), Duration::from_millis(100));
+        self.queue_with(Backoff { base, max, rate: None })
+    }
+
+    /// The same queue, with the rate that all processes share.
+    pub(crate) fn paced(&self) -> Queue {
+        self.queue_with(PACED)
+    }
+
+    fn queue_with(&self, backoff: Backoff) -> Queue {
         SharedQueue::builder(self.store.clone())
             .owner(self.name.clone())
-            .lease(LEASE)
-            .max_deliveries(None)
+            .lease(self.plan.scene.lease)
+            .max_deliveries(Some(MOST_DELIVERIES))
             .backoff(backoff)
             .build()
+    }
+
+    /// Gives back all leases of an owner who is gone, or holds none that it knows of, so that
+    /// nobody has to wait until they have passed.
+    pub(crate) async fn give_back(&self, owner: &Owner) {
+        while self.store.reclaim(owner, &[]).await.is_err() {
+            pause(Duration::from_millis(50)).await;
+        }
     }
 
     /// Dice for one purpose of this process.

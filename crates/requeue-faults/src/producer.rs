@@ -12,12 +12,12 @@ use crate::world::{AN_HOUR, LANES_EACH};
 
 /// Adds keys in some lanes until the plan ends it. Each add is waited for.
 pub(crate) async fn produce(process: Process, producer: usize) -> Result<()> {
-    let queue = process.queue();
+    let (queue, paced) = (process.queue(), process.paced());
     let lanes = (producer * LANES_EACH)..((producer + 1) * LANES_EACH);
     let lanes = lanes.map(|number| {
         let dice = process.dice(number);
-        let lane = Lane { process: process.clone(), queue: queue.clone(), number, dice };
-        tokio::spawn(lane.run())
+        let (process, queue, paced) = (process.clone(), queue.clone(), paced.clone());
+        tokio::spawn(Lane { process, queue, paced, number, dice }.run())
     });
     for lane in lanes.collect::<Vec<_>>() {
         lane.await??;
@@ -25,10 +25,18 @@ pub(crate) async fn produce(process: Process, producer: usize) -> Result<()> {
     Ok(())
 }
 
+/// How a key is added.
+#[derive(Clone, Copy)]
+enum How {
+    After(Duration),
+    Paced,
+}
+
 /// One task that adds.
 struct Lane {
     process: Process,
     queue: Queue,
+    paced: Queue,
     number: usize,
     dice: Dice,
 }
@@ -40,31 +48,47 @@ impl Lane {
             let generation = self.process.plan.generation();
             if before.replace(generation) != Some(generation) {
                 self.delay_twice(generation).await?;
+                self.add_paced(generation).await?;
             }
-            let key = self.process.plan.hot(generation, self.dice.below(u64::MAX));
-            let delay = if self.dice.percent(8) {
-                self.dice.millis(1..60)
-            } else {
-                Duration::ZERO
-            };
-            self.add(key, delay).await?;
-            pause(self.dice.millis(0..40)).await;
+            let (count, rest) = self.process.plan.scene.volley(&mut self.dice);
+            for _ in 0..count {
+                self.add_some(generation).await?;
+            }
+            pause(rest).await;
         }
         Ok(())
+    }
+
+    async fn add_some(&mut self, generation: u64) -> Result<()> {
+        let key = self.process.plan.common(generation, &mut self.dice);
+        let delay = if self.dice.percent(8) { 1..60 } else { 0..0 };
+        let delay = self.dice.millis(delay);
+        self.add(key, How::After(delay)).await
     }
 
     /// Delays a key for a moment, and then for an hour: the moment counts.
     async fn delay_twice(&mut self, generation: u64) -> Result<()> {
         let key = self.process.plan.late(generation, self.number);
-        self.add(key.clone(), Duration::from_millis(300)).await?;
-        self.add(key, Duration::from_micros(AN_HOUR)).await
+        self.add(key.clone(), How::After(Duration::from_millis(300))).await?;
+        self.add(key, How::After(Duration::from_micros(AN_HOUR))).await
     }
 
-    async fn add(&self, key: String, delay: Duration) -> Result<()> {
+    /// Adds keys when the shared rate says, all lanes at the same time.
+    async fn add_paced(&mut self, generation: u64) -> Result<()> {
+        for key in self.process.plan.paced(generation, self.number) {
+            self.add(key, How::Paced).await?;
+        }
+        Ok(())
+    }
+
+    async fn add(&self, key: String, how: How) -> Result<()> {
         let Process { world, journal, .. } = &self.process;
         let version = world.raise(&key, self.number)?;
         let (op, lane) = (journal.number(), self.number);
-        let micros = requeue_store::micros_of(delay);
+        let micros = match how {
+            How::After(delay) => requeue_store::micros_of(delay),
+            How::Paced => 0,
+        };
         journal.write(Event::Adding {
             op,
             key: key.clone(),
@@ -72,12 +96,12 @@ impl Lane {
             version,
             delay: micros,
         });
-        let answer = if delay.is_zero() {
-            self.queue.add(key).await
-        } else {
-            self.queue.add_after(key, delay).await
+        let acknowledged = match how {
+            How::After(Duration::ZERO) => self.queue.add(key).await.is_ok(),
+            How::After(delay) => self.queue.add_after(key, delay).await.is_ok(),
+            How::Paced => self.paced.add_rate_limited(key).await.is_ok(),
         };
-        journal.write(Event::Added { op, acknowledged: answer.is_ok() });
+        journal.write(Event::Added { op, acknowledged });
         Ok(())
     }
 }

@@ -14,6 +14,8 @@ use std::time::Duration;
 use anyhow::{Context, Result};
 use requeue::{Clock, SystemClock};
 
+use crate::shortcuts::{Counter, Shortcuts};
+
 /// By how much each piece is held up.
 const HELD_UP: Duration = Duration::from_millis(60);
 
@@ -40,6 +42,7 @@ pub(crate) struct Proxy {
 struct Shared {
     trouble: AtomicU8,
     links: Mutex<Vec<Arc<Link>>>,
+    counter: Counter,
 }
 
 /// One connection, both halves.
@@ -62,8 +65,11 @@ impl Proxy {
     pub(crate) fn start(engine: u16) -> Result<Self> {
         let listener = TcpListener::bind("127.0.0.1:0").context("cannot listen")?;
         let port = listener.local_addr()?.port();
-        let shared =
-            Arc::new(Shared { trouble: AtomicU8::new(0), links: Mutex::default() });
+        let shared = Arc::new(Shared {
+            trouble: AtomicU8::new(0),
+            links: Mutex::default(),
+            counter: Counter::new(),
+        });
         let accepting = Arc::clone(&shared);
         std::thread::spawn(move || {
             for client in listener.incoming().flatten() {
@@ -83,6 +89,11 @@ impl Proxy {
         self.cut_if(|link| {
             link.doomed.iter().any(|doomed| doomed.load(Ordering::Relaxed))
         });
+    }
+
+    /// How often the short scripts were used.
+    pub(crate) fn shortcuts(&self) -> Shortcuts {
+        self.shared.counter.read()
     }
 
     /// Cuts every connection.
@@ -149,6 +160,10 @@ impl Shared {
             }
             if self.has(Trouble::Delay) {
                 park(HELD_UP);
+            }
+            match way {
+                Way::There => self.counter.read_request(&piece[..size]),
+                Way::Back => self.counter.read_answer(&piece[..size]),
             }
             to.write_all(&piece[..size])?;
         }

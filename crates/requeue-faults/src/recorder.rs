@@ -5,8 +5,8 @@ use std::time::Duration;
 
 use requeue::Added;
 use requeue_store::{
-    Add, End, Ending, Error, Finished, Hold, LeaseRequest, Leased, Owner, Receipt, Reply,
-    Store, forward_store, micros_of,
+    Add, Backoff, Dead, End, Ending, Error, Finished, Hold, LeaseRequest, Leased, Owner,
+    Receipt, Reply, Store, When, Which, forward_store, micros_of,
 };
 
 use crate::event::{self, Answer, Request};
@@ -60,22 +60,45 @@ fn ending(end: &End) -> (String, u64, event::Ending) {
     let ending = match end.ending {
         Ending::Retry { .. } | Ending::RetryAfter(_) => event::Ending::Retry,
         Ending::Release => event::Ending::Release,
-        Ending::Done | Ending::Succeed | Ending::Bury { .. } | _ => event::Ending::Done,
+        Ending::Bury { .. } => event::Ending::Bury,
+        Ending::Done | Ending::Succeed | _ => event::Ending::Done,
     };
     (end.hold.key.to_string(), end.hold.token.0, ending)
 }
 
-impl From<Receipt> for event::Added {
-    fn from(receipt: Receipt) -> Self {
-        if receipt.added == Added::Duplicate { Self::Duplicate } else { Self::Changed }
-    }
+pub(crate) fn receipt(add: &Add, receipt: &Receipt) -> event::Receipt {
+    let added = match receipt.added {
+        Added::Duplicate => event::Added::Duplicate,
+        Added::Ready | Added::Dirty | Added::Delayed | Added::Closed | _ => {
+            event::Added::Changed
+        }
+    };
+    let is_paced = matches!(add.when, When::RateLimited(Backoff { rate: Some(_), .. }));
+    event::Receipt { added, paced: is_paced.then(|| micros_of(receipt.delay)) }
 }
 
 fn finished(finished: &Finished) -> event::Finished {
-    if *finished == Finished::LeaseLost {
-        return event::Finished::Refused;
+    match finished {
+        Finished::LeaseLost => event::Finished::Refused,
+        Finished::Buried => event::Finished::Buried,
+        Finished::Done | Finished::Requeued | Finished::Delayed(_) | _ => {
+            event::Finished::Accepted
+        }
     }
-    event::Finished::Accepted
+}
+
+fn asked_for(request: &LeaseRequest, waits: bool) -> Request {
+    let (owner, lease) = (request.owner.to_string(), micros_of(request.lease));
+    Request::Lease { owner, lease, waits }
+}
+
+/// No process asks for all of the dead: it would not be known which those were.
+fn exhume(which: &Which, drops: bool) -> Request {
+    let keys = match which {
+        Which::Keys(keys) => keys.iter().map(ToString::to_string).collect(),
+        Which::All | _ => Vec::new(),
+    };
+    Request::Exhume { keys, drops }
 }
 
 fn grants(leased: &Leased) -> Answer {
@@ -90,19 +113,24 @@ fn grants(leased: &Leased) -> Answer {
 impl Store for Recorder {
     fn add<'a>(&'a self, adds: &'a [Add]) -> Reply<'a, Vec<Receipt>> {
         let keys = adds.iter().map(|add| add.key.to_string()).collect();
-        self.record(
-            Request::Add(keys),
-            || self.store.add(adds),
-            |receipts| {
-                Answer::Added(receipts.iter().copied().map(event::Added::from).collect())
-            },
-        )
+        let tell = |told: &Vec<Receipt>| {
+            let told = adds.iter().zip(told).map(|(add, told)| receipt(add, told));
+            Answer::Added(told.collect())
+        };
+        self.record(Request::Add(keys), || self.store.add(adds), tell)
     }
 
     fn lease<'a>(&'a self, request: &'a LeaseRequest) -> Reply<'a, Leased> {
-        let owner = request.owner.to_string();
-        let asked = Request::Lease { owner, lease: micros_of(request.lease) };
-        self.record(asked, || self.store.lease(request), grants)
+        self.record(asked_for(request, false), || self.store.lease(request), grants)
+    }
+
+    fn wait_and_lease<'a>(
+        &'a self,
+        request: &'a LeaseRequest,
+        at_most: Duration,
+    ) -> Option<Reply<'a, Leased>> {
+        let call = self.store.wait_and_lease(request, at_most)?;
+        Some(self.record(asked_for(request, true), || call, grants))
     }
 
     fn extend<'a>(
@@ -137,6 +165,23 @@ impl Store for Recorder {
         )
     }
 
+    fn dead(&self, limit: usize) -> Reply<'_, Vec<Dead>> {
+        let tell = |dead: &Vec<Dead>| {
+            Answer::Dead(dead.iter().map(event::Corpse::from).collect())
+        };
+        self.record(Request::Dead, move || self.store.dead(limit), tell)
+    }
+
+    fn revive<'a>(&'a self, which: &'a Which) -> Reply<'a, u64> {
+        let call = || self.store.revive(which);
+        self.record(exhume(which, false), call, |count| Answer::Exhumed(*count))
+    }
+
+    fn drop_dead<'a>(&'a self, which: &'a Which) -> Reply<'a, u64> {
+        let call = || self.store.drop_dead(which);
+        self.record(exhume(which, true), call, |count| Answer::Exhumed(*count))
+    }
+
     forward_store!(self => self.store; describe, expire, forget, remove, look, stats,
-        failing, workers, dead, revive, drop_dead, pause, resume, wait);
+        failing, workers, pause, resume, wait);
 }

@@ -7,12 +7,14 @@
 
 use std::time::Duration;
 
+use crate::bug::Bug;
 use crate::check::{Counts, Verdict};
 use crate::conductor::{Outcome, Piece};
+use crate::crew::name_of;
 use crate::engine::Keeping;
 use crate::loss::Loss;
-use crate::mutant::Bug;
 use crate::nemesis::Faults;
+use crate::shortcuts::Shortcuts;
 use crate::stores::Kind;
 
 /// How many violations are told.
@@ -23,14 +25,24 @@ pub(crate) fn complaint(error: &anyhow::Error) {
 }
 
 pub(crate) fn outcome(piece: &Piece, outcome: &Outcome) {
-    let Piece { store, seconds, seed, .. } = piece;
-    println!("{}, {seconds} s, seed {seed}", store.name());
+    let Piece { scene, seconds, seed, .. } = piece;
+    let (store, load) = (name_of(&scene.store), name_of(&scene.load));
+    println!("{store}, {load}, {seconds} s, seed {seed}");
     let Faults { kills, stalls, engine_kills, cuts, troubles } = outcome.faults;
     println!(
         "  {kills} processes killed, {stalls} stopped; engine killed {engine_kills} times; \
          connections cut {cuts} times, delayed, half-open or without replies {troubles} times"
     );
     verdict(&outcome.verdict);
+    let Shortcuts { adds, leases, ends } = outcome.shortcuts;
+    let waited = outcome.verdict.counts.waited;
+    println!(
+        "  by the short scripts {adds} adds, {leases} leases, {ends} ends; \
+         {waited} keys came with the end of a wait"
+    );
+    for way in outcome.missed(piece) {
+        println!("  NOT REACHED: {way}");
+    }
     if !outcome.verdict.violations.is_empty() {
         println!("  the histories are in {}", outcome.folder.display());
     }
@@ -46,6 +58,11 @@ pub(crate) fn verdict(verdict: &Verdict) {
         "  {grants} runs, {accepted} ends accepted, {refused} stale ends refused, \
          {in_doubt} in doubt, {taken_over} runs taken over"
     );
+    let Counts { paced, dead, worn_out, revived, dropped, .. } = verdict.counts;
+    println!(
+        "  {dead} keys died, {worn_out} of them of lost leases; revived {revived} times, \
+         dropped {dropped} times; {paced} adds by the shared rate"
+    );
     println!("  {} violations", verdict.violations.len());
     for violation in verdict.violations.iter().take(TOLD) {
         println!("  {} {}", violation.rule, violation.text);
@@ -57,7 +74,7 @@ pub(crate) fn loss(store: Kind, keeping: Keeping, loss: &Loss) {
     let Loss { kills, acknowledged, lost } = loss;
     println!(
         "{}, {}: {lost} of {acknowledged} acknowledged keys lost in {kills} kills",
-        store.name(),
+        name_of(&store),
         keeping.name(store)
     );
 }

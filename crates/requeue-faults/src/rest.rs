@@ -6,13 +6,16 @@ use anyhow::Result;
 use requeue::{Clock, SystemClock};
 use requeue_store::{Error, Store};
 
-use crate::event::Rest;
+use crate::event::{Corpse, Rest};
 use crate::process::pause;
 use crate::world::{AN_HOUR, Plan};
 
 /// How long the queue may take to come to rest when nothing disturbs it any more: many
-/// times the lease.
+/// times a short lease, but less than a long one, for which nobody should have to wait.
 const PATIENCE: Duration = Duration::from_secs(20);
+
+/// More than can be dead.
+const ALL: usize = 100_000;
 
 /// How many keys are looked at in one call.
 const AT_ONCE: usize = 500;
@@ -35,7 +38,7 @@ async fn left(store: &dyn Store, plan: &Plan) -> Result<Rest, Error> {
     let mut rest = Rest {
         ready: stats.ready,
         processing: stats.processing,
-        dead: stats.dead,
+        dead: store.dead(ALL).await?.iter().map(Corpse::from).collect(),
         delayed: stats.delayed,
     };
     // The others are soon over.

@@ -6,15 +6,17 @@ use std::sync::Arc;
 
 use anyhow::{Context, Result};
 use clap::{Args, ValueEnum};
-use requeue_store::Store;
+use requeue_store::{Owner, Store};
 use rustix::process::{Signal, set_parent_process_death_signal};
 
-use crate::mutant::Bug;
+use crate::bug::Bug;
+use crate::crew::name_of;
+use crate::muted::Muted;
 use crate::process::{Process, belongings, runtime};
 use crate::recorder::Recorder;
 use crate::rest::rest;
-use crate::stores::{self, Kind};
-use crate::{clerk, producer, worker};
+use crate::stores;
+use crate::{clerk, producer, sexton, worker};
 
 /// What a process is there for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
@@ -27,14 +29,23 @@ pub(crate) enum Role {
     Producer,
     /// Adds keys inside transactions of its own
     Clerk,
+    /// Brings some of the dead back, and drops some
+    Sexton,
     /// Does all of that, with the store inside
     Station,
 }
 
+impl RoleFlags {
+    /// The name of the process in one of its lives.
+    fn name(&self, life: usize) -> String {
+        format!("{}-{}-{life}", name_of(&self.role), self.number)
+    }
+}
+
 impl Role {
-    /// Whether it is for adding keys, and ends by the plan.
+    /// Whether it brings keys into the queue, and ends by the plan.
     pub(crate) fn adds(self) -> bool {
-        matches!(self, Self::Producer | Self::Clerk)
+        matches!(self, Self::Producer | Self::Clerk | Self::Sexton)
     }
 }
 
@@ -44,13 +55,12 @@ pub(crate) struct RoleFlags {
     pub(crate) role: Role,
     #[arg(long)]
     pub(crate) folder: std::path::PathBuf,
-    #[arg(long)]
-    pub(crate) name: String,
     /// Which of those with this role it is.
     #[arg(long)]
     pub(crate) number: usize,
+    /// How often it was started, this time included.
     #[arg(long)]
-    pub(crate) store: Kind,
+    pub(crate) life: usize,
     /// Where the store is.
     #[arg(long)]
     pub(crate) place: String,
@@ -72,18 +82,27 @@ pub(crate) fn play(flags: &RoleFlags) -> Result<()> {
             Role::Clerk => {
                 clerk::work(process, &flags.place, flags.number, flags.mutant).await
             }
+            Role::Sexton => sexton::tend(process).await,
             Role::Station => station(process, &flags.folder).await,
         }
     })
 }
 
 async fn begin(flags: &RoleFlags) -> Result<Process> {
-    let RoleFlags { folder, name, store, place, mutant, .. } = flags;
-    let (plan, world, journal) = belongings(folder, name)?;
+    let RoleFlags { folder, life, place, mutant, .. } = flags;
+    let name = flags.name(*life);
+    let (plan, world, journal) = belongings(folder, &name)?;
     let (world, journal) = (Arc::new(world), Arc::new(journal));
-    let store = stores::open(*store, place, *mutant, folder).await?;
-    let store = Recorder::new(store, Arc::clone(&journal));
-    Ok(Process { name: name.clone(), plan, world, journal, store })
+    let store = stores::open(&plan.scene, place, *mutant, folder).await?;
+    let muted = Arc::new(Muted::new(store));
+    let store = Recorder::new(Arc::clone(&muted) as _, Arc::clone(&journal));
+    let process = Process { name, plan, world, journal, store, muted };
+    if process.plan.scene.is_calm() && !flags.role.adds() {
+        for before in 1..*life {
+            process.give_back(&Owner::new(flags.name(before))).await;
+        }
+    }
+    Ok(process)
 }
 
 async fn work(process: Process) -> Result<()> {
@@ -101,8 +120,9 @@ async fn station(process: Process, folder: &Path) -> Result<()> {
     let worker = tokio::spawn(worker::work(process.clone(), queue.clone()));
     let producers = (0..process.plan.producers)
         .map(|number| tokio::spawn(producer::produce(process.clone(), number)));
-    for producer in producers.collect::<Vec<_>>() {
-        producer.await??;
+    let sexton = tokio::spawn(sexton::tend(process.clone()));
+    for task in producers.chain([sexton]).collect::<Vec<_>>() {
+        task.await??;
     }
     let store: &dyn Store = &process.store;
     let rest = rest(store, &process.plan).await?;

@@ -11,15 +11,18 @@ use requeue_fjall::FjallStore;
 use requeue_postgres::PostgresStore;
 use requeue_redis::RedisStore;
 use requeue_store::{Error, MemoryStore, Store};
+use serde::{Deserialize, Serialize};
 
+use crate::bug::Bug;
 use crate::check::Home;
-use crate::mutant::{Bug, Mutant};
+use crate::mutant::Mutant;
 use crate::process::pause;
+use crate::scene::Scene;
 
 /// How long an engine may take to be there.
 const PATIENCE: Duration = Duration::from_secs(20);
 
-/// The time limit of a call, shorter than a lease: a half-open connection must not cost
+/// The time limit of a call, shorter than every lease: a half-open connection must not cost
 /// more than one.
 const TIMEOUT: Duration = Duration::from_millis(300);
 
@@ -27,7 +30,7 @@ const TIMEOUT: Duration = Duration::from_millis(300);
 const QUEUE: &str = "faults";
 
 /// A store.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum, Serialize, Deserialize)]
 pub(crate) enum Kind {
     /// In memory: only stopped, never killed
     Memory,
@@ -35,6 +38,8 @@ pub(crate) enum Kind {
     Fjall,
     /// Redis, every write on disk before its answer
     Redis,
+    /// A Redis cluster of three nodes, every write on disk before its answer
+    Cluster,
     /// PostgreSQL as it is by default
     Postgres,
 }
@@ -43,37 +48,41 @@ impl Kind {
     pub(crate) fn home(self) -> Home {
         match self {
             Self::Memory | Self::Fjall => Home::Embedded,
-            Self::Redis | Self::Postgres => Home::Server,
+            Self::Redis | Self::Cluster | Self::Postgres => Home::Server,
         }
     }
 
-    pub(crate) fn name(self) -> &'static str {
+    /// How many servers it has.
+    pub(crate) fn servers(self) -> usize {
         match self {
-            Self::Memory => "memory",
-            Self::Fjall => "fjall",
-            Self::Redis => "redis",
-            Self::Postgres => "postgres",
+            Self::Memory | Self::Fjall => 0,
+            Self::Redis | Self::Postgres => 1,
+            Self::Cluster => 3,
         }
     }
 
-    /// Where a server on this port is.
-    pub(crate) fn address(self, port: u16) -> String {
+    /// Where the store is whose servers are on these ports.
+    pub(crate) fn address(self, ports: &[u16]) -> String {
+        let hosts: Vec<_> =
+            ports.iter().map(|port| format!("127.0.0.1:{port}")).collect();
+        let hosts = hosts.join(",");
         match self {
             Self::Memory | Self::Fjall => String::new(),
-            Self::Redis => format!("redis://127.0.0.1:{port}/"),
-            Self::Postgres => format!("postgres://requeue@127.0.0.1:{port}/postgres"),
+            Self::Redis => format!("redis://{hosts}/"),
+            Self::Cluster => format!("redis-cluster://{hosts}"),
+            Self::Postgres => format!("postgres://requeue@{hosts}/postgres"),
         }
     }
 }
 
 /// Opens a store, with a bug if one is asked for, as soon as its engine is there.
 pub(crate) async fn open(
-    kind: Kind,
+    scene: &Scene,
     place: &str,
     bug: Option<Bug>,
     folder: &Path,
 ) -> Result<Arc<dyn Store>> {
-    let store = patiently(|| open_once(kind, place)).await?;
+    let store = patiently(|| open_once(scene, place)).await?;
     Ok(match bug {
         Some(bug) => Arc::new(Mutant::new(store, bug, folder)),
         None => store,
@@ -102,14 +111,15 @@ pub(crate) async fn open_postgres(place: &str) -> Result<PostgresStore, Error> {
     builder.timeout(TIMEOUT).open().await
 }
 
-async fn open_once(kind: Kind, place: &str) -> Result<Arc<dyn Store>, Error> {
-    Ok(match kind {
+async fn open_once(scene: &Scene, place: &str) -> Result<Arc<dyn Store>, Error> {
+    Ok(match scene.store {
         Kind::Memory => Arc::new(MemoryStore::new()),
         Kind::Fjall => Arc::new(FjallStore::builder(place).open()?),
         Kind::Postgres => Arc::new(open_postgres(place).await?),
-        Kind::Redis => {
-            let builder = RedisStore::builder(place).queue(QUEUE).partitions(2);
-            Arc::new(builder.timeout(TIMEOUT).open().await?)
+        Kind::Redis | Kind::Cluster => {
+            let builder = RedisStore::builder(place).queue(QUEUE);
+            let builder = builder.partitions(scene.partitions).timeout(TIMEOUT);
+            Arc::new(builder.open().await?)
         }
     })
 }

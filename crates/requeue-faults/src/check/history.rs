@@ -6,7 +6,10 @@ use std::path::Path;
 
 use anyhow::{Context, Result};
 
-use crate::event::{Added, Answer, Ending, Event, Finished, Grant, Held, Line, Request};
+use super::story::{
+    AddOp, Attempt, Death, End, Exhumation, Extension, Granted, Reclaim, Story,
+};
+use crate::event::{Answer, Ending, Event, Finished, Grant, Held, Line, Request};
 use crate::journal::EXTENSION;
 
 /// All that is known of a run, key by key.
@@ -14,97 +17,6 @@ use crate::journal::EXTENSION;
 pub(crate) struct History {
     pub(crate) keys: BTreeMap<String, Story>,
     pub(crate) reclaims: Vec<Reclaim>,
-}
-
-/// All that is known of one key.
-#[derive(Debug, Default)]
-pub(crate) struct Story {
-    pub(crate) adds: Vec<AddOp>,
-    /// For each time the key was part of an add that was sent: what that changed, `None` if
-    /// it is not known.
-    pub(crate) attempts: Vec<Option<Added>>,
-    /// In the order of their tokens, which is the order of the engine.
-    pub(crate) grants: Vec<Granted>,
-}
-
-/// An add as its producer saw it, retries and all.
-#[derive(Clone, Debug)]
-pub(crate) struct AddOp {
-    pub(crate) lane: usize,
-    pub(crate) version: u64,
-    pub(crate) delay: u64,
-    pub(crate) acknowledged: bool,
-}
-
-/// One grant of a key, and what became of it.
-#[derive(Clone, Debug, Default)]
-pub(crate) struct Granted {
-    pub(crate) token: u64,
-    pub(crate) deliveries: u32,
-    pub(crate) owner: String,
-    /// Which process of the run it went to, in the order in which they began.
-    pub(crate) process: usize,
-    /// When the call that brought it was sent, and when it was answered.
-    pub(crate) sent: u64,
-    pub(crate) answered: u64,
-    /// How long the lease lasts from a moment in between.
-    pub(crate) lease: u64,
-    pub(crate) versions: Option<Vec<u64>>,
-    pub(crate) ends: Vec<End>,
-    pub(crate) extensions: Vec<Extension>,
-}
-
-/// One attempt to end a lease.
-#[derive(Clone, Copy, Debug)]
-pub(crate) struct End {
-    pub(crate) sent: u64,
-    pub(crate) ending: Ending,
-    /// When and how it was answered; `None` leaves it in doubt.
-    pub(crate) answer: Option<(u64, Finished)>,
-}
-
-/// An extension that was granted.
-#[derive(Clone, Copy, Debug)]
-pub(crate) struct Extension {
-    pub(crate) sent: u64,
-    pub(crate) lease: u64,
-}
-
-/// A call by which an owner gave back all but what it named.
-#[derive(Clone, Debug)]
-pub(crate) struct Reclaim {
-    pub(crate) sent: u64,
-    pub(crate) owner: String,
-    pub(crate) held: Vec<Held>,
-}
-
-impl End {
-    pub(crate) fn is_accepted(&self) -> bool {
-        matches!(self.answer, Some((_, Finished::Accepted)))
-    }
-
-    pub(crate) fn is_refused(&self) -> bool {
-        matches!(self.answer, Some((_, Finished::Refused)))
-    }
-}
-
-impl Granted {
-    /// The end that the engine is known to have accepted.
-    pub(crate) fn accepted(&self) -> Option<&End> {
-        self.ends.iter().find(|end| end.is_accepted())
-    }
-
-    /// Whether a run of this grant counts: its end was accepted, or may have been.
-    pub(crate) fn counts(&self) -> bool {
-        let done = |end: &End| end.ending == Ending::Done && !end.is_refused();
-        self.ends.iter().any(done)
-    }
-
-    /// The earliest moment at which the lease can have passed.
-    pub(crate) fn deadline(&self) -> u64 {
-        let extended = self.extensions.iter().map(|more| more.sent + more.lease);
-        extended.fold(self.sent + self.lease, u64::max)
-    }
 }
 
 impl History {
@@ -149,7 +61,7 @@ impl History {
     }
 
     fn put_grants(&mut self, process: usize, call: &Call<'_>) {
-        let Request::Lease { owner, lease } = call.request else { return };
+        let Request::Lease { owner, lease, waits } = call.request else { return };
         let Some((answered, Answer::Leased(grants))) = call.answer else { return };
         for Grant { key, token, deliveries } in grants {
             let grant = Granted {
@@ -160,6 +72,7 @@ impl History {
                 sent: call.sent,
                 answered,
                 lease: *lease,
+                waited: *waits,
                 ..Granted::default()
             };
             self.story(key).grants.push(grant);
@@ -175,17 +88,45 @@ impl History {
                 let (owner, held) = (owner.clone(), held.clone());
                 self.reclaims.push(Reclaim { sent: call.sent, owner, held });
             }
+            Request::Dead => self.put_deaths(call),
+            Request::Exhume { keys, drops } => self.put_exhumations(keys, *drops, call),
             Request::Lease { .. } => {}
+        }
+    }
+
+    fn put_deaths(&mut self, call: &Call<'_>) {
+        let Some((answered, Answer::Dead(corpses))) = call.answer else { return };
+        for corpse in corpses {
+            let (sent, listed) = (call.sent, Some(corpse.clone()));
+            let death = Death { sent, answered, corpse: listed };
+            self.story(&corpse.key).deaths.push(death);
+        }
+    }
+
+    /// Which of several keys were dead is known if all were, or none.
+    fn put_exhumations(&mut self, keys: &[String], drops: bool, call: &Call<'_>) {
+        let answer = match call.answer {
+            Some((at, Answer::Exhumed(0))) => Some((at, false)),
+            Some((at, Answer::Exhumed(count))) if *count == keys.len() as u64 => {
+                Some((at, true))
+            }
+            _ => None,
+        };
+        let sent = call.sent;
+        for key in keys {
+            self.story(key).exhumations.push(Exhumation { sent, drops, answer });
         }
     }
 
     fn put_adds(&mut self, keys: &[String], call: &Call<'_>) {
         for (place, key) in keys.iter().enumerate() {
             let answer = match call.answer {
-                Some((_, Answer::Added(answers))) => answers.get(place).copied(),
+                Some((at, Answer::Added(answers))) => {
+                    answers.get(place).map(|answer| (at, *answer))
+                }
                 _ => None,
             };
-            self.story(key).attempts.push(answer);
+            self.story(key).attempts.push(Attempt { sent: call.sent, answer });
         }
     }
 
@@ -211,6 +152,10 @@ impl History {
             if let Some(grant) = self.grant(key, *token) {
                 grant.ends.push(end);
             }
+            if let Some((answered, Finished::Buried)) = answer {
+                let death = Death { sent: call.sent, answered, corpse: None };
+                self.story(key).deaths.push(death);
+            }
         }
     }
 
@@ -222,7 +167,8 @@ impl History {
                 Event::Adding { op, key, lane, version, delay } => {
                     let acknowledged = acknowledged.get(op).copied().unwrap_or(false);
                     let (lane, version, delay) = (*lane, *version, *delay);
-                    let add = AddOp { lane, version, delay, acknowledged };
+                    let at = line.at;
+                    let add = AddOp { at, lane, version, delay, acknowledged };
                     self.story(key).adds.push(add);
                 }
                 Event::Run { key, token, versions } => {

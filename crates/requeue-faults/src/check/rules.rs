@@ -1,13 +1,15 @@
 //! The invariants, for one key.
 
-use super::history::{End, Granted, Reclaim, Story};
+use super::story::{Attempt, End, Exhumation, Granted, Reclaim, Story};
 use super::{Home, Rule, Violation, is_due};
-use crate::event::{Added, Ending};
+use crate::event::{Corpse, Ending};
 
 /// One key, and what else is needed to judge it.
 pub(crate) struct View<'a> {
     pub(crate) key: &'a str,
     pub(crate) story: &'a Story,
+    /// If it is dead in the end.
+    pub(crate) corpse: Option<&'a Corpse>,
     pub(crate) reclaims: &'a [Reclaim],
     pub(crate) home: Home,
 }
@@ -25,9 +27,13 @@ impl View<'_> {
         self.fences(&mut |text| found(Rule::I3, text));
         self.overlaps(&mut |text| found(Rule::I4, text));
         self.extra_runs(&mut |text| found(Rule::I5, text));
+        self.early(&mut |text| found(Rule::I7, text));
+        self.reasons(&mut |text| found(Rule::I6, text));
+        self.risen(&mut |text| found(Rule::I6, text));
+        self.ignored(&mut |text| found(Rule::I6, text));
     }
 
-    fn grants(&self) -> &[Granted] {
+    pub(super) fn grants(&self) -> &[Granted] {
         &self.story.grants
     }
 
@@ -45,7 +51,8 @@ impl View<'_> {
             versions.filter_map(|versions| versions.get(lane)).max().copied().unwrap_or(0)
         };
         for add in &self.story.adds {
-            if add.acknowledged && is_due(add.delay) && seen(add.lane) < add.version {
+            let expected = add.acknowledged && is_due(add.delay);
+            if expected && seen(add.lane) < add.version && !self.died_after(add) {
                 let (lane, version, last) = (add.lane, add.version, seen(add.lane));
                 found(format!(
                     "version {version} of lane {lane} was acknowledged, but no run that \
@@ -132,17 +139,34 @@ impl View<'_> {
     }
 
     fn extra_runs(&self, found: &mut dyn FnMut(String)) {
-        let changed = |attempt: &&Option<Added>| **attempt != Some(Added::Duplicate);
+        let changed = |attempt: &&Attempt| !attempt.is_merged();
         let adds = self.story.attempts.iter().filter(changed).count();
-        let comes_again = |grant: &&Granted| {
-            grant.accepted().is_none_or(|end| end.ending != Ending::Done)
-        };
+        let is_back = |taken: &&Exhumation| !taken.drops && taken.may_follow(0);
+        let revived = self.story.exhumations.iter().filter(is_back).count();
+        let is_over = |end: &End| matches!(end.ending, Ending::Done | Ending::Bury);
+        let comes_again = |grant: &&Granted| !grant.accepted().is_some_and(is_over);
         let again = self.grants().iter().filter(comes_again).count();
         let grants = self.grants().len();
-        if grants > adds + again {
+        if grants > adds + revived + again {
             found(format!(
-                "{grants} grants from {adds} adds and {again} leases to repeat"
+                "{grants} grants from {adds} adds, {revived} times revived, and {again} \
+                 leases to repeat"
             ));
+        }
+    }
+
+    /// Whether a key came before the shared rate let it. One that was asked for twice may
+    /// have been allowed to come earlier by the call that was not answered.
+    fn early(&self, found: &mut dyn FnMut(String)) {
+        let ([attempt], Some(first)) = (&self.story.attempts[..], self.grants().first())
+        else {
+            return;
+        };
+        if let Some((earliest, _)) =
+            attempt.share().filter(|(at, _)| first.answered < *at)
+        {
+            let early = earliest - first.answered;
+            found(format!("{} was granted {early} us before its time", first.token));
         }
     }
 }

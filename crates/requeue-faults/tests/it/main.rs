@@ -13,6 +13,10 @@ use std::process::Command;
 /// How long each run is disturbed, in seconds.
 const SECONDS: &str = "8";
 
+/// For stores whose workers wait the same way whatever the load; Redis has others for when
+/// all is calm.
+const BUSY: [&str; 2] = ["--load", "busy"];
+
 fn faults(arguments: &[&str]) -> (bool, String) {
     let output =
         Command::new(env!("CARGO_BIN_EXE_requeue-faults")).args(arguments).output();
@@ -21,8 +25,10 @@ fn faults(arguments: &[&str]) -> (bool, String) {
     (output.status.success(), String::from_utf8_lossy(&text).into_owned())
 }
 
-fn keeps_its_promises(store: &str) {
-    let (kept, report) = faults(&["run", "--store", store, "--seconds", SECONDS]);
+/// Under each of these loads, or both if none is named.
+fn keeps_its_promises(store: &str, load: &[&str]) {
+    let run = ["run", "--store", store, "--seconds", SECONDS];
+    let (kept, report) = faults(&[&run, load].concat());
     println!("{report}");
     assert!(kept, "{report}");
 }
@@ -58,25 +64,32 @@ fn has_postgres() -> bool {
 
 #[test]
 fn a_queue_in_memory_keeps_its_promises_while_its_process_is_stopped() {
-    keeps_its_promises("memory");
+    keeps_its_promises("memory", &BUSY);
 }
 
 #[test]
 fn a_queue_on_disk_keeps_its_promises_while_its_process_is_killed() {
-    keeps_its_promises("fjall");
+    keeps_its_promises("fjall", &BUSY);
 }
 
 #[test]
 fn a_queue_in_redis_keeps_its_promises_while_all_around_it_fails() {
     if has_redis() {
-        keeps_its_promises("redis");
+        keeps_its_promises("redis", &[]);
+    }
+}
+
+#[test]
+fn a_queue_in_a_redis_cluster_keeps_its_promises_while_its_nodes_fail() {
+    if has_redis() {
+        keeps_its_promises("cluster", &BUSY);
     }
 }
 
 #[test]
 fn a_queue_in_postgresql_keeps_its_promises_while_all_around_it_fails() {
     if has_postgres() {
-        keeps_its_promises("postgres");
+        keeps_its_promises("postgres", &BUSY);
     }
 }
 
@@ -86,8 +99,13 @@ fn bugs_that_need_no_engine_are_found() {
 }
 
 #[test]
-fn bugs_that_show_when_an_engine_dies_are_found() {
+fn bugs_with_the_dead_are_found() {
+    finds("memory", &["no-grave", "dead-stay-dead"]);
+}
+
+#[test]
+fn bugs_that_show_among_processes_or_when_an_engine_dies_are_found() {
     if has_redis() {
-        finds("redis", &["incr-token", "early-expiry"]);
+        finds("redis", &["incr-token", "early-expiry", "own-bucket"]);
     }
 }

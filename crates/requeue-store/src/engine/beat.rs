@@ -55,6 +55,6 @@ async fn beat<S: Store>(
             return;
         }
         queue.extend().await;
-        queue.reclaim_or_report().await;
+        queue.reclaim().await;
     }
 }

@@ -59,7 +59,7 @@ impl<S: Store> Engine<S> {
     }
 
     async fn lease_now(self: &Arc<Self>, max: usize) -> Result<Vec<RawLease<S>>, Error> {
-        self.reclaim().await?;
+        self.reclaim().await;
         let _leasing = self.leasing.read().await;
         let asked = self.terms.clock.now();
         let leased = self.store.lease(&self.request(max)).await;
@@ -89,7 +89,7 @@ impl<S: Store> Engine<S> {
         loop {
             let wanted = self.getters.wanted();
             if wanted == 0 {
-                return self.reclaim_or_report().await;
+                return self.reclaim().await;
             }
             match self.fetch_once(wanted, idle.take()).await {
                 Ok(next) => (pause, failing_since, idle) = (FIRST_PAUSE, None, next),
@@ -110,7 +110,7 @@ impl<S: Store> Engine<S> {
         wanted: usize,
         idle: Option<Idle>,
     ) -> Result<Option<Idle>, Error> {
-        self.reclaim().await?;
+        self.reclaim().await;
         let request = self.request(wanted);
         let waiting = idle.as_ref().map(|idle| self.leasing_wait(&request, idle));
         if let (Some(idle), Some(None)) = (&idle, &waiting) {
@@ -178,7 +178,7 @@ impl<S: Store> Engine<S> {
             self.getters.fail(error);
         }
         self.doubt(error);
-        self.reclaim_or_report().await;
+        self.reclaim().await;
     }
 
     /// Remembers that keys may have been leased to nobody, if that is what `error` means.
@@ -189,25 +189,19 @@ impl<S: Store> Engine<S> {
     }
 
     /// Brings back keys that may have been leased to nobody, once no lease is on its way
-    /// that is not held yet. If the store cannot be reached, that stays to be done: before
-    /// the next lease, or with the next heartbeat.
-    async fn reclaim(&self) -> Result<(), Error> {
+    /// that is not held yet. If the store cannot be reached, that stays to be done, before
+    /// the next lease or with the next heartbeat; a part of it may be there all the same, so
+    /// it keeps nobody from leasing.
+    pub(super) async fn reclaim(&self) {
         if !self.in_doubt.load(Ordering::Acquire) {
-            return Ok(());
+            return;
         }
         let _no_lease = self.leasing.write().await;
         let holds = self.held.holds();
-        match self.store.reclaim(&self.terms.owner, &holds).await {
-            Err(error) if error.is_transient() => return Err(error),
-            Err(error) => self.report(&error),
-            Ok(_) => {}
-        }
-        self.in_doubt.store(false, Ordering::Release);
-        Ok(())
-    }
-
-    pub(super) async fn reclaim_or_report(&self) {
-        if let Err(error) = self.reclaim().await {
+        let reclaimed = self.store.reclaim(&self.terms.owner, &holds).await;
+        let again = reclaimed.as_ref().is_err_and(Error::is_transient);
+        self.in_doubt.store(again, Ordering::Release);
+        if let Err(error) = reclaimed {
             self.report(&error);
         }
     }

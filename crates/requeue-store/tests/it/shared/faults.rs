@@ -105,6 +105,22 @@ async fn keys_that_were_leased_to_nobody_are_reclaimed_once_the_store_is_back() 
 }
 
 #[tokio::test]
+async fn keys_that_cannot_be_reclaimed_keep_nobody_from_others() {
+    let _limit = Limit::start();
+    let bench = Bench::new();
+    bench.add("a").await;
+    bench.spy.fail("lease", Fault::NoAnswer);
+    for _ in 0..1000 {
+        bench.spy.fail("reclaim", Fault::Unreachable);
+    }
+    let get = tokio::spawn(bench.queue.get());
+    settle().await;
+    bench.add("b").await;
+    let lease = patiently(&bench, get).await.unwrap().unwrap();
+    assert_eq!(lease.key(), "b");
+}
+
+#[tokio::test]
 async fn a_try_whose_answer_was_lost_is_reclaimed_before_the_next() {
     let _limit = Limit::start();
     let bench = Bench::new();
