@@ -122,6 +122,17 @@ impl World {
                 Err(TryGetError::Closed) => break,
             }
         }
+        self.take_the_rest();
+    }
+
+    /// Leaves a closed queue with nothing ready. Workers who stay go once nothing is ready;
+    /// one who passed by then ended a key that had been added again, and once in some
+    /// hundred thousand runs a drain waited for ever for somebody to take it.
+    fn take_the_rest(&self) {
+        while self.queue.is_closed() {
+            let Ok(lease) = self.queue.try_get() else { return };
+            self.ledger.work_and_finish(lease);
+        }
     }
 
     /// Polls getters and drops them, woken or not.
@@ -141,6 +152,7 @@ impl World {
                 }
             }
         }
+        self.take_the_rest();
     }
 }
 
