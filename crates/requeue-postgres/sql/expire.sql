@@ -109,7 +109,7 @@ language plpgsql volatile as $$
 declare
     at bigint := requeue.micros(clock);
 begin
-    due := requeue.move_due(q, at, 0);
+    due := requeue.move_due(q, at, 0, 500);
     select l.returned, l.dead into returned, dead
     from requeue.move_lapsed(q, max_deliveries, at, 0) l;
 end

@@ -26,6 +26,7 @@ declare
     idle bigint;
     next_delay bigint;
     next_lease bigint;
+    most integer;
     due bigint;
     rows tid[] := '{}';
     number integer;
@@ -55,10 +56,12 @@ begin
         moment := null;
     end if;
     if next_delay <= at then
-        due := requeue.move_due(q, at, low_delay);
+        -- Of many no more than are handed out: others who move some begin behind these.
+        most := case when wanted < 100 then 500 else least(wanted, 500) end;
+        due := requeue.move_due(q, at, low_delay, most);
         moved := due > 0;
         -- What is left is with others who move it, unless it was too much for one call.
-        next_delay := case when due = 500 then at else (
+        next_delay := case when due = most then at else (
             select min(i.wake_at) from requeue.item i where i.queue = q and i.wake_at > at
         ) end;
     end if;
@@ -70,7 +73,8 @@ begin
     end if;
 
     if not paused and wanted > 0 then
-        if low > 0 then
+        -- What was moved here may be before what others took meanwhile.
+        if low > 0 and not moved then
             low := greatest(low, requeue.taken(q));
         end if;
         rows := array(
