@@ -84,9 +84,10 @@ begin
             order by i.seq limit wanted
             for update skip locked
         );
-        if cardinality(rows) = wanted then
-            perform requeue.take(q, i.seq) from requeue.item i where i.ctid = rows[wanted];
-        elsif cardinality(rows) = 0 and thorough and low > 0 then
+        number := cardinality(rows);
+        if number > 1 then
+            perform requeue.take(q, i.seq) from requeue.item i where i.ctid = rows[number];
+        elsif number = 0 and thorough and low > 0 then
             rows := array(
                 select i.ctid from requeue.item i
                 where i.queue = q and i.since is not null and i.reason is null
