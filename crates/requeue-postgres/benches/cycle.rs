@@ -10,10 +10,12 @@
 //! `READY` how many the long line.
 //!
 //! What a wake-up or a delayed key takes at least is shown before them: a commit that waits
-//! for the disk (an add and a lease are one each), and a notification.
+//! for the disk (an add and a lease are one each), a notification, and a round trip. Those
+//! come after a rest too, since a machine that has nothing to do takes its time to wake.
 #![allow(clippy::print_stdout, reason = "a benchmark prints its figures")]
 #![allow(clippy::unwrap_used, reason = "a benchmark that fails is to stop")]
 
+use std::collections::HashMap;
 use std::fs;
 use std::future::{Future, poll_fn};
 use std::process::Command;
@@ -29,6 +31,12 @@ use tokio_postgres::{AsyncMessage, NoTls};
 const BATCH: usize = 100;
 const LANES: usize = 8;
 
+/// Long enough for a worker to wait, and for its processor to have gone to sleep.
+const REST: Duration = Duration::from_millis(15);
+
+/// How many delayed keys are due in a second.
+const TIMERS: u32 = 10_000;
+
 fn main() {
     let Ok(url) = std::env::var("REQUEUE_POSTGRES_URL") else {
         println!("REQUEUE_POSTGRES_URL is not set: run scripts/with-servers");
@@ -37,7 +45,8 @@ fn main() {
     let sizes = Sizes { keys: size("KEYS", 200_000), ready: size("READY", 1_000_000) };
     let mut runtime = tokio::runtime::Builder::new_multi_thread();
     let runtime = runtime.worker_threads(2).enable_all().build().unwrap();
-    runtime.block_on(all(url, sizes));
+    // On a thread of the runtime, as the tasks of a program are.
+    runtime.block_on(runtime.spawn(all(url, sizes))).unwrap();
 }
 
 /// How many keys the rows have.
@@ -77,7 +86,11 @@ async fn all(url: String, sizes: Sizes) {
     old_transaction(&server, &url, keys).await;
     long_line(&url, sizes.ready).await;
     show("floor: a commit that waits for the disk", commits(&url, 300).await);
-    show("floor: a notification", notifications(&url, 300).await);
+    for (rest, text) in [(Duration::ZERO, ""), (REST, " after a rest")] {
+        show(&format!("floor: a round trip{text}"), selects(&url, 300, rest).await);
+        let times = notifications(&url, 300, rest).await;
+        show(&format!("floor: a notification{text}"), times);
+    }
     for durability in [Durability::Server, Durability::Relaxed] {
         let text = format!("{durability:?}").to_lowercase();
         let times = round_trips(&url, durability, 300).await;
@@ -86,6 +99,8 @@ async fn all(url: String, sizes: Sizes) {
         show(&format!("wake-up, add to lease by another ({text})"), times);
         let times = delays(&url, durability, 300).await;
         show(&format!("lateness of delayed keys ({text})"), times);
+        let times = many_delays(&url, durability).await;
+        show(&format!("lateness, {TIMERS} keys in a second ({text})"), times);
     }
 }
 
@@ -143,8 +158,22 @@ async fn commits(url: &str, rounds: usize) -> Vec<Duration> {
     times
 }
 
+/// How long a call takes that does nothing.
+async fn selects(url: &str, rounds: usize, rest: Duration) -> Vec<Duration> {
+    let client = connect(url).await;
+    let select = client.prepare("select 1").await.unwrap();
+    let mut times = Vec::new();
+    for _ in 0..rounds {
+        pass(rest).await;
+        let begun = SystemClock.now();
+        client.query(&select, &[]).await.unwrap();
+        times.push(begun.elapsed());
+    }
+    times
+}
+
 /// How long a notification takes from one connection to another.
-async fn notifications(url: &str, rounds: usize) -> Vec<Duration> {
+async fn notifications(url: &str, rounds: usize, rest: Duration) -> Vec<Duration> {
     let (listener, mut connection) = tokio_postgres::connect(url, NoTls).await.unwrap();
     let (sender, mut receiver) = tokio::sync::mpsc::unbounded_channel();
     tokio::spawn(async move {
@@ -159,6 +188,7 @@ async fn notifications(url: &str, rounds: usize) -> Vec<Duration> {
     let notify = client.prepare("notify floor").await.unwrap();
     let mut times = Vec::new();
     for _ in 0..rounds {
+        pass(rest).await;
         let begun = SystemClock.now();
         client.execute(&notify, &[]).await.unwrap();
         let at = receiver.recv().await.unwrap();
@@ -373,8 +403,7 @@ async fn wake_ups(url: &str, durability: Durability, rounds: usize) -> Vec<Durat
     let mut times = Vec::new();
     for round in 0..rounds {
         let waiting = tokio::spawn(next(worker.clone()));
-        // Long enough for it to wait, and for the producer's next notification.
-        pass(Duration::from_millis(15)).await;
+        pass(REST).await;
         let begun = SystemClock.now();
         producer.add(&[add(&round.to_string(), When::Now)]).await.unwrap();
         let (grants, at) = waiting.await.unwrap();
@@ -400,6 +429,47 @@ async fn delays(url: &str, durability: Durability, rounds: usize) -> Vec<Duratio
         worker.finish(&ends(&grants)).await.unwrap();
     }
     times
+}
+
+/// The same for many delayed keys in a row, each due a little after the one before.
+async fn many_delays(url: &str, durability: Durability) -> Vec<Duration> {
+    let (producer, worker) = two(url, "timers", durability).await;
+    let due = plan(&producer, 2 * TIMERS).await;
+    let mut times = Vec::new();
+    while times.len() < due.len() {
+        let leased = worker.lease(&request(256)).await.unwrap();
+        let now = SystemClock.now();
+        for grant in &leased.grants {
+            let late = now.checked_duration_since(due[&grant.key]);
+            times.push(late.expect("no key is early"));
+        }
+        if leased.grants.is_empty() {
+            worker.wait(leased.more_in.unwrap_or(Duration::MAX)).await.unwrap();
+        } else {
+            let worker = worker.clone();
+            let ending = async move { worker.finish(&ends(&leased.grants)).await };
+            tokio::spawn(ending);
+        }
+    }
+    times
+}
+
+/// Adds delayed keys: when each may be handed out at the earliest.
+async fn plan(store: &PostgresStore, number: u32) -> HashMap<Key, Instant> {
+    let first = SystemClock.now() + Duration::from_secs(3);
+    let mut due = HashMap::new();
+    for batch in (0..number).collect::<Vec<_>>().chunks(BATCH) {
+        let begun = SystemClock.now();
+        let mut adds = Vec::new();
+        for n in batch {
+            let at = first + Duration::from_secs(1) / TIMERS * *n;
+            let delay = at.saturating_duration_since(begun);
+            adds.push(add(&n.to_string(), When::After(delay)));
+            due.insert(adds[adds.len() - 1].key.clone(), begun + delay);
+        }
+        store.add(&adds).await.unwrap();
+    }
+    due
 }
 
 async fn two(

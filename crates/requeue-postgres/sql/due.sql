@@ -1,9 +1,9 @@
--- Makes keys ready whose delay is over, in the order of their times: how many. A key that
--- is being processed becomes dirty instead.
+-- Makes up to `most` keys ready whose delay is over, in the order of their times: how many.
+-- A key that is being processed becomes dirty instead.
 --
 -- `low` is a time below which there is nothing left, as far as the caller knows: it saves
 -- the way over entries that are dead but not yet removed.
-create or replace function requeue.move_due(q integer, at bigint, low bigint)
+create or replace function requeue.move_due(q integer, at bigint, low bigint, most integer)
 returns bigint
 language plpgsql volatile as $$
 declare
@@ -13,7 +13,7 @@ begin
     rows := array(
         select i.ctid from requeue.item i
         where i.queue = q and i.wake_at between low and at
-        order by i.wake_at, i.seq limit 500
+        order by i.wake_at, i.seq limit most
         for update skip locked
     );
     if cardinality(rows) = 0 then

@@ -18,25 +18,23 @@ begin
 end
 $$;
 
--- Moves what is due: first delays that are over, then leases that have run out.
-create or replace function requeue.expire(
-    q integer, max_deliveries integer, clock bigint,
-    low_delay bigint default 0, low_lease bigint default 0,
-    out due bigint, out returned bigint, out dead bigint
+-- Takes back leases that have run out. `low` is a time below which there are none left, as
+-- far as the caller knows.
+create or replace function requeue.move_lapsed(
+    q integer, max_deliveries integer, at bigint, low bigint,
+    out returned bigint, out dead bigint
 )
 language plpgsql volatile as $$
 declare
-    at bigint := requeue.micros(clock);
     calls tid[];
     rows tid[];
     place bigint;
 begin
-    due := requeue.move_due(q, at, low_delay);
     returned := 0;
     dead := 0;
     calls := array(
         select g.ctid from requeue.grants g
-        where g.queue = q and g.until between low_lease and at
+        where g.queue = q and g.until between low and at
         order by g.until limit 500
         for update skip locked
     );
@@ -99,5 +97,20 @@ begin
     )
     update requeue.grants g set until = f.until
     from found f where g.ctid = f.tid and f.until > g.until;
+end
+$$;
+
+-- Moves what is due: first delays that are over, then leases that have run out.
+create or replace function requeue.expire(
+    q integer, max_deliveries integer, clock bigint,
+    out due bigint, out returned bigint, out dead bigint
+)
+language plpgsql volatile as $$
+declare
+    at bigint := requeue.micros(clock);
+begin
+    due := requeue.move_due(q, at, 0, 500);
+    select l.returned, l.dead into returned, dead
+    from requeue.move_lapsed(q, max_deliveries, at, 0) l;
 end
 $$;

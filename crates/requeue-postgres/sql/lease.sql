@@ -4,8 +4,12 @@
 -- `low_*` are places and times below which nothing is left as far as the caller knows:
 -- they save the way over keys that are being processed, and over entries that are dead but
 -- not yet removed, which are many while a transaction elsewhere stays open for long. With
--- `thorough` it looks below them too if it finds nothing above. Rows are taken by their address, since they are locked and
--- stay where they are; an array keeps the planner from guessing what `limit` will be.
+-- `thorough` it looks below them too if it finds nothing above. Rows are taken by their
+-- address, since they are locked and stay where they are; an array keeps the planner from
+-- guessing what `limit` will be.
+--
+-- A statement costs as much as some keys, so the first one asks for all that is needed in
+-- any case. If keys are handed out, `more_in` may be said too early.
 create or replace function requeue.lease(
     q integer, who text, wanted integer, duration bigint, max_deliveries integer,
     clock bigint, low_place bigint, low_delay bigint, low_lease bigint, thorough boolean,
@@ -17,43 +21,73 @@ create or replace function requeue.lease(
 language plpgsql volatile as $$
 declare
     at bigint := requeue.micros(clock);
+    begun timestamptz := clock_timestamp();
+    known boolean;
+    idle bigint;
+    next_delay bigint;
+    next_lease bigint;
+    most integer;
+    due bigint;
     rows tid[] := '{}';
     number integer;
     first bigint;
     first_place bigint;
     low bigint := low_place;
-    taken bigint;
-    begun timestamptz := clock_timestamp();
 begin
     moment := at;
     moved := false;
-    perform requeue.hear_of(q, who, at);
-    if exists (
-        select from requeue.item i where i.queue = q and i.wake_at between low_delay and at
-    ) or exists (
-        select from requeue.grants g where g.queue = q and g.until between low_lease and at
-    ) then
+    look_again := false;
+    select u.paused, u.idle_at,
+        exists (
+            select from requeue.owner o
+            where o.queue = q and o.name = who and o.seen between at - 999999 and at
+        ),
+        (select min(i.wake_at) from requeue.item i
+            where i.queue = q and i.wake_at >= low_delay),
+        (select min(g.until) from requeue.grants g
+            where g.queue = q and g.until >= low_lease)
+    into paused, idle, known, next_delay, next_lease
+    from requeue.queue u where u.id = q;
+    if not known then
+        perform requeue.hear_of(q, who, at);
+    end if;
+    if least(next_delay, next_lease) <= at then
         -- More may be due than is moved.
         moment := null;
-        select e.due + e.returned > 0 into moved
-        from requeue.expire(q, max_deliveries, at, low_delay, low_lease) e;
+    end if;
+    if next_delay <= at then
+        -- Of many no more than are handed out: others who move some begin behind these.
+        most := case when wanted < 100 then 500 else least(wanted, 500) end;
+        due := requeue.move_due(q, at, low_delay, most);
+        moved := due > 0;
+        -- What is left is with others who move it, unless it was too much for one call.
+        next_delay := case when due = most then at else (
+            select min(i.wake_at) from requeue.item i where i.queue = q and i.wake_at > at
+        ) end;
+    end if;
+    if next_lease <= at then
+        select moved or l.returned > 0 into moved
+        from requeue.move_lapsed(q, max_deliveries, at, low_lease) l;
+        select min(g.until) into next_lease from requeue.grants g
+        where g.queue = q and g.until >= low_lease;
     end if;
 
-    select u.paused into paused from requeue.queue u where u.id = q;
     if not paused and wanted > 0 then
-        if low > 0 then
+        -- What was moved here may be before what others took meanwhile.
+        if low > 0 and not moved then
             low := greatest(low, requeue.taken(q));
         end if;
-        select coalesce(array_agg(f.tid), '{}'), max(f.seq) into rows, taken from (
-            select i.ctid as tid, i.seq from requeue.item i
+        rows := array(
+            select i.ctid from requeue.item i
             where i.queue = q and i.since is not null and i.reason is null
                 and i.state = 1 and i.seq >= low
             order by i.seq limit wanted
             for update skip locked
-        ) f;
-        if taken is not null then
-            perform requeue.take(q, taken);
-        elsif thorough and low > 0 then
+        );
+        number := cardinality(rows);
+        if number > 1 then
+            perform requeue.take(q, i.seq) from requeue.item i where i.ctid = rows[number];
+        elsif number = 0 and thorough and low > 0 then
             rows := array(
                 select i.ctid from requeue.item i
                 where i.queue = q and i.since is not null and i.reason is null
@@ -86,20 +120,28 @@ begin
         values (q, at + duration, first + 1, first + number, first_place, last_place);
     end if;
 
-    if (number = wanted or paused) and exists (
-        select from requeue.item i
-        where i.queue = q and i.since is not null and i.reason is null
-            and i.state = 1 and i.seq >= coalesce(last_place, low_place)
-    ) then
-        more_in := 0;
-    else
-        more_in := least(
-            (select min(i.wake_at) from requeue.item i
-                where i.queue = q and i.wake_at >= low_delay),
-            requeue.next_expiry(q, low_lease)
-        ) - at;
+    if number = wanted or paused then
+        if exists (
+            select from requeue.item i
+            where i.queue = q and i.since is not null and i.reason is null
+                and i.state = 1 and i.seq >= coalesce(last_place, low_place)
+        ) then
+            next_delay := at;
+        end if;
     end if;
-    look_again := number = 0 and not paused and requeue.note_idle(q, at);
+    if number > 0 then
+        more_in := least(next_delay, next_lease, at + duration) - at;
+    elsif next_lease is null then
+        more_in := next_delay - at;
+    else
+        more_in := least(next_delay, requeue.next_expiry(q, low_lease)) - at;
+    end if;
+    if number = 0 and not paused and idle not between at - 500000 and at then
+        look_again := requeue.note_idle(q, at);
+    end if;
     spent := extract(epoch from clock_timestamp() - begun) * 1000000;
+    if clock is null then
+        more_in := more_in - spent;
+    end if;
 end
 $$;

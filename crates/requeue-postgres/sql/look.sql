@@ -8,7 +8,7 @@ language plpgsql volatile as $$
 declare
     at bigint := requeue.micros(clock);
 begin
-    perform requeue.move_due(q, at, 0);
+    perform requeue.move_due(q, at, 0, 500);
     return query
         select i.key, i.state, i.dirty, i.token, i.owner, i.wake_at - at,
             i.failures, i.deliveries

@@ -8,7 +8,7 @@ language plpgsql volatile as $$
 declare
     at bigint := requeue.micros(clock);
 begin
-    perform requeue.move_due(q, at, 0);
+    perform requeue.move_due(q, at, 0, 500);
     select
         count(*) filter (where i.state = 1),
         count(*) filter (where i.state = 2),

@@ -21,12 +21,12 @@ $$;
 create or replace function requeue.tokens(n integer, at bigint) returns bigint
 language plpgsql volatile as $$
 declare
-    first bigint;
+    sequence regclass := 'requeue.token';
+    locked boolean := pg_advisory_lock(sequence::integer, 1) is not null;
+    first bigint := greatest(pg_sequence_last_value(sequence) + 1, at);
+    last bigint := setval(sequence, first + n - 1);
+    unlocked boolean := pg_advisory_unlock(sequence::integer, 1);
 begin
-    perform pg_advisory_lock('requeue.token'::regclass::integer, 1);
-    first := greatest(nextval('requeue.token'), at);
-    perform setval('requeue.token', first + n - 1);
-    perform pg_advisory_unlock('requeue.token'::regclass::integer, 1);
     return first;
 end
 $$;

@@ -37,9 +37,8 @@ begin
         return false;
     end if;
     -- Nobody loses anything if this is not on disk.
-    perform set_config('synchronous_commit', 'off', true);
-    perform pg_notify('requeue.' || q, '');
-    return true;
+    return set_config('synchronous_commit', 'off', true) = 'off'
+        and pg_notify('requeue.' || q, '') is not null;
 end
 $$;
 
@@ -57,9 +56,12 @@ create or replace procedure requeue.add_waking(
     inout told boolean
 )
 language plpgsql as $$
+declare
+    added record := requeue.add_keys(q, keys, ords, delays, revive_after, clock);
 begin
-    select a.changed, a.states, a.waits into changed, states, waits
-    from requeue.add_keys(q, keys, ords, delays, revive_after, clock) a;
+    changed := added.changed;
+    states := added.states;
+    waits := added.waits;
     told := false;
     if changed is not null then
         commit;

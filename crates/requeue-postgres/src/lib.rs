@@ -58,8 +58,8 @@
 //!
 //! A worker that waits is woken by `NOTIFY`, on one connection for each store. No
 //! notification is sent from your transactions, none while all workers are busy, and at
-//! most a hundred in a second from each process. A worker that hears nothing looks about
-//! once in a second.
+//! most ten at once and a hundred in a second from each process. A worker that hears
+//! nothing looks about once in a second.
 //!
 //! # TLS
 //!

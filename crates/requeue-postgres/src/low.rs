@@ -25,7 +25,7 @@ const FROM_FRONT: Duration = Duration::from_millis(50);
 /// A look that takes longer than this is slow.
 const SLOW: Duration = Duration::from_millis(50);
 
-/// So many slow looks in a row are more than a busy machine.
+/// So many slow looks in a row, each begun after the one before, are more than a busy machine.
 const SLOW_IN_A_ROW: u32 = 3;
 
 /// How much longer than a slow look nothing is looked at from the front.
@@ -63,6 +63,8 @@ struct Marks {
     /// When to begin at the front again.
     front_at: Option<Instant>,
     slow_in_a_row: u32,
+    /// When the last slow look ended that counts.
+    slow_at: Option<Instant>,
     slow_until: Option<Instant>,
 }
 
@@ -100,7 +102,12 @@ impl Marks {
         if aim.place == 0 {
             self.front_at = now.checked_add(FROM_FRONT.max(found.spent * RESPITE));
         }
-        self.slow_in_a_row = if found.spent > SLOW { self.slow_in_a_row + 1 } else { 0 };
+        if found.spent <= SLOW {
+            self.slow_in_a_row = 0;
+        } else if self.slow_at.is_none_or(|at| at + found.spent <= now) {
+            self.slow_in_a_row += 1;
+            self.slow_at = Some(now);
+        }
         if self.slow_in_a_row >= SLOW_IN_A_ROW {
             self.slow_until = now.checked_add(found.spent * RESPITE);
         }
@@ -141,12 +148,23 @@ mod tests {
     fn what_has_become_slow_is_done_for_a_twentieth_of_the_time() {
         let (mut marks, now) = (Marks::default(), SystemClock.now());
         let spent = Duration::from_millis(100);
-        for _ in 0..SLOW_IN_A_ROW {
+        for round in 1..=SLOW_IN_A_ROW {
             assert!(marks.aim(now).thorough);
-            marks.learn(FRONT, found(7, 9, spent), now);
+            marks.learn(FRONT, found(7, 9, spent), now + spent * round);
         }
+        let now = now + spent * SLOW_IN_A_ROW;
         let short = Aim { place: 7, moment: 9, thorough: false };
         assert_eq!(marks.aim(now + spent * 19), short);
         assert_eq!(marks.aim(now + spent * 20), FRONT);
+    }
+    /// A machine that stood still for a moment made all looks slow that were on their way,
+    /// and keys were overlooked for seconds.
+    #[test]
+    fn slow_looks_at_the_same_time_are_one() {
+        let (mut marks, now) = (Marks::default(), SystemClock.now());
+        for _ in 0..2 * SLOW_IN_A_ROW {
+            marks.learn(FRONT, found(7, 9, Duration::from_millis(100)), now);
+        }
+        assert!(marks.aim(now).thorough);
     }
 }

@@ -10,12 +10,13 @@ use crate::failure;
 use crate::session::Session;
 
 /// The version of the tables and functions that this program works with.
-const VERSION: i32 = 2;
+const VERSION: i32 = 3;
 
 /// What brings the tables to each version from the one before.
-const MIGRATIONS: [(i32, &str); 2] = [
+const MIGRATIONS: [(i32, &str); 3] = [
     (1, include_str!("../migrations/001.sql")),
     (2, include_str!("../migrations/002.sql")),
+    (3, include_str!("../migrations/003.sql")),
 ];
 
 /// The table of versions, which comes before any.

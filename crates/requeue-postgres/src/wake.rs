@@ -2,8 +2,8 @@
 //!
 //! One connection of each store listens for all that wait on it; it is made when the first
 //! one waits. Whoever makes a key ready notifies: an add in the same round trip, if it is
-//! its turn, and all others by a task that sends what they ask for. That is at most once
-//! in [`APART`], and not at all while no worker waits.
+//! its turn, and all others by a task that sends what they ask for. That is once in
+//! [`APART`] on average, a few at once after a rest, and not at all while no worker waits.
 //!
 //! # Invariants
 //!
@@ -16,7 +16,7 @@ use std::fmt;
 use std::future::{Future, poll_fn};
 use std::hash::{BuildHasher, RandomState};
 use std::pin::pin;
-use std::sync::{Arc, Mutex, OnceLock, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
 use std::task::Poll;
 use std::time::{Duration, Instant};
 
@@ -29,15 +29,18 @@ use tokio_postgres::AsyncMessage;
 use crate::failure;
 use crate::pool::{Pool, Terms};
 
-/// The least time between two notifications of a process: each takes, at its commit, a lock
-/// that the whole database shares.
+/// The least time between two notifications of a process, on average: each takes, at its
+/// commit, a lock that the whole database shares.
 const APART: Duration = Duration::from_millis(10);
 
-/// The same while no worker waits, and after a notification that failed.
+/// How much of that may be used ahead of time: ten notifications at once after a rest.
+const AHEAD: Duration = Duration::from_millis(90);
+
+/// How long none is sent after one that found no worker waiting, or failed.
 const APART_IF_BUSY: Duration = Duration::from_millis(100);
 
 /// How long a notification may keep the server busy, as a part of the time.
-const SHARE: u32 = 20;
+const SHARE: u32 = 4;
 
 /// About how long a waiter that hears nothing waits before it looks.
 const FALLBACK: Duration = Duration::from_secs(1);
@@ -91,7 +94,7 @@ impl Wake {
 
     /// Whether a call may notify by itself now.
     pub(crate) fn take_turn(&self) -> bool {
-        self.turns.take(SystemClock.now())
+        self.turns.take(SystemClock.now()).is_ok()
     }
 
     /// Takes in whether a call that took its turn found somebody who waits.
@@ -130,39 +133,47 @@ impl fmt::Debug for Wake {
     }
 }
 
-/// When the next notification may be sent.
+/// When notifications may be sent.
 #[derive(Default)]
 struct Turns {
-    next: Mutex<Option<Instant>>,
+    /// Until when the time is used up.
+    used: Mutex<Option<Instant>>,
 }
 
 impl Turns {
-    /// Takes the turn, if it has come.
-    fn take(&self, now: Instant) -> bool {
-        let mut next = self.next.lock().unwrap_or_else(PoisonError::into_inner);
-        let come = next.is_none_or(|next| next <= now);
-        if come {
-            *next = Some(now + APART);
+    /// Takes a turn, if one has come, or tells when it will.
+    fn take(&self, now: Instant) -> Result<(), Instant> {
+        let mut used = self.lock();
+        let until = used.unwrap_or(now).max(now);
+        let wait = until.saturating_duration_since(now).saturating_sub(AHEAD);
+        if !wait.is_zero() {
+            return Err(now + wait);
         }
-        come
+        *used = Some(until + APART);
+        Ok(())
+    }
+
+    /// Takes in that a turn took so much longer than it should.
+    fn lengthen(&self, by: Duration) {
+        let mut used = self.lock();
+        *used = used.map(|until| until + by);
     }
 
     /// Lets the next turn come no earlier than that.
     fn put_off(&self, until: Instant) {
-        let mut next = self.next.lock().unwrap_or_else(PoisonError::into_inner);
-        *next = (*next).max(Some(until));
+        let mut used = self.lock();
+        *used = (*used).max(Some(until + AHEAD));
     }
 
     /// Waits for the next turn, and takes it.
     async fn wait(&self) {
-        loop {
-            let now = SystemClock.now();
-            if self.take(now) {
-                return;
-            }
-            let next = *self.next.lock().unwrap_or_else(PoisonError::into_inner);
-            SystemClock.timer(next.unwrap_or(now)).await;
+        while let Err(next) = self.take(SystemClock.now()) {
+            SystemClock.timer(next).await;
         }
+    }
+
+    fn lock(&self) -> MutexGuard<'_, Option<Instant>> {
+        self.used.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
@@ -182,9 +193,10 @@ async fn tell(
         let params = params![queue, now];
         let row = pool.call_one("wake", &params).await;
         let told = row.ok().and_then(|row| row.try_get(0).ok()).unwrap_or(false);
-        let apart = if told { APART } else { APART_IF_BUSY };
-        let spent = SystemClock.now().saturating_duration_since(begun);
-        turns.put_off(begun + apart.max(spent * SHARE));
+        if !told {
+            turns.put_off(begun + APART_IF_BUSY);
+        }
+        turns.lengthen((begun.elapsed() * SHARE).saturating_sub(APART));
     }
 }
 
@@ -240,4 +252,38 @@ async fn first(one: impl Future, other: impl Future) {
         Poll::Pending
     })
     .await;
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn ten_turns_come_at_once_and_then_one_in_ten_milliseconds() {
+        let (turns, now) = (Turns::default(), SystemClock.now());
+        for _ in 0..10 {
+            assert_eq!(turns.take(now), Ok(()));
+        }
+        assert_eq!(turns.take(now), Err(now + APART));
+        assert_eq!(turns.take(now + APART), Ok(()));
+        assert_eq!(turns.take(now + APART), Err(now + 2 * APART));
+    }
+
+    #[test]
+    fn a_turn_that_was_put_off_is_one_and_not_ten() {
+        let (turns, now) = (Turns::default(), SystemClock.now());
+        let later = now + APART_IF_BUSY;
+        turns.put_off(later);
+        assert_eq!(turns.take(now), Err(later));
+        assert_eq!(turns.take(later), Ok(()));
+        assert_eq!(turns.take(later), Err(later + APART));
+    }
+
+    #[test]
+    fn a_turn_that_took_long_puts_off_those_after_it() {
+        let (turns, now) = (Turns::default(), SystemClock.now());
+        assert_eq!(turns.take(now), Ok(()));
+        turns.lengthen(AHEAD + APART);
+        assert_eq!(turns.take(now), Err(now + 2 * APART));
+    }
 }
