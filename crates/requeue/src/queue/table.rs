@@ -247,7 +247,7 @@ const SMALL: usize = 1 << 16;
 /// The size to which a table grows: a small one far, so that it need not do so again soon.
 fn larger(size: usize) -> usize {
     match size {
-        0..TINY => (size * 4).max(MIN),
+        0..TINY => (size * 4).clamp(MIN, TINY),
         TINY..SMALL => size * 2,
         SMALL.. => size + size / 2,
     }
