@@ -4,8 +4,9 @@
 //! There is one lock. While it is held, nothing blocks, nobody is woken, no metric is
 //! recorded, and of the user's code only the key's `Eq` and `Clone` and the order run.
 
+mod returns;
+
 use std::hash::Hash;
-use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
@@ -13,13 +14,14 @@ use super::hashing::Hashing;
 use super::offer::{Offer, Owned};
 use super::options::{AddOptions, Added};
 use super::park::{Park, ParkedId, Spent, Wake, Wakes, Watch};
-use super::slots::Loan;
-use super::state::{Finished, State, Taken};
+use super::state::State;
 use super::timing::{Nanos, News};
 use crate::clock::AnyClock;
 use crate::metrics::{Gauges, Keeper, Probed, Recorder};
 use crate::retry::{ByCount, RetryPolicy};
 use crate::sync::{Mutex, MutexGuard, lock};
+
+pub(super) use self::returns::Return;
 
 /// All that the handles, leases and getters of one queue share.
 pub(super) struct Shared<K> {
@@ -65,41 +67,6 @@ pub enum Finish {
     Retry,
     /// The key comes again after this delay; its failures are forgotten.
     RetryAfter(Duration),
-}
-
-/// A key that a lease brings back.
-pub(super) struct Return<K> {
-    pub(super) slot: u32,
-    pub(super) loan: Loan<K>,
-    pub(super) priority: i32,
-    pub(super) finish: Finish,
-    /// What a policy that is not by count said, see [`Shared::consult`].
-    pub(super) advice: Option<Duration>,
-}
-
-/// How the lease of a key ends, without the key.
-struct Ending {
-    slot: u32,
-    priority: i32,
-    finish: Finish,
-    advice: Option<Duration>,
-}
-
-impl<K> Taken<K> {
-    /// Ends the lease of this key.
-    #[inline]
-    pub(super) fn end(self, finish: Finish, advice: Option<Duration>) -> Return<K> {
-        let Self { slot, loan, priority } = self;
-        Return { slot, loan, priority, finish, advice }
-    }
-}
-
-/// What is to be said once the lock is free.
-#[must_use = "tell the recorder"]
-pub(super) struct Returned<K> {
-    finished: Finished<K>,
-    /// How long a key that retries waits.
-    pub(super) delay: Option<Duration>,
 }
 
 impl<K> Core<K> {
@@ -410,157 +377,6 @@ impl<K: Eq + Hash> Shared<K> {
                 self.peek(|state| state.num_retries(hash, key))
             }
         }
-    }
-}
-
-impl<K> Shared<K> {
-    /// Asks a policy that is not by count about a key that a worker brings back: how long
-    /// it waits, if it comes again. The policy is the user's: this is done without the
-    /// lock, and while the lease still stands, which then ends even if the policy panics.
-    #[inline]
-    pub(super) fn consult(&self, key: &K, finish: Finish) -> Option<Duration> {
-        if self.counted { None } else { self.consult_policy(key, finish) }
-    }
-
-    /// Whether the end of a lease is a matter for the user's policy.
-    pub(super) fn asks_policy(&self, finish: Finish) -> bool {
-        !self.counted && finish != Finish::Done
-    }
-
-    /// Whether nothing is to be done for a key that was taken back, once the lock is free:
-    /// nobody hears of a delay, and dropping the key runs no code.
-    fn is_silent(&self, returned: &Returned<K>) -> bool {
-        let told = returned.delay.is_some() && self.recorder.is_some();
-        !told && !std::mem::needs_drop::<K>()
-    }
-
-    /// Takes many keys back that are done, in one lock.
-    #[inline]
-    pub(super) fn done_all(&self, taken: Vec<Taken<K>>, succeeded: bool) {
-        let forgotten = self.with(|state| state.done_many(taken, succeeded));
-        drop(forgotten);
-    }
-
-    /// Takes many keys back, in one lock.
-    #[inline]
-    pub(super) fn finish_all(&self, back: impl Iterator<Item = Return<K>>) {
-        let (mut core, now) = self.lock();
-        let mut returned = Vec::new();
-        for back in back {
-            let one = self.give_back(&mut core.state, back, now);
-            if !self.is_silent(&one) {
-                returned.push(one);
-            }
-        }
-        self.unlock(core);
-        for one in returned {
-            self.tell_returned(one);
-        }
-    }
-
-    /// The same for a lease that is dropped while its thread panics. A policy that panics
-    /// as well gives no advice: the key is done then, and does not come again.
-    pub(super) fn consult_while_panicking(&self, key: &K) -> Option<Duration> {
-        let consult = AssertUnwindSafe(|| self.consult(key, Finish::Retry));
-        catch_unwind(consult).unwrap_or_default()
-    }
-
-    fn consult_policy(&self, key: &K, finish: Finish) -> Option<Duration> {
-        match finish {
-            Finish::Done => None,
-            Finish::Retry => Some(self.retry.when(key)),
-            Finish::Succeed | Finish::RetryAfter(_) => {
-                self.retry.forget(key);
-                None
-            }
-        }
-    }
-
-    /// Takes a key back, with the lock held.
-    ///
-    /// The add comes before the done, as in client-go: a key that is to come again at
-    /// once is dirty when it is done, and so goes to the tail.
-    #[inline(always)]
-    #[expect(clippy::inline_always, reason = "measured: a tenth of a worker's cycle")]
-    pub(super) fn give_back(
-        &self,
-        state: &mut State<K>,
-        back: Return<K>,
-        now: Option<Nanos>,
-    ) -> Returned<K> {
-        let Return { slot, loan, priority, finish, advice } = back;
-        let delay = if finish == Finish::Done {
-            None
-        } else {
-            self.plan(state, &Ending { slot, priority, finish, advice }, now)
-        };
-        let finished = state.done(slot, loan);
-        Returned { finished, delay }
-    }
-
-    /// Counts or forgets failures, and has the key come again if it shall: after which
-    /// delay.
-    fn plan(
-        &self,
-        state: &mut State<K>,
-        ending: &Ending,
-        now: Option<Nanos>,
-    ) -> Option<Duration> {
-        let delay = self.settle_failures(state, ending)?;
-        self.come_again(state, ending, delay, now);
-        Some(delay)
-    }
-
-    /// Counts or forgets failures, and says after which delay the key comes again.
-    fn settle_failures(&self, state: &mut State<K>, ending: &Ending) -> Option<Duration> {
-        match ending.finish {
-            Finish::Done => None,
-            Finish::Succeed => {
-                state.pardon(ending.slot);
-                None
-            }
-            Finish::RetryAfter(delay) => {
-                state.pardon(ending.slot);
-                Some(delay)
-            }
-            Finish::Retry => ending.advice.or_else(|| {
-                Some(charge(self.retry.by_count()?, state.failures(ending.slot)))
-            }),
-        }
-    }
-
-    fn come_again(
-        &self,
-        state: &mut State<K>,
-        ending: &Ending,
-        delay: Duration,
-        now: Option<Nanos>,
-    ) {
-        if delay.is_zero() && !state.is_closed() {
-            state.add_slot(ending.slot, ending.priority);
-            return;
-        }
-        let now = now.unwrap_or_else(|| self.now());
-        state.tell_time(now);
-        state.delay_slot(ending.slot, now.saturating_add(nanos(delay)), ending.priority);
-    }
-
-    /// How often a key that is with a worker failed.
-    pub(super) fn num_requeues_of(&self, slot: u32, key: &K) -> u32 {
-        match self.retry.by_count() {
-            None => self.retry.num_requeues(key),
-            Some(_) => self.peek(|state| state.retries(slot)),
-        }
-    }
-
-    /// Says what became of a key that was taken back, and drops it: without the lock.
-    #[inline]
-    pub(super) fn tell_returned(&self, returned: Returned<K>) {
-        let Returned { finished, delay } = returned;
-        if delay.is_some() {
-            self.record(|recorder| recorder.delayed());
-        }
-        drop(finished);
     }
 }
 
