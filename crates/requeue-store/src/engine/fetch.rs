@@ -112,14 +112,14 @@ impl<S: Store> Engine<S> {
     ) -> Result<Option<Idle>, Error> {
         self.reclaim().await;
         let request = self.request(wanted);
-        let waiting = idle.as_ref().map(|idle| self.leasing_wait(&request, idle));
-        if let (Some(idle), Some(None)) = (&idle, &waiting) {
+        let waiting = idle.as_ref().and_then(|idle| self.leasing_wait(&request, idle));
+        if let (Some(idle), None) = (&idle, &waiting) {
             self.wait(idle).await?;
             return Ok(None);
         }
         let _leasing = self.leasing.read().await;
         let asked = self.terms.clock.now();
-        let leased = match waiting.flatten() {
+        let leased = match waiting {
             Some(waiting) => self.unless_closed(waiting).await?,
             None => Some(self.store.lease(&request).await?),
         };
