@@ -4,6 +4,7 @@ local count = #ARGV - 2
 local values = call('HMGET', states, unpack(ARGV, 3))
 local since = 'Q' .. stamp
 local fields, fresh, answers, f, dirty = {}, {}, {}, 0, 0
+local add_level, close
 for i = 1, count do
     local value = values[i]
     if not value then
@@ -41,6 +42,11 @@ for i = 1, count do
                 call('ZADD', wake, 0, '1')
                 answers[i] = 'w'
             end
+        elseif kind == 64 then -- @
+            if not add_level then
+                add_level, close = rare(fresh)
+            end
+            answers[i] = add_level(ARGV[i + 2], value, 0)
         else
             answers[i] = 'u'
         end
@@ -48,7 +54,10 @@ for i = 1, count do
 end
 if f > 0 then
     call('HSET', states, unpack(fields))
-    count_dirty(dirty)
-    line_up(fresh)
+end
+count_dirty(dirty)
+line_up(fresh)
+if close then
+    close()
 end
 return table.concat(answers)
