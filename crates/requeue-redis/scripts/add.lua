@@ -4,7 +4,7 @@ local count = #ARGV - 2
 local values = call('HMGET', states, unpack(ARGV, 3))
 local since = 'Q' .. stamp
 local fields, fresh, answers, f, dirty = {}, {}, {}, 0, 0
-local add_level, close
+local add_level, close_lines
 for i = 1, count do
     local value = values[i]
     if not value then
@@ -44,20 +44,3 @@ for i = 1, count do
             end
         elseif kind == 64 then -- @
             if not add_level then
-                add_level, close = rare(fresh)
-            end
-            answers[i] = add_level(ARGV[i + 2], value, 0)
-        else
-            answers[i] = 'u'
-        end
-    end
-end
-if f > 0 then
-    call('HSET', states, unpack(fields))
-end
-count_dirty(dirty)
-line_up(fresh)
-if close then
-    close()
-end
-return table.concat(answers)

@@ -33,20 +33,21 @@ local function note_failure(key, value)
     return noted
 end
 
-local function own_delay(key, when)
-    local kind = sub(when, 1, 1)
-    if kind == 'A' then
+local function own_delay(key, kind, when)
+    if kind == 65 then -- A
         return tonumber(sub(when, 2))
     end
-    return kind == 'L' and fail(key, sub(when, 2)) or 0
+    return kind == 76 and fail(key, sub(when, 2)) or 0 -- L
 end
 
 local letters = {}
-local add_level, close
+local add_level, close_lines
 for i = 2, #ARGV, 3 do
     local key, when, priority = ARGV[i], ARGV[i + 1], 0
-    if byte(when) == 64 then -- @
+    local kind = byte(when)
+    if kind == 64 then -- @
         when, priority = sub(when, 6), tonumber(sub(when, 2, 5))
+        kind = byte(when)
     end
     local value = call('HGET', states, key)
     local least = 0
@@ -56,30 +57,10 @@ for i = 2, #ARGV, 3 do
         call('ZREM', buried, key)
         value, least = false, tonumber(ARGV[i + 2])
     end
-    if byte(when) == 76 then -- L
+    if kind == 76 then -- L
         value = note_failure(key, value)
     end
-    local delay = math.max(own_delay(key, when), least)
+    local delay = math.max(own_delay(key, kind, when), least)
     local letter
     if priority ~= 0 or (value and byte(value) == 64) then -- @
         if not add_level then
-            add_level, close = rare(fresh)
-        end
-        letter = add_level(key, value, priority, delay > 0)
-    elseif delay == 0 then
-        letter = add_now(key, value)
-    end
-    if delay > 0 then
-        letter = delay_by(key, delay) and 'w' or 'u'
-    end
-    letters[#letters + 1] = letter
-    answers[#letters + 1] = format('%.0f', delay)
-end
-count_dirty(dirty)
-line_up(fresh)
-if close then
-    close()
-end
-tell_of_delays()
-answers[1] = table.concat(letters)
-return answers

@@ -33,6 +33,7 @@ local answer, fields = { -1, 0, first, 0 }, {}
 if count > 0 then
     local look = odd or ranked_too
     local values = look and call('HMGET', states, unpack(keys))
+    local delayed = ranked_too and call('ZMSCORE', delays, unpack(keys))
     local failed = failing and call('HMGET', failures, unpack(keys))
     local deadline, fresh_holder = now + ARGV[4], '1:' .. ARGV[2]
     local score, scores = format('%.0f', deadline - USUAL), {}
@@ -51,7 +52,7 @@ if count > 0 then
             local value, levels, priority = values[i], '', 0
             if byte(value) == 64 then -- @, see level.lua
                 local planned = sub(value, 2, 5)
-                local still = call('ZSCORE', delays, key) and planned or '----'
+                local still = delayed[i] and planned or '----'
                 levels, priority = '@' .. still .. planned, tonumber(planned)
                 value = sub(value, 10)
             end

@@ -29,3 +29,12 @@ local function close_line()
         tidy(set_stale(entries))
     end
 end
+
+-- Writes down a state, or that there is none.
+local function note(key, value)
+    if value then
+        call('HSET', states, key, value)
+    else
+        call('HDEL', states, key)
+    end
+end

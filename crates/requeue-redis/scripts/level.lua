@@ -38,15 +38,6 @@ local function stand(key, level, fresh, ranks)
     end
 end
 
--- Writes down a state, or that there is none.
-local function note(key, value)
-    if value then
-        call('HSET', states, key, value)
-    else
-        call('HDEL', states, key)
-    end
-end
-
 -- Puts keys at the ends of their lines: each is followed by its priority. If nobody stood
 -- in any, a waiter is told.
 local function rank(keys)

@@ -1,8 +1,7 @@
--- Adds keys if the priority of what was or is now planned for one is not 0. `fresh` takes
--- those that come into the line of 0.
--- Returns a function that adds a key, and one for when all are added.
-local fresh = ...
-local ranks, dirty = {}, 0
+-- Adds keys if the priority of what was or is now planned for one is not 0. All from
+-- level.lua to here is within a call that has met such a key: the others do not pay for
+-- making these functions.
+local ranks, raised_dirty = {}, 0
 
 -- The priority of all that is planned for a key, with this.
 local function plan(key, value, planned, priority)
@@ -25,7 +24,7 @@ local function make_ready(key, deliveries, level)
 end
 
 -- Adds a key, or, for `later`, is told before it is delayed: the letter of the answer.
-local function add_level(key, before, priority, later)
+function add_level(key, before, priority, later)
     local value, planned, held = split(before)
     local kind = value and byte(value)
     local level, letter = plan(key, value, planned, priority), 'u'
@@ -35,7 +34,7 @@ local function add_level(key, before, priority, later)
             value = make_ready(key, sub(value, 18), level)
         end
     elseif kind == 80 and not later then -- P
-        dirty = dirty + 1
+        raised_dirty = raised_dirty + 1
         value, letter = 'D' .. sub(value, 2), 'd'
     elseif kind ~= 68 and not later then -- D
         value, letter = make_ready(key, value and sub(value, 2) or '', level), 'r'
@@ -47,10 +46,9 @@ local function add_level(key, before, priority, later)
     return letter
 end
 
-local function close()
-    count_dirty(dirty)
+-- Once all are added.
+function close_lines()
+    count_dirty(raised_dirty)
     rank(ranks)
     close_line()
 end
-
-return add_level, close

@@ -126,10 +126,10 @@ singles! {
 
 scripts! {
     ADD("states ready meta wake delays dead buried stale ranked") =
-        "clock" "last" "line" "rare" "level" "stale" "leave" "raise" "end" "add";
+        "clock" "last" "line" "add" "level" "stale" "leave" "raise" "add_end";
     ADD_LATER("states ready meta wake delays failures dead buried stale ranked") =
-        "clock" "last" "line" "rare" "level" "stale" "leave" "raise" "end" "backoff"
-        "delay" "add_later";
+        "clock" "last" "line" "backoff" "delay" "add_later" "level" "stale" "leave" "raise"
+        "add_later_end";
     LEASE("states ready leases delays failures dead buried meta wake stale ranked") =
         "clock" "calendar" "rare" "last" "line" "level" "stale" "grave" "due" "longest"
         "order" "lease_rare" "end" "lease";
