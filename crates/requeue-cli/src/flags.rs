@@ -229,7 +229,7 @@ pub(crate) struct PolicyFlags {
     #[arg(long, value_name = "DURATION", value_parser = values::duration)]
     pub(crate) debounce: Option<Duration>,
     /// Take the FIELD-th word of each line, a whole number, as its priority, and the rest as
-    /// the key; higher goes first
+    /// the key; higher goes first. A store knows those from -128 to 127
     #[arg(long, value_name = "FIELD", conflicts_with_all = ["fair_by", "debounce"])]
     pub(crate) priority: Option<NonZeroUsize>,
     /// Let groups of keys take turns: by the part before a separator such as /, or by a

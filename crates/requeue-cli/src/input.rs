@@ -123,25 +123,32 @@ fn is_blank(record: &[u8]) -> bool {
     record.iter().all(u8::is_ascii_whitespace)
 }
 
-/// A line whose word for the priority is missing or is no number.
+/// A line whose word for the priority, counted from 1, is missing or is no number.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct NoPriority;
+pub(crate) struct NoPriority(usize);
+
+impl fmt::Display for NoPriority {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "--priority wants a whole number as word {}", self.0)
+    }
+}
 
 /// Takes the `field`-th word, counted from 1, out of a line: its number, and the rest.
 pub(crate) fn split_priority(
     line: &[u8],
     field: usize,
 ) -> Result<(i32, Key), NoPriority> {
-    let (start, end) = nth_word(line, field).ok_or(NoPriority)?;
-    let word = std::str::from_utf8(&line[start..end]).map_err(|_| NoPriority)?;
-    let priority = word.parse().map_err(|_| NoPriority)?;
+    let none = NoPriority(field);
+    let (start, end) = nth_word(line, field).ok_or(none)?;
+    let word = std::str::from_utf8(&line[start..end]).map_err(|_| none)?;
+    let priority = word.parse().map_err(|_| none)?;
     let (before, after) = (&line[..start], line[end..].trim_ascii_start());
     let key = if after.is_empty() {
         before.trim_ascii().to_vec()
     } else {
         [before, after].concat().trim_ascii().to_vec()
     };
-    if key.is_empty() { Err(NoPriority) } else { Ok((priority, key)) }
+    if key.is_empty() { Err(none) } else { Ok((priority, key)) }
 }
 
 /// Where the `field`-th run of bytes that are not white begins and ends.
@@ -226,7 +233,7 @@ mod tests {
         assert_eq!(split("a -3 b", 2), Ok((-3, "a b".to_owned())));
         assert_eq!(split(" a\t9 ", 2), Ok((9, "a".to_owned())));
         for line in ["a b", "7", "", "1.5 a", "99999999999 a"] {
-            assert_eq!(split(line, 1), Err(NoPriority), "{line}");
+            assert_eq!(split(line, 1), Err(NoPriority(1)), "{line}");
         }
     }
 }

@@ -108,6 +108,10 @@ pub(crate) struct AddFlags {
     /// Read keys from FILE and not from the standard input; - is the standard input
     #[arg(short = 'a', long, value_name = "FILE")]
     pub(crate) arg_file: Vec<PathBuf>,
+    /// Take the FIELD-th word of each line, a whole number from -128 to 127, as its priority,
+    /// and the rest as the key; higher goes first
+    #[arg(long, value_name = "FIELD")]
+    pub(crate) priority: Option<NonZeroUsize>,
     /// Add the keys once this time has passed on the store's clock; the earliest time of
     /// several counts
     #[arg(long, value_name = "DURATION", value_parser = values::duration)]

@@ -200,8 +200,7 @@ fn a_key_that_is_too_long_is_left_out_and_the_others_are_not() {
 #[test]
 fn what_a_store_cannot_do_is_refused_with_the_reason() {
     for (flag, why) in [
-        ("--priority=1", "first in, first out"),
-        ("--fair-by=/", "first in, first out"),
+        ("--fair-by=/", "but no groups"),
         ("--debounce=1s", "the earliest time"),
         ("--jitter", "without chance"),
         ("--resume=log", "knows by itself"),
