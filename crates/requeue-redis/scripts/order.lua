@@ -17,7 +17,6 @@ local function take_longest(entries)
     key = longest_ready(first)
     if key and key == first then
         call('LPOP', ready)
-        entries = set_stale(entries)
     elseif key then
         call('ZREM', ranked, key)
     end

@@ -130,19 +130,44 @@ async fn the_oldest_key_behind_removed_ones_is_not_passed_over_for_ever() {
 }
 
 #[tokio::test]
-async fn whoever_resumes_a_queue_tells_of_keys_of_any_priority() {
+async fn a_lower_priority_does_not_overtake_keys_behind_many_removed_ones() {
+    // A lease passes over a thousand removed keys before it gives up for the moment.
+    let Some(url) = server::url() else { return };
+    let clock = EngineClock::new();
+    let store = server::open(&url, &clock).await;
+    let names: Vec<_> = (0..2500).map(|n| format!("k{n}")).collect();
+    add(&store, &some(&names, |_| true)).await;
+    store.add(&ranked(&["low"], -1)).await.unwrap();
+    store.remove(&keys(&some(&names, |n| n < 1200))).await.unwrap();
+    skip_turns_of_the_oldest(&clock);
+    let mut served = serve(&store, 1).await;
+    served.extend(serve(&store, 1).await);
+    assert_eq!(served, keys(&["k1200"]));
+}
+
+/// Takes the mark by which waiters are told: whether it was there.
+async fn take_mark(server: &mut redis::aio::MultiplexedConnection, mark: &str) -> bool {
+    redis::cmd("DEL").arg(mark).query_async(server).await.unwrap()
+}
+
+#[tokio::test]
+async fn waiters_are_told_of_keys_of_any_priority() {
     let Some(url) = server::url() else { return };
     let builder = server::fresh(&url);
     let store = builder.clone().open().await.unwrap();
-    store.pause().await.unwrap();
-    store.add(&ranked(&["a"], -1)).await.unwrap();
     let mut server = server::connection(&url).await;
     let mark = server::part(&builder, "w");
-    redis::cmd("DEL").arg(&mark).exec_async(&mut server).await.unwrap();
-    assert!(serve(&store, 1).await.is_empty());
-    store.resume().await.unwrap();
-    let told: bool =
-        redis::cmd("EXISTS").arg(&mark).query_async(&mut server).await.unwrap();
-    assert!(told);
-    assert_eq!(serve(&store, 1).await, keys(&["a"]));
+    for priority in [1, -1] {
+        store.add(&ranked(&["a", "b"], priority)).await.unwrap();
+        assert!(take_mark(&mut server, &mark).await, "the queue was empty");
+        store.pause().await.unwrap();
+        assert!(serve(&store, 1).await.is_empty());
+        assert!(!take_mark(&mut server, &mark).await, "nobody can have one");
+        store.resume().await.unwrap();
+        assert!(take_mark(&mut server, &mark).await, "the queue was resumed");
+        assert_eq!(serve(&store, 1).await, keys(&["a"]));
+        assert!(take_mark(&mut server, &mark).await, "one is left");
+        assert_eq!(serve(&store, 1).await, keys(&["b"]));
+        take_mark(&mut server, &mark).await;
+    }
 }
