@@ -30,14 +30,16 @@ impl<K> Shared<K> {
     /// lock.
     #[inline]
     pub(in crate::queue) fn consult(&self, key: &K, finish: Finish) -> Option<Duration> {
-        if self.counted { None } else { self.consult_policy(key, finish) }
+        if self.asks_policy(finish) { self.consult_policy(key, finish) } else { None }
     }
 
     /// Whether the end of a lease is a matter for the user's policy.
+    #[inline]
     pub(in crate::queue) fn asks_policy(&self, finish: Finish) -> bool {
         !self.counted && finish != Finish::Done
     }
 
+    #[inline(never)]
     fn consult_policy(&self, key: &K, finish: Finish) -> Option<Duration> {
         match finish {
             Finish::Done => None,
