@@ -4,13 +4,17 @@
 -- those that are handed out may.
 local most, max, token = ...
 local settings = call('HMGET', meta, 'paused', 'stale')
-if head(delays) <= now then
+local due_at, ends_at = head(delays), head(leases) + USUAL
+if due_at <= now then
     move_delays()
 end
-if head(leases) + USUAL <= now then
+if ends_at <= now then
     move_leases(most)
 end
-local plain = math.min(head(delays), head(leases) + USUAL, now + UNWATCHED)
+if due_at <= now or ends_at <= now then
+    due_at, ends_at = head(delays), head(leases) + USUAL
+end
+local plain = math.min(due_at, ends_at, now + UNWATCHED)
 local entries = tonumber(settings[2]) or 0
 local others = call('ZCARD', ranked)
 if settings[1] == '1' then

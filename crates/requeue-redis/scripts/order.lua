@@ -17,6 +17,7 @@ local function take_longest(entries)
     key = longest_ready(first)
     if key and key == first then
         call('LPOP', ready)
+        entries = set_stale(entries)
     elseif key then
         call('ZREM', ranked, key)
     end
@@ -36,11 +37,13 @@ local function take_ranked(max, entries, token)
         keys, entries = take_longest(entries)
     end
     append(take_between('-inf', '(0', max - #keys))
-    local usual
-    usual, entries = take(max - #keys, entries)
-    append(usual)
+    if #keys < max then
+        local usual
+        usual, entries = take(max - #keys, entries)
+        append(usual)
+    end
     -- Some may still be there behind stale ones.
-    if call('EXISTS', ready) == 0 then
+    if #keys < max and call('EXISTS', ready) == 0 then
         append(take_between('0', '+inf', max - #keys))
     end
     return keys, entries

@@ -151,6 +151,24 @@ async fn take_mark(server: &mut redis::aio::MultiplexedConnection, mark: &str) -
 }
 
 #[tokio::test]
+async fn a_line_whose_last_key_was_the_oldest_wakes_for_the_next_key() {
+    let Some(url) = server::url() else { return };
+    let builder = server::fresh(&url);
+    let store = builder.clone().clock(EngineClock::new()).open().await.unwrap();
+    let names = names();
+    add(&store, &some(&names, |_| true)).await;
+    store.remove(&keys(&some(&names, |n| n != 0))).await.unwrap();
+    let served = serve_until(&store, "k0").await;
+    assert_eq!(served.last(), Some(&server::key("k0")), "of {}", served.len());
+    assert_eq!(serve(&store, 1).await.len(), 1, "a rival is left");
+    let mut server = server::connection(&url).await;
+    let mark = server::part(&builder, "w");
+    take_mark(&mut server, &mark).await;
+    add(&store, &["next"]).await;
+    assert!(take_mark(&mut server, &mark).await);
+}
+
+#[tokio::test]
 async fn waiters_are_told_of_keys_of_any_priority() {
     let Some(url) = server::url() else { return };
     let builder = server::fresh(&url);
