@@ -50,6 +50,16 @@ fn keys_may_end_in_nul() {
     }
 }
 
+/// Names of nothing but spaces were left out without a word, as blank lines are.
+#[test]
+fn names_that_are_blank_are_keys_where_they_cannot_be_blank_lines() {
+    let dir = Dir::new();
+    let ran = dir.run(["-0", "printf", "[%s]"]).stdin(" \0\0").ran().expect(0);
+    assert_eq!(ran.out, "[ ]");
+    let ran = dir.run(["printf", "[%s]", ":::", " ", ""]).ran().expect(0);
+    assert_eq!(ran.out, "[ ]");
+}
+
 #[test]
 fn no_input_is_no_work() {
     let ran = Dir::new().run(["echo"]).ran().expect(0);
