@@ -167,7 +167,7 @@ pub(crate) struct InputFlags {
     #[arg(short = 'a', long, value_name = "FILE")]
     pub(crate) arg_file: Vec<PathBuf>,
     /// Stop reading while this many keys wait
-    #[arg(long, value_name = "N")]
+    #[arg(long, value_name = "N", value_parser = values::count::<NonZeroUsize>)]
     pub(crate) max_queued: Option<NonZeroUsize>,
 }
 
@@ -175,13 +175,19 @@ pub(crate) struct InputFlags {
 #[command(next_help_heading = "Execution")]
 pub(crate) struct ExecutionFlags {
     /// Run at most this many commands at a time [default: the number of processors]
-    #[arg(short = 'j', short_alias = 'P', long, value_name = "N")]
+    #[arg(
+        short = 'j',
+        short_alias = 'P',
+        long,
+        value_name = "N",
+        value_parser = values::count::<NonZeroUsize>
+    )]
     pub(crate) workers: Option<NonZeroUsize>,
     /// Give the command to sh, with each key quoted
     #[arg(long)]
     pub(crate) shell: bool,
     /// End a run that takes longer, with TERM; it counts as failed with code 124
-    #[arg(long, value_name = "DURATION", value_parser = values::duration)]
+    #[arg(long, value_name = "DURATION", value_parser = values::timeout)]
     pub(crate) timeout: Option<Duration>,
     /// After TERM, wait this long before KILL
     #[arg(long, value_name = "DURATION", value_parser = values::duration, default_value = "10s")]
@@ -195,13 +201,19 @@ pub(crate) struct PolicyFlags {
     #[arg(long, value_name = "RATE", value_parser = values::rate, default_value = "unlimited")]
     pub(crate) rate: Rate,
     /// How many starts may come at once under --rate
-    #[arg(long, value_name = "N", default_value = "1", requires = "rate")]
+    #[arg(
+        long,
+        value_name = "N",
+        value_parser = values::count::<NonZeroU32>,
+        default_value = "1",
+        requires = "rate"
+    )]
     pub(crate) burst: NonZeroU32,
     /// Retry at most this many times in a time, all keys together
     #[arg(long, value_name = "RATE", value_parser = values::rate, default_value = "10/s")]
     pub(crate) retry_rate: Rate,
     /// How many retries may come at once under --retry-rate
-    #[arg(long, value_name = "N", default_value = "100")]
+    #[arg(long, value_name = "N", value_parser = values::count::<NonZeroU32>, default_value = "100")]
     pub(crate) retry_burst: NonZeroU32,
     /// Retry a failed key this often before it is given up; 0 for never, or unlimited
     #[arg(long, value_name = "N", value_parser = values::max_retries, default_value = "5")]
@@ -230,7 +242,12 @@ pub(crate) struct PolicyFlags {
     pub(crate) debounce: Option<Duration>,
     /// Take the FIELD-th word of each line, a whole number, as its priority, and the rest as
     /// the key; higher goes first
-    #[arg(long, value_name = "FIELD", conflicts_with_all = ["fair_by", "debounce"])]
+    #[arg(
+        long,
+        value_name = "FIELD",
+        value_parser = values::count::<NonZeroUsize>,
+        conflicts_with_all = ["fair_by", "debounce"]
+    )]
     pub(crate) priority: Option<NonZeroUsize>,
     /// Let groups of keys take turns: by the part before a separator such as /, or by a
     /// regular expression's first group

@@ -101,6 +101,8 @@ fn keys_may_be_words_behind_three_colons() {
 fn a_file_that_is_not_there_is_named_with_its_flag() {
     let ran = Dir::new().run(["-a", "nowhere", "echo"]).ran().expect(2);
     assert!(ran.err.contains("--arg-file nowhere"), "{}", ran.err);
+    let ran = Dir::new().run(["-a", ".", "echo"]).ran().expect(2);
+    assert!(ran.err.contains("--arg-file .: it is a folder"), "{}", ran.err);
 }
 
 #[test]

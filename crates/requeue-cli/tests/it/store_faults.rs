@@ -90,6 +90,17 @@ fn a_second_process_on_an_embedded_store_is_refused() {
     home.requeue().arg("status").ran().expect(0);
 }
 
+/// A mistyped folder was made, and a queue in it that had nothing to tell.
+#[test]
+fn whoever_only_looks_makes_no_queue() {
+    for verb in [&["status"][..], &["watch"], &["dead", "list"], &["forget", "k"]] {
+        let home = embedded();
+        let ran = home.requeue().args(verb).ran().expect(2);
+        assert!(ran.err.contains("no queue at queue.db"), "{verb:?}: {}", ran.err);
+        assert!(!home.dir.path("queue.db").exists(), "{verb:?}");
+    }
+}
+
 #[test]
 fn what_is_no_store_is_refused() {
     let home = embedded();
