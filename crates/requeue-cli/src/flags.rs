@@ -55,12 +55,23 @@ Signals:
   The first Ctrl-C or TERM finishes what runs and starts nothing more. The second sends TERM
   to what runs, the third, or --kill-after, sends KILL. USR1 prints a summary.
 
+Environment of the command:
+  REQUEUE_KEY      the key
+  REQUEUE_ATTEMPT  1 in the first run of a key, 2 in its first retry, and so on
+  REQUEUE_SLOT     from 1 to --workers; no two commands have the same at a time
+  REQUEUE_TOKEN    on a store, a number that grows with each run of a key: whoever has seen
+                   a greater one can refuse a smaller
+
+Log:
+  Each line of --log has an event: added, merged (it was queued already), started, finished,
+  retried, gave_up, lost (its lease), and drained at the end. time and next are seconds since
+  1970, code is what a shell would say. A key that is no text is in key_hex besides.
+
 On a store:
   Keys that were not run to their end stay in the store; a key that is given up goes to the
   dead, see requeue dead. A key that is too long for a store is left out and told of, and the
-  exit code is 1. The command is given REQUEUE_TOKEN, a number that grows with each run of a
-  key: whoever has seen a greater one can refuse a smaller. If a lease is lost while its
-  command runs, the command is ended and the run does not count.";
+  exit code is 1. If a lease is lost while its command runs, the command is ended and the run
+  does not count. The second Ctrl-C also waits no longer for a store that is away.";
 
 const USAGE: &str = "requeue run [OPTIONS] [--] COMMAND [ARGUMENT]... [::: KEY...]";
 
