@@ -33,10 +33,21 @@ impl Worker {
             }
             Verdict::Lost => {
                 self.run.logged(self.run.report.lost(key.key()));
-                End::Release
+                return self.let_go(keys, key);
             }
         };
         self.end(keys, key, end);
+    }
+
+    /// Gives up a key whose lease is lost. That the store refuses this is no news.
+    fn let_go(&self, keys: &SharedKeys, key: StoredKey) {
+        let name = key.key().clone();
+        match keys.end(key, End::Release) {
+            Err(error) if error.kind() != ErrorKind::LeaseLost => {
+                self.not_ended(&name, &error);
+            }
+            Ok(_) | Err(_) => {}
+        }
     }
 
     fn end(&self, keys: &SharedKeys, key: StoredKey, end: End) {
