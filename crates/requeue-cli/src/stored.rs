@@ -70,16 +70,16 @@ impl Worker {
     }
 
     fn not_ended(&self, key: &[u8], error: &Error) {
-        let key = String::from_utf8_lossy(key);
+        let name = String::from_utf8_lossy(key);
         match error.kind() {
             ErrorKind::LeaseLost => self.run.report.note(&format!(
-                "the end of {key:?} came too late, and it runs again: {}",
+                "the end of {name:?} came too late, and it runs again: {}",
                 chain(error)
             )),
             ErrorKind::Unknown | ErrorKind::Unavailable => {
-                self.run.leave(key.as_bytes());
+                self.run.leave(key);
                 self.run.report.note(&format!(
-                    "the store may not know that {key:?} has ended: {}",
+                    "the store may not know that {name:?} has ended: {}",
                     chain(error)
                 ));
             }

@@ -318,6 +318,29 @@ fn a_store_that_stays_away_does_not_keep_a_worker() {
     });
 }
 
+/// Nothing was said if no command ran: who typed Ctrl-C did not see what to wait for.
+#[test]
+fn whoever_ends_a_run_is_told_that_the_store_is_waited_for() {
+    on_each_server(|home| {
+        let (proxy, away) = home.through_proxy();
+        let dir = &home.dir;
+        dir.fifo("pid");
+        dir.fifo("go");
+        home.add(&["k"]);
+        let script = "echo $$ > pid; cat go > /dev/null; echo {}";
+        let mut live = away.args(["run", "--worker", "--shell", script]).start();
+        dir.hear("pid");
+        proxy.cut();
+        live.err_line("lost the store");
+        dir.release("go");
+        assert_eq!(live.out_line(), "k");
+        live.signal("TERM");
+        live.err_line("waiting for the store to answer; once more ends without it");
+        live.signal("TERM");
+        live.ended().expect(143);
+    });
+}
+
 #[test]
 fn an_add_to_a_store_that_goes_away_tells_what_was_acknowledged() {
     on_each_server(|home| {
