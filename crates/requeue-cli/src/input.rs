@@ -47,7 +47,7 @@ impl fmt::Debug for Source {
 /// What a source gives.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Record<'r> {
-    /// A line that is not blank, without its end.
+    /// A line that is not blank, or a record that is not empty, without its end.
     Line(&'r [u8]),
     /// No more lines are at hand: the next one may take long to come.
     Pause,
@@ -65,7 +65,7 @@ impl Source {
             Self::Words(words) => Ok(words
                 .into_iter()
                 .map(OsString::into_vec)
-                .filter(|word| !is_blank(word))
+                .filter(|word| !word.is_empty())
                 .try_for_each(|word| take(Record::Line(&word)))),
         }
     }
@@ -83,7 +83,7 @@ fn read_stream(
             chunk => chunk?,
         };
         if chunk.is_empty() {
-            return Ok(take_line(&open, &mut take));
+            return Ok(take_line(&open, separator, &mut take));
         }
         let length = chunk.len();
         let taken = take_chunk(chunk, separator, &mut open, &mut take);
@@ -104,7 +104,7 @@ fn take_chunk(
 ) -> ControlFlow<()> {
     while let Some(end) = chunk.iter().position(|byte| *byte == separator) {
         open.extend_from_slice(&chunk[..end]);
-        take_line(open, take)?;
+        take_line(open, separator, take)?;
         open.clear();
         chunk = &chunk[end + 1..];
     }
@@ -114,13 +114,21 @@ fn take_chunk(
 
 fn take_line(
     line: &[u8],
+    separator: u8,
     take: &mut impl FnMut(Record<'_>) -> ControlFlow<()>,
 ) -> ControlFlow<()> {
-    if is_blank(line) { ControlFlow::Continue(()) } else { take(Record::Line(line)) }
+    if is_blank(line, separator) {
+        ControlFlow::Continue(())
+    } else {
+        take(Record::Line(line))
+    }
 }
 
-fn is_blank(record: &[u8]) -> bool {
-    record.iter().all(u8::is_ascii_whitespace)
+/// Whether a record is no key: a blank line is for the eye, but who ends names with NUL
+/// means every byte of them.
+fn is_blank(record: &[u8], separator: u8) -> bool {
+    record.is_empty()
+        || (separator == b'\n' && record.iter().all(u8::is_ascii_whitespace))
 }
 
 /// A line whose word for the priority, counted from 1, is missing or is no number.
@@ -193,6 +201,7 @@ mod tests {
     fn keys_are_any_bytes() {
         assert_eq!(records(b"\xff\xfe\n'\"\\\n", b'\n'), [&b"\xff\xfe"[..], b"'\"\\"]);
         assert_eq!(records(b"a\nb\0\0c", 0), [&b"a\nb"[..], b"c"]);
+        assert_eq!(records(b" \0\n\0", 0), [b" ", b"\n"]);
     }
 
     #[test]
