@@ -161,11 +161,11 @@ async fn a_line_whose_last_key_was_the_oldest_wakes_for_the_next_key() {
     let served = serve_until(&store, "k0").await;
     assert_eq!(served.last(), Some(&server::key("k0")), "of {}", served.len());
     assert_eq!(serve(&store, 1).await.len(), 1, "a rival is left");
-    let mut server = server::connection(&url).await;
+    let mut redis = server::connection(&url).await;
     let mark = server::part(&builder, "w");
-    take_mark(&mut server, &mark).await;
+    take_mark(&mut redis, &mark).await;
     add(&store, &["next"]).await;
-    assert!(take_mark(&mut server, &mark).await);
+    assert!(take_mark(&mut redis, &mark).await);
 }
 
 #[tokio::test]
