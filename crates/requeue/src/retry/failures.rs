@@ -28,7 +28,7 @@ use crate::sync::{self, Mutex, MutexGuard};
 
 /// How many keys a policy tracks unless it is told otherwise: 1,048,576.
 ///
-/// For `u64` keys that is at most 40 MB, and only if that many keys are failing.
+/// For `u64` keys that is 27 MB, and only if that many keys are failing.
 pub const DEFAULT_MAX_TRACKED: usize = 1 << 20;
 
 /// How many keys an eviction chooses from.
@@ -87,6 +87,7 @@ impl<K: Clone + Eq + Hash, V: Copy + Default> Failures<K, V> {
         let (result, evicted) = {
             let mut tracked = self.lock();
             let tick = tracked.tick(self.max);
+            tracked.table.make_room(self.max);
             let result = change(&mut tracked.table.entry(hash, key, tick).value);
             (result, tracked.evict_above(self.max))
         };

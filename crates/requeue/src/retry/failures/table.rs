@@ -98,15 +98,30 @@ const MIN: usize = 8;
 /// The largest size that is not worth shrinking.
 const SMALL: usize = 64;
 
-/// The size to which a table grows.
-fn larger(size: usize) -> usize {
-    (size + size / 2).max(MIN)
+/// The size to which a table grows that will not hold more than `max` keys: half as large
+/// again, in steps of which the last ends where `max` keys fit. So a full table has no room
+/// that it never needs.
+fn larger(size: usize, max: usize) -> usize {
+    let mut larger = size_for(max);
+    if larger <= size {
+        return size + size / 2;
+    }
+    while larger / 3 * 2 > size.max(MIN) {
+        larger = larger / 3 * 2;
+    }
+    larger
 }
 
 /// How many of `size` places are taken at the most. A table that has grown by half is then
 /// filled to five twelfths, so that 16 bytes for a slot are at most 39 for a key.
 fn room(size: usize) -> usize {
     size / 8 * 5
+}
+
+/// The size of a table that has room for `max` keys, and for one that comes before another
+/// is pushed out.
+fn size_for(max: usize) -> usize {
+    (max / 5 + 1).saturating_mul(8)
 }
 
 impl<K, V> Place for Option<Slot<K, V>> {
@@ -190,10 +205,19 @@ impl<K, V> Table<K, V> {
         probing::rebuild(&mut self.slots, size);
     }
 
+    /// Makes room for one more key in a table that will not hold more than `max`.
+    #[inline]
+    pub(super) fn make_room(&mut self, max: usize) {
+        // A table that has shrunk may be so near to a step that this gains no room.
+        while self.len >= room(self.slots.len()) {
+            self.grow(max);
+        }
+    }
+
     #[cold]
-    fn grow(&mut self) {
+    fn grow(&mut self, max: usize) {
         let size = self.slots.len();
-        probing::stretch(&mut self.slots, larger(size));
+        probing::stretch(&mut self.slots, larger(size, max));
     }
 
     #[inline]
@@ -237,12 +261,11 @@ impl<K: Eq, V> Table<K, V> {
 }
 
 impl<K: Clone + Eq, V: Default> Table<K, V> {
-    /// The slot of `key`, new if need be, as one that failed at `tick`.
+    /// The slot of `key`, new if need be, as one that failed at `tick`. There must be room
+    /// for it.
     #[inline]
     pub(super) fn entry(&mut self, hash: Hash24, key: &K, tick: Tick) -> &mut Slot<K, V> {
-        if self.len >= room(self.slots.len()) {
-            self.grow();
-        }
+        debug_assert!(self.len < room(self.slots.len()), "invariant 1: room was made");
         let place = self.search(hash, key);
         let mark = Mark::new(hash, tick);
         match &mut self.slots[place] {

@@ -143,6 +143,7 @@ fn keys_of_more_ticks_than_there_are_numbers_leave_in_order_as_far_as_those_go()
     let mut tracked = failures.lock();
     for key in 0..1000 {
         let tick = tracked.tick(0);
+        tracked.table.make_room(1000);
         tracked.table.entry(failures.hash(&key), &key, tick);
     }
     let mut ticks: Vec<_> =

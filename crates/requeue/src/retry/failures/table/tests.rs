@@ -34,6 +34,7 @@ proptest! {
     fn table_is_a_map_whatever_the_hashes(
         ops in proptest::collection::vec((0..300_u32, 0..3_u8), 0..800),
         spread in prop_oneof![0..8_u32, 0..1000_u32],
+        max in prop_oneof![Just(300), Just(usize::MAX), 0..400_usize],
     ) {
         let (mut table, mut model) = (Table::new(), HashMap::new());
         for (key, op) in ops {
@@ -43,6 +44,7 @@ proptest! {
                 prop_assert_eq!(removed, model.remove(&key));
                 table.shrink();
             } else {
+                table.make_room(max);
                 table.entry(hash, &key, TICK).value += 1;
                 *model.entry(key).or_insert(0) += 1;
             }
@@ -61,6 +63,7 @@ proptest! {
     ) {
         let mut table = Table::<_, ()>::new();
         for key in &keys {
+            table.make_room(usize::MAX);
             table.entry(hash(*key, spread), key, TICK);
         }
         for key in keys {
@@ -76,10 +79,25 @@ proptest! {
 fn walk_of_few_steps_comes_around() {
     let mut table = Table::<u32, ()>::new();
     for key in 0..100 {
+        table.make_room(usize::MAX);
         table.entry(hash(key, 98), &key, TICK);
     }
     let taken = (0..100).filter(|_| table.take_first_of(8, |slot| slot.key).is_some());
     assert_eq!(taken.count(), 100);
+}
+
+/// A table that was full once had room for half as many keys again.
+#[test]
+fn table_grows_to_what_its_keys_need_and_no_further() {
+    for max in [0, 1, 5, 64, 1000, 1 << 20] {
+        let sizes = std::iter::successors(Some(0), |size| Some(larger(*size, max)));
+        let sizes: Vec<_> = sizes.take_while(|size| room(*size) <= max).collect();
+        let last = larger(*sizes.last().unwrap(), max);
+        assert!(room(last) > max && last <= max / 5 * 8 + 8, "{last} for {max} keys");
+        let steps = sizes.windows(2).skip(1);
+        assert!(steps.clone().all(|size| size[1] <= size[0] / 2 * 3 + 6), "{sizes:?}");
+        assert!(steps.clone().all(|size| size[1] >= size[0] + size[0] / 3), "{sizes:?}");
+    }
 }
 
 #[test]
