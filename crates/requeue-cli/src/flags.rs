@@ -298,7 +298,7 @@ pub(crate) struct OutputFlags {
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
 pub(crate) enum ProgressForm {
-    /// A bar on a terminal, lines otherwise
+    /// A bar on a terminal where no keys are typed, lines otherwise
     Auto,
     /// A status line and up to eight running keys
     Bar,
