@@ -56,6 +56,8 @@ Signals:
   to what runs, the third, or --kill-after, sends KILL. USR1 prints a summary.
 
 Environment of the command:
+  Its standard input is empty. A command that asks something on the terminal is stopped, as
+  any in the background is, and stays so until it is ended.
   REQUEUE_KEY      the key
   REQUEUE_ATTEMPT  1 in the first run of a key, 2 in its first retry, and so on
   REQUEUE_SLOT     from 1 to --workers; no two commands have the same at a time
