@@ -52,26 +52,28 @@ Exit codes:
   130  ended by Ctrl-C with work left (143 by TERM, 129 by HUP, 131 by QUIT)
 
 Signals:
-  The first Ctrl-C or TERM finishes what runs and starts nothing more. The second sends TERM
+  The first Ctrl-C or TERM finishes what runs and starts nothing more. The second sends TERM \
   to what runs, the third, or --kill-after, sends KILL. USR1 prints a summary.
 
 Environment of the command:
   REQUEUE_KEY      the key
-  REQUEUE_ATTEMPT  1 in the first run of a key, 2 in its first retry, and so on
-  REQUEUE_SLOT     from 1 to --workers; no two commands have the same at a time
-  REQUEUE_TOKEN    on a store, a number that grows with each run of a key: whoever has seen
-                   a greater one can refuse a smaller
+  REQUEUE_ATTEMPT  1 in the first run of a key, 2 in its first retry
+  REQUEUE_SLOT     from 1 to --workers, never the same for two at a time
+  REQUEUE_TOKEN    on a store, a number that grows with each run of a key
+  Its standard input is empty. A command that asks something on the terminal is stopped, as \
+  any in the background is, and stays so until it is ended.
 
 Log:
-  Each line of --log has an event: added, merged (it was queued already), started, finished,
-  retried, gave_up, lost (its lease), and drained at the end. time and next are seconds since
+  Each line of --log has an event: added, merged (it was queued already), started, finished, \
+  retried, gave_up, lost (its lease), and drained at the end. time and next are seconds since \
   1970, code is what a shell would say. A key that is no text is in key_hex besides.
 
 On a store:
-  Keys that were not run to their end stay in the store; a key that is given up goes to the
-  dead, see requeue dead. A key that is too long for a store is left out and told of, and the
-  exit code is 1. If a lease is lost while its command runs, the command is ended and the run
-  does not count. The second Ctrl-C also waits no longer for a store that is away.";
+  Keys that were not run to their end stay in the store; a key that is given up goes to the \
+  dead, see requeue dead. A key that is too long for a store is left out and told of, and the \
+  exit code is 1. Whoever has seen a greater REQUEUE_TOKEN of a key can refuse a smaller. If a \
+  lease is lost while its command runs, the command is ended and the run does not count. The \
+  second Ctrl-C also waits no longer for a store that is away.";
 
 const USAGE: &str = "requeue run [OPTIONS] [--] COMMAND [ARGUMENT]... [::: KEY...]";
 
@@ -81,7 +83,13 @@ const VERBS: [&str; 8] =
 
 /// The command line.
 #[derive(Debug, Parser)]
-#[command(name = "requeue", version, about = ABOUT, long_about = LONG_ABOUT)]
+#[command(
+    name = "requeue",
+    version,
+    about = ABOUT,
+    long_about = LONG_ABOUT,
+    max_term_width = 100
+)]
 pub(crate) struct Flags {
     #[command(subcommand)]
     pub(crate) verb: Verb,
@@ -298,7 +306,7 @@ pub(crate) struct OutputFlags {
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
 pub(crate) enum ProgressForm {
-    /// A bar on a terminal, lines otherwise
+    /// A bar on a terminal where no keys are typed, lines otherwise
     Auto,
     /// A status line and up to eight running keys
     Bar,

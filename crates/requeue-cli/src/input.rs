@@ -13,6 +13,8 @@ pub(crate) type Key = Vec<u8>;
 #[derive(Debug)]
 pub(crate) struct Input {
     pub(crate) sources: Vec<Source>,
+    /// Somebody types keys on a terminal.
+    pub(crate) typed: bool,
     pub(crate) separator: u8,
     /// Which word of a line is its priority, from 1.
     pub(crate) priority: Option<usize>,

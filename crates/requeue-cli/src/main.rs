@@ -80,9 +80,17 @@ fn man(verb: Option<&str>) -> Result<u8> {
     let chosen = verb.and_then(|verb| command.find_subcommand(verb)).unwrap_or(&command);
     let mut text = Vec::new();
     clap_mangen::Man::new(chosen.clone()).render(&mut text)?;
-    report::page(&text)?;
+    let text = String::from_utf8_lossy(&text).replacen(EXTRA, NOTES, 1);
+    report::page(text.as_bytes())?;
     Ok(0)
 }
+
+/// How the part of a manual page begins that holds what help says after the flags.
+const EXTRA: &str = "\n.SH EXTRA\n";
+
+/// A name that says more, and no spaces inside lines to make them equally long: some are
+/// to be typed.
+const NOTES: &str = "\n.SH NOTES\n.ad l\n.nh\n";
 
 fn is_broken_pipe(error: &anyhow::Error) -> bool {
     let error = error.downcast_ref::<io::Error>();

@@ -146,6 +146,7 @@ impl Plan {
         }
         let store = store::store(&flags)?;
         let work = store::work(&flags, keys.is_some())?;
+        let input = input(&flags.input, keys, flags.policy.priority, work)?;
         let resumed = flags.record.resume.as_deref();
         Ok(Self {
             workers: workers(&flags.execution),
@@ -154,9 +155,9 @@ impl Plan {
                 kill_after: flags.execution.kill_after,
             },
             template: Template::new(&command, flags.execution.shell)?,
-            input: input(&flags.input, keys, flags.policy.priority, work)?,
+            progress: progress(flags.output.progress, &input),
+            input,
             policy: policy(flags.policy)?,
-            progress: progress(flags.output.progress),
             output: output(flags.output)?,
             resumed: resumed
                 .map(|path| read_resumed(path, flags.record.log.as_deref()))
@@ -196,10 +197,13 @@ fn input(
         sources.push(Source::Stream(open_keys(path)?));
     }
     sources.extend(keys.map(Source::Words));
+    let mut reads_standard_input = flags.arg_file.iter().any(|path| is_standard(path));
     if sources.is_empty() && work == Work::OnInput {
         sources.push(standard_input());
+        reads_standard_input = true;
     }
     Ok(Input {
+        typed: reads_standard_input && io::stdin().is_terminal(),
         sources,
         work,
         separator: separator(flags.null),
@@ -221,8 +225,13 @@ pub(crate) fn standard_input() -> Source {
     Source::Stream(Box::new(BufReader::with_capacity(READ_AHEAD, io::stdin())))
 }
 
+/// Whether a path stands for the standard input.
+fn is_standard(path: &Path) -> bool {
+    path.as_os_str() == "-"
+}
+
 pub(crate) fn open_keys(path: &Path) -> Result<Box<dyn io::BufRead + Send>> {
-    if path.as_os_str() == "-" {
+    if is_standard(path) {
         return Ok(Box::new(BufReader::with_capacity(READ_AHEAD, io::stdin())));
     }
     let unreadable = || format!("cannot read the keys of --arg-file {}", path.display());
@@ -288,11 +297,11 @@ fn output(flags: OutputFlags) -> Result<Output> {
     Ok(if lines { Output::Lines { tag } } else { Output::Grouped { tag, only } })
 }
 
-fn progress(form: ProgressForm) -> Progress {
+fn progress(form: ProgressForm, input: &Input) -> Progress {
     match form {
         ProgressForm::None => Progress::None,
         ProgressForm::Bar => Progress::Bar,
-        ProgressForm::Auto if can_redraw() => Progress::Bar,
+        ProgressForm::Auto if can_redraw() && !input.typed => Progress::Bar,
         ProgressForm::Auto | ProgressForm::Line => Progress::Line,
     }
 }

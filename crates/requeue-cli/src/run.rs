@@ -154,7 +154,7 @@ impl Run {
         let again = Arc::clone(self);
         self.spawn("signal listener", move |run| {
             signals::heed(signals, &run.control, |request| match request {
-                Request::Summary => run.report.summary(&run.fresh_view()),
+                Request::Summary => again.announce(Self::tell_summary),
                 Request::End(stage) => again.end_by(stage, kill_after),
             });
         })
@@ -164,11 +164,7 @@ impl Run {
         self.close();
         match stage {
             Stage::Reading | Stage::Emptying => {}
-            Stage::Finishing => {
-                self.announce_finishing();
-                // Without this thread, it is not said what is waited for.
-                self.spawn("store announcer", Self::announce_silence).unwrap_or_default();
-            }
+            Stage::Finishing => self.announce(Self::tell_finishing),
             Stage::Terminating => {
                 self.abandon_store();
                 self.slots.each(Group::terminate);
@@ -219,17 +215,29 @@ impl Run {
         }
     }
 
-    fn announce_finishing(&self) {
+    /// Says something while signals go on being heeded: whoever reads what is printed may
+    /// have stopped reading.
+    fn announce(self: &Arc<Self>, tell: fn(&Self)) {
+        // Without this thread, nothing is said.
+        self.spawn("announcer", tell).unwrap_or_default();
+    }
+
+    fn tell_summary(&self) {
+        self.report.summary(&self.fresh_view());
+    }
+
+    fn tell_finishing(&self) {
         let running = self.slots.running().len();
         if running > 0 {
             self.report.note(&format!(
                 "finishing what runs ({running}); once more sends TERM to it"
             ));
         }
+        self.tell_silence();
     }
 
     /// Tells of a store that does not answer, and is waited for all the same.
-    fn announce_silence(&self) {
+    fn tell_silence(&self) {
         let silent = self.supply.store().is_some_and(|keys| keys.glance().is_none());
         if silent && self.control.stage() == Stage::Finishing {
             self.report

@@ -41,6 +41,8 @@ impl Group {
     /// Asks them to end. Nobody may be left to ask.
     pub(crate) fn terminate(self) {
         kill_process_group(self.0, Signal::TERM).unwrap_or_default();
+        // One that is stopped would heed it only when it is continued.
+        kill_process_group(self.0, Signal::CONT).unwrap_or_default();
     }
 
     /// Ends them.

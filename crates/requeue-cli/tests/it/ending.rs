@@ -1,8 +1,10 @@
 //! Signals, exit codes, broken pipes.
 
+use std::fs::File;
 use std::os::unix::fs::PermissionsExt;
+use std::process::{Command, Stdio};
 
-use crate::harness::{Dir, Live, is_alive, numbers};
+use crate::harness::{Dir, Live, is_alive, numbers, patiently, signal};
 
 /// Starts a run in which the key `slow` tells its process and waits to be let go.
 fn start_slow(dir: &Dir, flags: &[&str], script: &str) -> (Live, String) {
@@ -174,6 +176,34 @@ fn a_broken_pipe_ends_the_run_without_a_word() {
         }
     }
     assert_eq!(live.ended().expect(0).err, "");
+}
+
+/// What was to be said of the first signal waited for the output, and the second signal
+/// for that.
+#[test]
+fn signals_are_heeded_while_nobody_reads_the_output() {
+    let dir = Dir::new();
+    dir.fifo("out");
+    dir.fifo("pid");
+    // More than a pipe holds, and less than two do.
+    let script = "yes | head -c 100000; echo $$ > pid; exec sleep 1000 #";
+    let line = format!("exec \"$0\" run --line-buffer --shell '{script}' ::: k > out");
+    let mut child = Command::new("sh")
+        .args(["-c", &line, env!("CARGO_BIN_EXE_requeue")])
+        .current_dir(dir.path("."))
+        .stderr(Stdio::null())
+        .spawn()
+        .unwrap();
+    let unread = File::open(dir.path("out")).unwrap();
+    let (requeue, command) = (child.id().to_string(), dir.hear("pid"));
+    patiently("the end of a command", move || {
+        while is_alive(command.trim()) {
+            signal("TERM", &requeue);
+        }
+    });
+    drop(unread);
+    let status = patiently("the end of requeue", move || child.wait().unwrap());
+    assert_eq!(status.code(), Some(143));
 }
 
 #[test]

@@ -83,6 +83,16 @@ fn a_run_that_ignores_term_is_killed() {
     assert!(ran.err.contains("took too long after 1 run"), "{}", ran.err);
 }
 
+/// A command that had asked something on the terminal, and was stopped for that, did not
+/// hear of its end and was killed.
+#[test]
+fn a_run_that_is_stopped_can_still_heed_term() {
+    let script = "trap 'echo heeded; exit 1' TERM; kill -STOP $$ # ";
+    let flags = ["--timeout", "1s", "--kill-after", "1h", "--max-retries", "0"];
+    let ran = Dir::new().run(flags).args(["--shell", script, ":::", "k"]).ran();
+    assert_eq!(ran.expect(1).out, "heeded\n");
+}
+
 #[test]
 fn what_a_run_leaves_behind_does_not_hold_it_up() {
     let dir = Dir::new();

@@ -15,4 +15,5 @@ mod store;
 mod store_faults;
 mod store_workers;
 mod stores;
+mod terminal;
 mod texts;

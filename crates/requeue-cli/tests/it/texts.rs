@@ -88,6 +88,7 @@ fn the_manual_page_is_one_that_man_can_read() {
     for (args, part) in [
         (&["man"][..], "requeue"),
         (&["man", "run"], "\\-\\-max\\-retries"),
+        (&["man", "run"], ".SH NOTES\n.ad l\n.nh\nExamples:"),
         (&["man", "add"], "\\-\\-after"),
         (&["man", "status"], "\\-\\-json"),
         (&["man", "watch"], "\\-\\-interval"),

@@ -134,7 +134,8 @@ impl<K, E, Q: Source<Key = K>> Pool<K, E, Q> {
         self
     }
 
-    /// Sets how many workers there are. [`Handle::set_workers`] changes it while they run.
+    /// Sets how many workers there are; one unless told otherwise. With 0, keys wait until
+    /// [`Handle::set_workers`], which changes it while they run, says more.
     #[doc(alias = "MaxConcurrentReconciles")]
     pub fn workers(mut self, workers: usize) -> Self {
         self.workers = workers;

@@ -1,0 +1,48 @@
+//! What a person sees, on a terminal that `script` makes.
+
+use std::io::Write;
+use std::process::{Command, Stdio};
+
+use crate::harness::{Dir, patiently};
+
+/// Runs `requeue run` on a terminal on which somebody types: all that it shows.
+fn on_terminal(dir: &Dir, flags: &str, typed: &str) -> String {
+    let line = format!("{} run {flags}", env!("CARGO_BIN_EXE_requeue"));
+    let mut script = Command::new("script")
+        .args(["-qec", &line, "/dev/null"])
+        .current_dir(dir.path("."))
+        .env("TERM", "xterm")
+        .env_remove("CI")
+        .stdin(Stdio::piped())
+        .stdout(Stdio::piped())
+        .spawn()
+        .unwrap();
+    let mut keyboard = script.stdin.take().unwrap();
+    keyboard.write_all(typed.as_bytes()).unwrap();
+    let shown = patiently("the end of requeue", move || script.wait_with_output());
+    drop(keyboard);
+    String::from_utf8(shown.unwrap().stdout).unwrap()
+}
+
+/// A run of a second, in which the status is drawn more than once.
+const A_WHILE: &str = "--timeout 1s --max-retries 0 -- cat go";
+
+#[test]
+fn a_status_is_drawn_and_taken_away() {
+    let dir = Dir::new();
+    dir.fifo("go");
+    let shown = on_terminal(&dir, &format!("{A_WHILE} ::: k"), "");
+    assert!(shown.contains("requeue  ready 0  running 1/"), "{shown:?}");
+    let after = shown.rsplit("\x1b[J").next().unwrap();
+    assert!(after.starts_with("requeue: 1 run in"), "{shown:?}");
+}
+
+/// The status was drawn over the keys while they were typed.
+#[test]
+fn no_status_is_drawn_where_keys_are_typed() {
+    let dir = Dir::new();
+    dir.fifo("go");
+    let shown = on_terminal(&dir, A_WHILE, "k\n\x04");
+    assert!(shown.contains("requeue: 1 run in"), "{shown:?}");
+    assert!(!shown.contains('\x1b'), "{shown:?}");
+}
