@@ -91,6 +91,8 @@ fn a_command_whose_lease_is_lost_is_ended_and_does_not_count() {
         first.signal("CONT");
         first.err_line("lost the lease of k");
         assert!(!is_alive(pid.trim()));
+        // What the other has printed, the store may not know yet.
+        while home.status()["processing"] != 0 {}
         for worker in [first, other] {
             worker.signal("TERM");
             let ran = worker.ended().expect(0);
