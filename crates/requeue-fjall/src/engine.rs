@@ -60,11 +60,20 @@ impl Journal for Engine {
             }
         }
         batch.commit().map_err(|error| {
-            Error::new(ErrorKind::Poisoned, "a group was not kept").because(error)
+            Error::new(ErrorKind::Poisoned, "a group was not kept").because(cause(error))
         })
     }
 
     fn close(self: Box<Self>) {}
+}
+
+/// What the disk said, if it is that, without what fjall says about it.
+#[expect(clippy::wildcard_enum_match_arm, reason = "all else is fjall's own to say")]
+fn cause(error: fjall::Error) -> Box<dyn std::error::Error + Send + Sync> {
+    match error {
+        fjall::Error::Io(error) => error.into(),
+        error => error.into(),
+    }
 }
 
 fn failed_to_read(error: fjall::Error) -> Error {
@@ -86,7 +95,8 @@ fn failed_to_open(path: &Path, error: fjall::Error) -> Error {
     let shown = path.display();
     match error {
         fjall::Error::Locked => {
-            let text = format!("the queue at {shown} is in use by another process");
+            let text =
+                format!("the queue at {shown} is in use, by another process or this one");
             Error::new(ErrorKind::Conflict, text)
         }
         fjall::Error::InvalidVersion(found) => {

@@ -69,26 +69,24 @@ impl fmt::Debug for Key {
 /// back from them.
 ///
 /// Two keys are the same if their bytes are: [`encode`](StoreKey::encode) must give the
-/// same bytes for equal keys, in every version of a program that shares the queue.
+/// same bytes for equal keys, in every version of a program that shares the queue. Texts
+/// and bytes are kept as they are, numbers as decimal text.
 ///
 /// # Examples
 ///
 /// ```
-/// use requeue_store::{Error, ErrorKind, StoreKey};
+/// use requeue_store::{Error, StoreKey};
 ///
 /// #[derive(Clone, Debug, PartialEq)]
 /// struct Invoice(u64);
 ///
 /// impl StoreKey for Invoice {
 ///     fn encode(&self) -> Vec<u8> {
-///         self.0.to_string().into_bytes()
+///         self.0.encode()
 ///     }
 ///
 ///     fn decode(bytes: &[u8]) -> Result<Self, Error> {
-///         let number = String::decode(bytes)?.parse();
-///         number.map(Self).map_err(|error| {
-///             Error::new(ErrorKind::Corrupt, "the key is no number").because(error)
-///         })
+///         u64::decode(bytes).map(Self)
 ///     }
 /// }
 ///
@@ -141,6 +139,30 @@ impl StoreKey for String {
     }
 }
 
+// Numbers are kept as decimal text, which people can read and any language can write.
+macro_rules! numbers {
+    ($($number:ty)*) => {$(
+        impl StoreKey for $number {
+            fn encode(&self) -> Vec<u8> {
+                self.to_string().into_bytes()
+            }
+
+            fn decode(bytes: &[u8]) -> Result<Self, Error> {
+                let text = String::from_utf8_lossy(bytes);
+                let number = text.parse::<Self>().ok();
+                // Of two texts for one number, such as 7 and 07, one is the key.
+                number.filter(|number| *text == number.to_string()).ok_or_else(|| {
+                    let kind = stringify!($number);
+                    let text = format!("the key {text:?} of the store is no {kind}");
+                    Error::new(ErrorKind::Corrupt, text)
+                })
+            }
+        }
+    )*};
+}
+
+numbers!(u32 u64 u128 i32 i64 i128);
+
 /// A key of any type that serde knows, kept as JSON.
 ///
 /// The JSON must be the same for equal keys: no maps whose order changes.
@@ -174,5 +196,26 @@ impl<T: serde::Serialize + serde::de::DeserializeOwned> StoreKey for Json<T> {
             let text = format!("the key {key:?} of the store is not the expected JSON");
             Error::new(ErrorKind::Corrupt, text).because(error)
         })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn numbers_are_decimal_text_in_one_form() {
+        for number in [i64::MIN, -7, 0, i64::MAX] {
+            assert_eq!(number.encode(), number.to_string().as_bytes());
+            assert_eq!(i64::decode(&number.encode()).unwrap(), number);
+        }
+        for text in ["07", "+7", "", " 7", "4294967296", "-1", "\u{661}"] {
+            let error = u32::decode(text.as_bytes()).unwrap_err();
+            assert_eq!(error.kind(), ErrorKind::Corrupt);
+            assert_eq!(
+                error.to_string(),
+                format!("the key {text:?} of the store is no u32")
+            );
+        }
     }
 }
