@@ -51,8 +51,9 @@
 //!
 //! # What is lost when the server crashes
 //!
-//! Nothing, as PostgreSQL comes. [`Durability::Relaxed`] gives up its last moments for
-//! speed.
+//! Nothing, as PostgreSQL comes. [`Durability::Adds`] gives up the leases and ends of the
+//! last moments for speed, which costs a run more but none less, and
+//! [`Durability::Relaxed`] the adds too.
 //!
 //! # Waiting
 //!
