@@ -201,11 +201,9 @@ impl SharedKeys {
 
     /// Adds keys, in one call for all: what became of each; nothing if this is closed.
     pub(crate) fn add(&self, keys: &[StoreKey]) -> Result<Vec<Receipt>, Error> {
-        let add = |key: &StoreKey| Add {
-            key: key.clone(),
-            when: When::Now,
-            revive_after: self.terms.revive_after,
-        };
+        let revive_after = self.terms.revive_after;
+        let add =
+            |key: &StoreKey| Add { revive_after, ..Add::new(key.clone(), When::Now) };
         let adds: Vec<_> = keys.iter().map(add).collect();
         self.wait(self.add_patiently(&adds)).unwrap_or_else(|| Ok(Vec::new()))
     }

@@ -84,7 +84,7 @@ impl Lane {
         let name = plan.common(plan.generation(), &mut self.dice);
         let key = Key::new(name.clone().into_bytes())?;
         let revive_after = Duration::ZERO;
-        let add = Add { key, when: When::Now, revive_after };
+        let add = Add { revive_after, ..Add::new(key, When::Now) };
         let transaction = client.transaction().await?;
         let call = self.process.journal.sent(Request::Add(vec![name.clone()]));
         let receipt = if self.does_nothing(&add.key).await? {

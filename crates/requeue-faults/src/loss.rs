@@ -93,11 +93,7 @@ async fn add_until_it_fails(store: Arc<dyn Store>, lane: u64) -> Vec<Key> {
         let keys: Vec<_> = numbers
             .filter_map(|n| Key::new(format!("{lane}/{n}").into_bytes()).ok())
             .collect();
-        let add = |key: &Key| Add {
-            key: key.clone(),
-            when: When::Now,
-            revive_after: Duration::ZERO,
-        };
+        let add = |key: &Key| Add::new(key.clone(), When::Now);
         let adds: Vec<_> = keys.iter().map(add).collect();
         if store.add(&adds).await.is_err() {
             break;

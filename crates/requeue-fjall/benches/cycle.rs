@@ -197,7 +197,7 @@ fn used(path: &Path) -> u64 {
 
 fn add(number: u64) -> Add {
     let key = Key::new(format!("ns-0001/obj-{number:08}").into_bytes()).unwrap();
-    Add { key, when: When::Now, revive_after: Duration::ZERO }
+    Add { revive_after: Duration::ZERO, ..Add::new(key, When::Now) }
 }
 
 /// Time, latencies and CPU of one run.

@@ -15,7 +15,7 @@
 //! # let path = folder.path().join("mail");
 //! let store = FjallStore::builder(&path).open()?;
 //! let key = Key::new(*b"mail/7")?;
-//! store.add(&[Add { key, when: When::Now, revive_after: Duration::ZERO }]).await?;
+//! store.add(&[Add::new(key, When::Now)]).await?;
 //! drop(store);
 //!
 //! let store = FjallStore::builder(&path).open()?;

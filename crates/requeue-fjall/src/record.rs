@@ -12,7 +12,7 @@
 //! endian; a moment is the microseconds since 1970 in 8 bytes; a text is its length in
 //! 4 bytes and then UTF-8.
 //!
-//! A key, version 1: a byte of flags, then the fields whose flag is set, in this order.
+//! A key, version 2: a byte of flags, then the fields whose flag is set, in this order.
 //!
 //! | flag | field |
 //! |---|---|
@@ -22,8 +22,11 @@
 //! | `0x08` | failures (4) and the last error (text) |
 //! | `0x10` | deliveries (4) |
 //! | `0x20` | dead: why (text), since when (8), who had it last (text) |
+//! | `0x40` | the priority with which it comes next (1, two's complement) |
 //!
-//! The state, version 1: whether it is paused (1: 0 or 1), the greatest token that may have
+//! Version 1 had no priorities, and is read as well.
+//!
+//! The state: whether it is paused (1: 0 or 1), the greatest token that may have
 //! been given out (8), when this was written (8), the debt of the shared rate at that
 //! moment in microseconds (8).
 
@@ -34,7 +37,7 @@ use requeue_store::machine::Lasting;
 use requeue_store::{Error, ErrorKind, Key, Moment, Owner, micros_of};
 
 /// The version of the formats in this file. It grows when any of them changes.
-pub(crate) const VERSION: u8 = 1;
+pub(crate) const VERSION: u8 = 2;
 
 const STATE: u8 = 0;
 const KEY: u8 = 1;
@@ -45,7 +48,8 @@ const DELAYED: u8 = 0x04;
 const FAILED: u8 = 0x08;
 const DELIVERED: u8 = 0x10;
 const DEAD: u8 = 0x20;
-const ALL: u8 = READY | HELD | DELAYED | FAILED | DELIVERED | DEAD;
+const RANKED: u8 = 0x40;
+const ALL: u8 = READY | HELD | DELAYED | FAILED | DELIVERED | DEAD | RANKED;
 
 /// What is kept of the queue as a whole.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -130,6 +134,9 @@ fn put_key(bytes: &mut Vec<u8>, kept: &Lasting) {
         put_moment(bytes, *at);
         put_text(bytes, owner.as_str());
     }
+    if kept.priority != 0 {
+        bytes.extend_from_slice(&kept.priority.to_be_bytes());
+    }
 }
 
 fn has_failed(kept: &Lasting) -> bool {
@@ -144,6 +151,7 @@ fn flags(kept: &Lasting) -> u8 {
         (has_failed(kept), FAILED),
         (kept.deliveries > 0, DELIVERED),
         (kept.buried.is_some(), DEAD),
+        (kept.priority != 0, RANKED),
     ]
     .into_iter()
     .filter_map(|(set, flag)| set.then_some(flag))
@@ -175,7 +183,7 @@ pub(crate) fn decode(name: &[u8], value: &[u8]) -> Result<Record, Error> {
     let of = Of(name);
     let mut rest = Rest(value);
     let version = rest.byte().ok_or_else(|| of.corrupt())?;
-    if version != VERSION {
+    if version == 0 || version > VERSION {
         return Err(of.version(version));
     }
     let record = match name.split_first() {
@@ -210,7 +218,7 @@ impl Of<'_> {
 
     fn version(&self, version: u8) -> Error {
         let text = format!(
-            "{} is of version {version}; this program knows version {VERSION}",
+            "{} is of version {version}; this program knows versions up to {VERSION}",
             self.text()
         );
         Error::new(ErrorKind::Version, text)
@@ -256,6 +264,9 @@ impl Rest<'_> {
         if has(DEAD) {
             let (reason, at) = (self.text()?, self.moment()?);
             kept.buried = Some((reason, at, Owner::new(self.text()?)));
+        }
+        if has(RANKED) {
+            kept.priority = i8::from_be_bytes([self.byte()?]);
         }
         Some(kept)
     }

@@ -368,7 +368,7 @@ fn adds(name: &str, batch: usize) -> Vec<Add> {
 
 fn add(name: &str, when: When) -> Add {
     let key = Key::new(name.as_bytes()).unwrap();
-    Add { key, when, revive_after: Duration::from_secs(1) }
+    Add { revive_after: Duration::from_secs(1), ..Add::new(key, when) }
 }
 
 fn request(max: usize) -> LeaseRequest {

@@ -85,6 +85,7 @@ fn grants(row: &Row) -> Result<Vec<(Grant, RowAddress)>, Error> {
             token: Token(unsigned(token)),
             deliveries: count(deliveries),
             failures: count(failures),
+            priority: 0,
         };
         Some((grant, address))
     };

@@ -12,12 +12,7 @@
 //!     .queue("mail")
 //!     .open()
 //!     .await?;
-//! let add = Add {
-//!     key: Key::new(*b"invoice-7")?,
-//!     when: When::Now,
-//!     revive_after: Duration::from_secs(1000),
-//! };
-//! store.add(&[add]).await?;
+//! store.add(&[Add::new(Key::new(*b"invoice-7")?, When::Now)]).await?;
 //! # Ok(())
 //! # }
 //! ```

@@ -189,7 +189,7 @@ mod tests {
 
     fn add(key: &str, when: When) -> Add {
         let key = Key::new(key.as_bytes()).unwrap();
-        Add { key, when, revive_after: Duration::ZERO }
+        Add { revive_after: Duration::ZERO, ..Add::new(key, when) }
     }
 
     fn cut(adds: &[Add]) -> Vec<(Vec<usize>, usize)> {

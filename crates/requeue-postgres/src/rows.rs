@@ -93,7 +93,7 @@ mod tests {
 
     fn grant(key: &str, token: u64) -> Grant {
         let key = Key::new(key.as_bytes()).unwrap();
-        Grant { key, token: Token(token), deliveries: 1, failures: 0 }
+        Grant { key, token: Token(token), deliveries: 1, failures: 0, priority: 0 }
     }
 
     fn hold(grant: &Grant) -> Hold {

@@ -86,11 +86,7 @@ impl PostgresStore {
     /// # ) -> Result<(), Box<dyn std::error::Error>> {
     /// let transaction = client.transaction().await?;
     /// transaction.execute("insert into orders values (7, 'two chairs')", &[]).await?;
-    /// let add = Add {
-    ///     key: Key::new(*b"order-7")?,
-    ///     when: When::Now,
-    ///     revive_after: Duration::from_secs(1000),
-    /// };
+    /// let add = Add::new(Key::new(*b"order-7")?, When::Now);
     /// store.add_in(&transaction, &[add]).await?;
     /// transaction.commit().await?;
     /// store.wake();

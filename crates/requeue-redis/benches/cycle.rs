@@ -295,11 +295,7 @@ impl Bench {
                 for n in 0..count {
                     let delay = Duration::from_millis(50 + (n as u64 * 37) % 100);
                     let asked = SystemClock.now();
-                    let add = Add {
-                        key: key(n),
-                        when: When::After(delay),
-                        revive_after: Duration::ZERO,
-                    };
+                    let add = Add::new(key(n), When::After(delay));
                     store.add(&[add]).await.unwrap();
                     due.push((asked + delay, SystemClock.now() + delay));
                     pause(Duration::from_millis(1)).await;
@@ -366,7 +362,7 @@ fn key(n: usize) -> Key {
 }
 
 async fn add(store: &RedisStore, from: usize, count: usize) {
-    let add = |n| Add { key: key(n), when: When::Now, revive_after: Duration::ZERO };
+    let add = |n| Add { revive_after: Duration::ZERO, ..Add::new(key(n), When::Now) };
     let adds: Vec<_> = (from..from + count).map(add).collect();
     store.add(&adds).await.unwrap();
 }

@@ -128,7 +128,13 @@ fn read_grant(value: Value) -> Result<Option<Grant>, Error> {
         .split_at_checked(16)
         .and_then(|(token, key)| Some((Token(parse(token)?), key)));
     let (token, key) = granted.ok_or_else(|| senseless("a lease"))?;
-    Ok(Some(Grant { key: key_of(key.to_vec())?, token, deliveries: 1, failures: 0 }))
+    Ok(Some(Grant {
+        key: key_of(key.to_vec())?,
+        token,
+        deliveries: 1,
+        failures: 0,
+        priority: 0,
+    }))
 }
 
 #[cfg(test)]

@@ -250,7 +250,7 @@ pub(crate) fn read_visit(value: Value, grants: &mut Vec<Grant>) -> Result<Visit,
     for place in 0..answer.things_of(1) as u64 {
         let (deliveries, failures) = counts.remove(&(place + 1)).unwrap_or((1, 0));
         let (key, token) = (answer.key()?, Token(first + place));
-        grants.push(Grant { key, token, deliveries, failures });
+        grants.push(Grant { key, token, deliveries, failures, priority: 0 });
     }
     let paused = left < 0;
     Ok(Visit { more_in, paused, left: usize::try_from(left).unwrap_or_default() })

@@ -40,6 +40,8 @@ pub struct Grant {
     pub deliveries: u32,
     /// How often in a row the key has failed.
     pub failures: u32,
+    /// The priority with which the key came.
+    pub priority: i8,
 }
 
 /// How the end of a lease was received.

@@ -145,6 +145,12 @@ impl<K, S: Store> SharedLease<K, S> {
         self.raw.grant.failures
     }
 
+    /// The priority with which the key came.
+    #[doc(alias = "GetWithPriority")]
+    pub fn priority(&self) -> i32 {
+        self.raw.grant.priority.into()
+    }
+
     /// Whether the work must stop, since the lease has run out or is about to.
     pub fn is_lost(&self) -> bool {
         self.raw.held.is_lost(&*self.raw.engine.terms.clock)

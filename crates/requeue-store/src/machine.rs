@@ -16,11 +16,14 @@
 //! 3. A key without a record is absent: it is not in the queue, has no delay and no
 //!    failures, and is not dead. Records that say no more than that are removed.
 //! 4. A key that is dead is neither in the queue nor delayed.
+//! 5. A record has `planned` exactly if its key is ready, dirty or delayed. If the key is
+//!    ready or dirty, that is its priority in the queue.
 
 use std::collections::{BTreeSet, HashMap};
 use std::num::NonZeroU32;
 use std::time::Duration;
 
+use requeue::order::Priority;
 use requeue::{Lease, Queue};
 
 use crate::{
@@ -65,6 +68,8 @@ struct Record {
     /// Since when the key is ready.
     since: Option<(Moment, u64)>,
     wake_at: Option<(Moment, u64)>,
+    /// The priority of what is planned.
+    planned: Option<i8>,
     failures: u32,
     deliveries: u32,
     error: Box<str>,
@@ -79,6 +84,7 @@ struct Held {
     granted: Moment,
     deadline: Moment,
     dirty: bool,
+    priority: i8,
 }
 
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -102,7 +108,7 @@ impl Machine {
     /// An empty queue.
     pub fn new() -> Self {
         Self {
-            queue: Queue::new(),
+            queue: Queue::builder().order(Priority::new()).build(),
             records: foldhash::HashMap::default(),
             delays: BTreeSet::new(),
             leases: BTreeSet::new(),
@@ -131,9 +137,9 @@ impl Machine {
         };
         let delay = if was_dead { own.max(add.revive_after) } else { own };
         let added = if delay.is_zero() {
-            self.make_ready(&add.key, now)
+            self.make_ready(&add.key, add.priority, now)
         } else {
-            self.delay(&add.key, now.after(delay))
+            self.delay(&add.key, add.priority, now.after(delay))
         };
         Receipt { added, delay }
     }
@@ -229,8 +235,9 @@ impl Machine {
         for moved in 0..DUE_AT_ONCE {
             let due = self.delays.first().filter(|(at, ..)| *at <= now);
             let Some(key) = due.map(|(.., key)| key.clone()) else { return moved as u64 };
+            let planned = self.record(&key).planned.unwrap_or_default();
             self.set_wake(&key, None);
-            self.make_ready(&key, now);
+            self.make_ready(&key, planned, now);
         }
         DUE_AT_ONCE as u64
     }
@@ -249,6 +256,7 @@ impl Machine {
         let dirty =
             record.held.as_mut().is_some_and(|held| std::mem::take(&mut held.dirty));
         let planned = dirty || record.since.is_some() || record.wake_at.is_some();
+        self.set_planned(key, None);
         self.queue.remove(key);
         self.set_wake(key, None);
         self.set_since(key, None);
@@ -267,7 +275,7 @@ impl Machine {
         let keys = self.buried(which);
         for key in &keys {
             self.exhume(key);
-            self.make_ready(key, now);
+            self.make_ready(key, 0, now);
         }
         keys.len() as u64
     }

@@ -6,7 +6,7 @@ use std::marker::PhantomData;
 use std::sync::Arc;
 use std::time::Duration;
 
-use requeue::{Added, AddedAll};
+use requeue::{AddOptions, Added, AddedAll};
 
 use crate::batch::answered;
 use crate::builder::SharedBuilder;
@@ -14,7 +14,8 @@ use crate::engine::Engine;
 use crate::getters::handed;
 use crate::lease::{RawLease, SharedLease};
 use crate::{
-    Add, Ending, Error, Key, Look, Owner, Phase, Receipt, Stats, Store, StoreKey, When,
+    Add, Backoff, Ending, Error, ErrorKind, Key, Look, Owner, Phase, Receipt, Stats,
+    Store, StoreKey, When,
 };
 
 /// The queue of keys on a store: [`requeue::Queue`] with its verbs, for keys that must not
@@ -31,7 +32,7 @@ use crate::{
 /// | a lease that is dropped | is done | is released |
 /// | closing | ends the queue | ends this handle; the keys stay in the store |
 /// | failures and backoff | a [retry policy](requeue::retry) | a [`Backoff`](crate::Backoff), counted in the store |
-/// | order | first in, first out, or another | first in, first out; in each partition, if there are several |
+/// | order | first in, first out, or another | by priority from -128 to 127, and then first in, first out; in each partition, if there are several |
 ///
 /// Handles are cheap to clone. Calls that come while another is on its way go together in
 /// the next, so many tasks that each add or finish one key are nearly as fast as batches.
@@ -113,7 +114,7 @@ impl<K: StoreKey, S: Store> SharedQueue<K, S> {
     /// costs at worst one more run.
     #[doc(alias = "Add")]
     pub async fn add(&self, key: K) -> Result<Added, Error> {
-        Ok(self.add_when(&key, When::Now).await?.added)
+        Ok(self.add_when(&key, When::Now, 0).await?.added)
     }
 
     /// Adds keys, together in as few calls as possible.
@@ -130,7 +131,7 @@ impl<K: StoreKey, S: Store> SharedQueue<K, S> {
         &self,
         keys: impl IntoIterator<Item = K>,
     ) -> Result<AddedAll, Error> {
-        let adds = keys.into_iter().map(|key| self.wish(&key, When::Now));
+        let adds = keys.into_iter().map(|key| self.wish(&key, When::Now, 0));
         let adds = adds.collect::<Result<Vec<_>, _>>()?;
         let mut all = AddedAll::default();
         if self.is_closed() {
@@ -155,7 +156,7 @@ impl<K: StoreKey, S: Store> SharedQueue<K, S> {
     /// As that of [`add`](Self::add).
     #[doc(alias = "AddAfter")]
     pub async fn add_after(&self, key: K, delay: Duration) -> Result<Added, Error> {
-        Ok(self.add_when(&key, When::After(delay)).await?.added)
+        Ok(self.add_when(&key, When::After(delay), 0).await?.added)
     }
 
     /// Adds a key when the queue's backoff says, and counts a failure of it: how long that
@@ -170,20 +171,75 @@ impl<K: StoreKey, S: Store> SharedQueue<K, S> {
     /// As that of [`add`](Self::add).
     #[doc(alias = "AddRateLimited")]
     pub async fn add_rate_limited(&self, key: K) -> Result<Receipt, Error> {
-        self.add_when(&key, When::RateLimited(self.engine().terms.backoff)).await
+        self.add_when(&key, When::RateLimited(self.engine().terms.backoff), 0).await
     }
 
-    async fn add_when(&self, key: &K, when: When) -> Result<Receipt, Error> {
-        let add = self.wish(key, when)?;
+    /// Adds a key with options: a delay, a priority, by the queue's backoff.
+    ///
+    /// A higher priority goes first; those of a store are from -128 to 127. With a delay
+    /// and by the backoff, the shorter of the two counts, but the
+    /// [rate](crate::Backoff::rate) of the whole queue is kept in any case.
+    ///
+    /// # Errors
+    ///
+    /// As [`add`](Self::add), and [`Invalid`](crate::ErrorKind::Invalid) for a priority
+    /// that a store cannot keep.
+    ///
+    /// # Cancel safety
+    ///
+    /// As that of [`add`](Self::add).
+    ///
+    /// # Examples
+    ///
+    /// ```
+    /// use requeue::AddOptions;
+    /// use requeue_store::{Error, MemoryStore, SharedQueue};
+    ///
+    /// # tokio::runtime::Builder::new_current_thread().build().unwrap().block_on(async {
+    /// let queue = SharedQueue::<String, _>::new(MemoryStore::new());
+    /// queue.add("nightly".to_owned()).await?;
+    /// queue.add_with("urgent".to_owned(), AddOptions::new().priority(10)).await?;
+    /// let lease = queue.get().await?.expect("two keys are ready");
+    /// assert_eq!((lease.key().as_str(), lease.priority()), ("urgent", 10));
+    /// # lease.succeed().await?;
+    /// # Ok::<(), Error>(())
+    /// # }).unwrap();
+    /// ```
+    #[doc(alias = "AddWithOpts")]
+    pub async fn add_with(&self, key: K, options: AddOptions) -> Result<Receipt, Error> {
+        let AddOptions { after, rate_limited, priority, .. } = options;
+        let when = match (rate_limited, after) {
+            (false, None) => When::Now,
+            (false, Some(delay)) => When::After(delay),
+            (true, limit) => When::RateLimited(self.backoff_up_to(limit)),
+        };
+        self.add_when(&key, when, level(priority.unwrap_or_default())?).await
+    }
+
+    fn backoff_up_to(&self, limit: Option<Duration>) -> Backoff {
+        let backoff = self.engine().terms.backoff;
+        Backoff {
+            max: limit.map_or(backoff.max, |limit| limit.min(backoff.max)),
+            ..backoff
+        }
+    }
+
+    async fn add_when(
+        &self,
+        key: &K,
+        when: When,
+        priority: i8,
+    ) -> Result<Receipt, Error> {
+        let add = self.wish(key, when, priority)?;
         if self.is_closed() {
             return Ok(Receipt { added: Added::Closed, delay: Duration::ZERO });
         }
         answered(self.engine().add(add)).await
     }
 
-    fn wish(&self, key: &K, when: When) -> Result<Add, Error> {
+    fn wish(&self, key: &K, when: When, priority: i8) -> Result<Add, Error> {
         let key = Key::new(key.encode())?;
-        Ok(Add { key, when, revive_after: self.engine().terms.revive_after })
+        Ok(Add { key, when, priority, revive_after: self.engine().terms.revive_after })
     }
 
     /// Waits for a key: `None` once this handle is closed.
@@ -353,6 +409,16 @@ impl<K: StoreKey, S: Store> SharedQueue<K, S> {
             ended.await;
         }
     }
+}
+
+/// A priority as stores keep it.
+fn level(priority: i32) -> Result<i8, Error> {
+    i8::try_from(priority).map_err(|_| {
+        let text = format!(
+            "the priority {priority} cannot be kept in a store: from -128 to 127"
+        );
+        Error::new(ErrorKind::Invalid, text)
+    })
 }
 
 fn count(all: &mut AddedAll, added: Added) {

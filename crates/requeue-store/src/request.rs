@@ -61,8 +61,18 @@ pub struct Add {
     pub key: Key,
     /// When it is to be ready.
     pub when: When,
+    /// How important it is: a greater number goes first, 0 is usual.
+    pub priority: i8,
     /// How long a key that is dead waits after it is added again. It then starts afresh.
     pub revive_after: Duration,
+}
+
+impl Add {
+    /// An add of usual priority. A key that is dead then waits for as long as the default
+    /// [`Backoff`] lets any wait.
+    pub fn new(key: Key, when: When) -> Self {
+        Self { key, when, priority: 0, revive_after: Backoff::default().max }
+    }
 }
 
 /// When an added key is to be ready.

@@ -50,9 +50,9 @@ pub type Reply<'a, T> = Pin<Box<dyn Future<Output = Result<T, Error>> + Send + '
 ///    that are over. At most a few hundred in each call; the rest follows with the next.
 ///    What is moved goes to the end of the line. A lease has run out once its deadline *has been reached*. Until somebody has
 ///    moved it, its holder can still extend or end it: nobody else had the key.
-/// 4. **First come, first served.** Ready keys are handed out in the order in which they
-///    became ready (in each partition, if there are several). A dirty key and a released
-///    one become ready when their lease ends, at the end of the line.
+/// 4. **First come, first served.** Ready keys of one priority are handed out in the order
+///    in which they became ready (in each partition, if there are several). A dirty key and
+///    a released one become ready when their lease ends, at the end of the line.
 /// 5. **Tokens grow.** A token is the greater of the last one plus one, and the engine's
 ///    time in microseconds: even an engine that has lost its last writes, or was restored
 ///    from a copy, gives none out twice.
@@ -71,6 +71,16 @@ pub type Reply<'a, T> = Pin<Box<dyn Future<Output = Result<T, Error>> + Send + '
 ///    [`Added::Delayed`](requeue::Added::Delayed), or
 ///    [`Added::Ready`](requeue::Added::Ready) if there is no delay at all.
 /// 10. **Batches may repeat a key.** The result is that of one after the other.
+/// 11. **The most important first.** Ready keys of a higher priority are handed out before
+///     those of a lower one. What is planned for a key, that it is ready, dirty or delayed,
+///     has one priority: the highest of the adds that planned it, those among them that
+///     were answered with `Duplicate`. A ready key whose priority grows goes to the end of
+///     its new line. A grant takes the priority with it, and leaves it to a delay that the
+///     key has besides. `Retry`, `RetryAfter`, `Release`, and a lease that runs out plan
+///     the key with at least the priority of the grant. A dead key has none; revived, its
+///     priority is 0.
+/// 12. **Nobody starves.** About one grant in 256 goes to the key that has stood in its line
+///     for the longest, whatever its priority.
 ///
 /// [`Finished::LeaseLost`]: crate::Finished::LeaseLost
 pub trait Store: Send + Sync + 'static {

@@ -102,7 +102,8 @@ impl Adder {
             return Ok(());
         }
         let (when, revive_after) = (self.when, self.revive_after);
-        let adds = self.unsent.drain(..).map(|key| Add { key, when, revive_after });
+        let adds =
+            self.unsent.drain(..).map(|key| Add { revive_after, ..Add::new(key, when) });
         let adds: Vec<_> = adds.collect();
         let receipts = self.runtime.block_on(patiently(&*self.store, &adds));
         let receipts =

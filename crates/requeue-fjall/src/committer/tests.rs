@@ -104,7 +104,7 @@ fn wait<T>(future: Boxed<'_, T>) -> T {
 
 fn add(text: &str) -> [Add; 1] {
     let key = Key::new(text.as_bytes()).unwrap();
-    [Add { key, when: When::Now, revive_after: Duration::ZERO }]
+    [Add { revive_after: Duration::ZERO, ..Add::new(key, When::Now) }]
 }
 
 fn request(max: usize) -> LeaseRequest {

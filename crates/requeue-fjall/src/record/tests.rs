@@ -18,21 +18,23 @@ fn full() -> Lasting {
         deliveries: 8,
         error: "no".into(),
         buried: Some(("why".to_owned(), at(9), Owner::new("é"))),
+        priority: -2,
     }
 }
 
-/// Files are read by later programs: these bytes never change for version 1.
-const FULL: &[u8] = b"\x01\x3f\
+/// Files are read by later programs: these bytes never change for version 2.
+const FULL: &[u8] = b"\x02\x7f\
     \0\0\0\0\x01\x02\x03\x04\0\0\0\0\0\0\0\x05\
     \0\0\0\x02w1\
     \0\0\0\0\0\0\x0a\x0b\0\0\0\0\0\0\0\x06\
     \0\0\0\x07\0\0\0\x02no\
     \0\0\0\x08\
-    \0\0\0\x03why\0\0\0\0\0\0\0\x09\0\0\0\x02\xc3\xa9";
+    \0\0\0\x03why\0\0\0\0\0\0\0\x09\0\0\0\x02\xc3\xa9\
+    \xfe";
 
-const READY_ONLY: &[u8] = b"\x01\x01\0\0\0\0\0\0\x01\0\0\0\0\0\0\0\0\x02";
+const READY_ONLY: &[u8] = b"\x02\x01\0\0\0\0\0\0\x01\0\0\0\0\0\0\0\0\x02";
 
-const PAUSED: &[u8] = b"\x01\x01\
+const PAUSED: &[u8] = b"\x02\x01\
     \0\0\0\0\0\0\x01\x02\
     \0\0\0\0\0\0\x03\x04\
     \0\0\0\0\0\0\x05\x06";
@@ -43,12 +45,12 @@ fn paused() -> State {
 }
 
 #[test]
-fn the_bytes_of_version_1_are_these() {
+fn the_bytes_of_version_2_are_these() {
     let mut encoder = Encoder::default();
     assert_eq!(encoder.key(&full()), FULL);
     let ready = Lasting { ready: Some((at(256), 2)), ..Lasting::default() };
     assert_eq!(encoder.key(&ready), READY_ONLY);
-    assert_eq!(encoder.key(&Lasting::default()), [1, 0]);
+    assert_eq!(encoder.key(&Lasting::default()), [2, 0]);
     assert_eq!(encoder.state(&paused()), PAUSED);
     assert_eq!(encoder.key_name(&key("ab")), b"\x01ab");
     assert_eq!(encoder.key_name(&key("")), b"\x01");
@@ -56,16 +58,27 @@ fn the_bytes_of_version_1_are_these() {
 }
 
 #[test]
-fn the_bytes_of_version_1_are_read_as_what_they_were() {
+fn the_bytes_of_version_2_are_read_as_what_they_were() {
     let read = |name: &[u8], value: &[u8]| decode(name, value).unwrap();
     assert_eq!(read(b"\x01ab", FULL), Record::Key(key("ab"), full()));
-    assert_eq!(read(b"\x01", &[1, 0]), Record::Key(key(""), Lasting::default()));
+    assert_eq!(read(b"\x01", &[2, 0]), Record::Key(key(""), Lasting::default()));
     assert_eq!(read(b"\0", PAUSED), Record::State(paused()));
 }
 
 #[test]
+fn the_bytes_of_version_1_are_those_without_a_priority() {
+    let (_, rest) = FULL.split_at(2);
+    let before = [b"\x01\x3f", &rest[..rest.len() - 1]].concat();
+    let kept = Lasting { priority: 0, ..full() };
+    assert_eq!(decode(b"\x01ab", &before).unwrap(), Record::Key(key("ab"), kept));
+    let state = [b"\x01", &PAUSED[1..]].concat();
+    assert_eq!(decode(b"\0", &state).unwrap(), Record::State(paused()));
+}
+
+#[test]
 fn every_field_alone_comes_back() {
-    let Lasting { ready, held_by, wake_at, failures, deliveries, error, buried } = full();
+    let Lasting { ready, held_by, wake_at, failures, deliveries, .. } = full();
+    let Lasting { error, buried, priority, .. } = full();
     let none = Lasting::default;
     let alone = [
         Lasting { ready, ..none() },
@@ -75,6 +88,7 @@ fn every_field_alone_comes_back() {
         Lasting { error, ..none() },
         Lasting { deliveries, ..none() },
         Lasting { buried, ..none() },
+        Lasting { priority, ..none() },
     ];
     for kept in alone {
         let read = decode(b"\x01k", &Encoder::default().key(&kept)).unwrap();
@@ -102,7 +116,7 @@ fn what_no_program_wrote_is_corrupt_and_the_text_names_the_key() {
         error.to_string()
     };
     let damaged = "the record of the key \"mail/7\" cannot be read: it is damaged";
-    assert_eq!(text(b"\x01mail/7", b"\x01\x40"), damaged);
+    assert_eq!(text(b"\x01mail/7", b"\x01\x80"), damaged);
     assert_eq!(text(b"\x01mail/7", b"\x01\x02\0\0\0\0"), damaged, "held, but not ready");
     assert_eq!(
         text(b"\x01mail/7", b"\x01\x08\0\0\0\x01\0\0\0\x01\xff"),
@@ -119,10 +133,10 @@ fn what_no_program_wrote_is_corrupt_and_the_text_names_the_key() {
 
 #[test]
 fn another_version_is_refused_by_name() {
-    let error = decode(b"\x01mail/7", b"\x02whatever").unwrap_err();
+    let error = decode(b"\x01mail/7", b"\x03whatever").unwrap_err();
     assert_eq!(error.kind(), ErrorKind::Version);
     assert_eq!(
         error.to_string(),
-        "the record of the key \"mail/7\" is of version 2; this program knows version 1"
+        "the record of the key \"mail/7\" is of version 3; this program knows versions up to 2"
     );
 }

@@ -7,8 +7,8 @@ use requeue::Added;
 use requeue_store::{Backoff, Ending, Finished, Phase, Rate, Store, When, Which};
 
 use crate::support::{
-    LEASE, Place, add, add_all, add_when, finish, is_there, lease, lease_at_most,
-    lease_keys, look,
+    LEASE, Place, add, add_all, add_ranked, add_when, finish, is_there, lease,
+    lease_at_most, lease_keys, look,
 };
 
 #[tokio::test]
@@ -18,6 +18,24 @@ async fn keys_come_back_in_the_order_in_which_they_were_added() {
     place.clock.advance(Duration::from_secs(1));
     add_all(&place.open(), &["b", "a"]).await;
     assert_eq!(lease_keys(&place.open()).await, ["c", "a", "", "b"]);
+}
+
+#[tokio::test]
+async fn priorities_come_back_with_what_is_planned_and_what_was_with_a_worker() {
+    let place = Place::new();
+    let store = place.open();
+    add_ranked(&store, "held", When::Now, 7).await;
+    assert_eq!(lease(&store, 1).await[0].priority, 7);
+    add_ranked(&store, "low", When::Now, -7).await;
+    add(&store, "usual").await;
+    add_ranked(&store, "raised", When::Now, 1).await;
+    add_ranked(&store, "raised", When::Now, 9).await;
+    add_ranked(&store, "later", When::After(Duration::from_secs(1)), 8).await;
+    drop(store);
+    let store = place.open();
+    place.clock.advance(Duration::from_secs(1));
+    let order = ["raised", "later", "held", "usual", "low"];
+    assert_eq!(lease_keys(&store).await, order);
 }
 
 #[tokio::test]

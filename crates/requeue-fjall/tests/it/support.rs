@@ -42,8 +42,13 @@ pub(crate) fn key(text: &str) -> Key {
 }
 
 pub(crate) async fn add_when(store: &FjallStore, text: &str, when: When) -> Receipt {
-    let add = Add { key: key(text), when, revive_after: Duration::ZERO };
+    let add = Add { revive_after: Duration::ZERO, ..Add::new(key(text), when) };
     store.add(&[add]).await.unwrap()[0]
+}
+
+pub(crate) async fn add_ranked(store: &FjallStore, text: &str, when: When, priority: i8) {
+    let add = Add { priority, ..Add::new(key(text), when) };
+    store.add(&[add]).await.unwrap();
 }
 
 pub(crate) async fn add(store: &FjallStore, text: &str) -> Receipt {

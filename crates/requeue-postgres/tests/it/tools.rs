@@ -76,7 +76,7 @@ pub(crate) fn key(name: &str) -> Key {
 }
 
 pub(crate) fn add(name: &str) -> Add {
-    Add { key: key(name), when: When::Now, revive_after: Duration::from_secs(1) }
+    Add { revive_after: Duration::from_secs(1), ..Add::new(key(name), When::Now) }
 }
 
 pub(crate) fn request(max: usize) -> LeaseRequest {

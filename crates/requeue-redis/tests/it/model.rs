@@ -53,7 +53,7 @@ impl Dice {
             _ => When::RateLimited(self.backoff()),
         };
         let revive_after = Duration::from_micros(self.roll(2) * 1_500_017);
-        Add { key: self.key(), when, revive_after }
+        Add { revive_after, ..Add::new(self.key(), when) }
     }
 
     fn ending(&mut self) -> Ending {

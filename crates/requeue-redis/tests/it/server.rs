@@ -49,11 +49,8 @@ pub(crate) fn keys(names: &[&str]) -> Vec<Key> {
 }
 
 pub(crate) fn adds(names: &[&str]) -> Vec<Add> {
-    let add = |name: &&str| Add {
-        key: key(name),
-        when: When::Now,
-        revive_after: Duration::ZERO,
-    };
+    let revive_after = Duration::ZERO;
+    let add = |name: &&str| Add { revive_after, ..Add::new(key(name), When::Now) };
     names.iter().map(add).collect()
 }
 

@@ -18,7 +18,8 @@ const STEPS: usize = 200;
 pub(super) enum Line {
     /// Nothing: there are several partitions.
     Any,
-    FirstCome,
+    /// By priority, and first come, first served.
+    InOrder,
 }
 
 pub(super) async fn are_answered_as_the_rules_say(t: Trial) {
@@ -28,7 +29,7 @@ pub(super) async fn are_answered_as_the_rules_say(t: Trial) {
 /// One step; keys are numbers.
 #[derive(Clone, Debug)]
 enum Op {
-    Add(usize, When),
+    Add(usize, When, i8),
     Lease(usize),
     /// By the present token, or by one that is not.
     Finish(usize, Ending, Whose),
@@ -121,17 +122,17 @@ async fn lease(t: &Trial, model: &mut Model, max: usize, line: Line) -> Result<(
 
 fn same_grant(model: &mut Model, grant: &Grant, line: Line) -> Result<(), String> {
     let number = number_of(&grant.key);
-    match model.grant(grant, number) {
-        None => return Err(format!("{grant:?} was not ready")),
-        Some(false) if line == Line::FirstCome => {
-            return Err(format!("{grant:?} was not the first in line"));
-        }
-        Some(_) => {}
+    let Some(turn) = model.grant(grant, number) else {
+        return Err(format!("{grant:?} was not ready"));
+    };
+    if line == Line::InOrder && !turn.has_come {
+        return Err(format!("it was not the turn of {grant:?}"));
     }
     let Record { deliveries, failures, .. } = model.records[number];
-    let same = (grant.deliveries, grant.failures) == (deliveries, failures);
-    let text = || format!("{grant:?}, but {deliveries} deliveries, {failures} failures");
-    same.then_some(()).ok_or_else(text)
+    let priority = turn.priority;
+    let should = Grant { deliveries, failures, priority, ..grant.clone() };
+    let text = || format!("the store granted {grant:?}, the rules say {should:?}");
+    (*grant == should).then_some(()).ok_or_else(text)
 }
 
 fn same_look(record: &mut Record, look: &Look, now: u64) -> Result<(), String> {
@@ -158,9 +159,9 @@ async fn store_answer(t: &Trial, model: &Model, op: &Op) -> String {
     let expected = "the store answers";
     let store = &t.store;
     match op {
-        Op::Add(number, when) => {
+        Op::Add(number, when, priority) => {
             let (key, revive_after) = (name(*number), Duration::from_micros(REVIVE));
-            let add = [Add { key, when: *when, revive_after }];
+            let add = [Add { key, when: *when, priority: *priority, revive_after }];
             format!("{:?}", t.adds(&add).await[0])
         }
         Op::Finish(number, ending, whose) => {
@@ -202,7 +203,9 @@ async fn store_answer(t: &Trial, model: &Model, op: &Op) -> String {
 
 fn model_answer(model: &mut Model, op: &Op) -> String {
     match op {
-        Op::Add(number, when) => format!("{:?}", model.add(*number, *when)),
+        Op::Add(number, when, priority) => {
+            format!("{:?}", model.add(*number, *when, *priority))
+        }
         Op::Finish(number, ending, whose) => {
             let hold = hold_of(model, *number, *whose);
             format!("{:?}", model.finish(&hold, *number, ending))
@@ -226,7 +229,7 @@ fn model_answer(model: &mut Model, op: &Op) -> String {
 }
 
 fn hold_of(model: &Model, number: usize, whose: Whose) -> Hold {
-    let token = model.held(number).map_or(Token(1), |(token, _)| token);
+    let token = model.held(number).map_or(Token(1), |(token, ..)| token);
     let token = if whose == Whose::Stale { Token(token.0 - 1) } else { token };
     Hold { key: name(number), token }
 }
@@ -273,6 +276,11 @@ impl Random {
         }
     }
 
+    fn priority(&mut self) -> i8 {
+        let priorities = [0, 0, 0, 0, 1, 7, -1, i8::MAX, i8::MIN];
+        priorities[self.below(priorities.len())]
+    }
+
     fn ending(&mut self) -> Ending {
         match self.below(8) {
             0 | 1 => Ending::Done,
@@ -291,7 +299,7 @@ impl Random {
     fn op(&mut self) -> Op {
         let key = self.below(KEYS);
         match self.below(44) {
-            0..12 => Op::Add(key, self.when()),
+            0..12 => Op::Add(key, self.when(), self.priority()),
             12..19 => Op::Lease(1 + self.below(3)),
             19..26 => Op::Finish(key, self.ending(), self.whose()),
             26 => Op::Extend(key, self.whose()),

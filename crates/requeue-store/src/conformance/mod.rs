@@ -287,6 +287,20 @@ suite! {
         workers_are_known_by_what_they_hold_and_when_they_spoke
         workers_that_were_not_heard_of_for_a_day_are_not_listed
     }
+    priority {
+        a_grant_tells_the_priority_of_its_key
+        an_add_never_lowers_a_priority
+        adds_of_one_batch_raise_a_key_together
+        a_key_whose_delay_is_over_has_the_priority_of_its_add
+        a_delay_raises_a_key_that_is_ready_or_dirty
+        a_delay_keeps_the_priority_that_a_grant_takes_with_it
+        a_dirty_key_has_the_priority_of_what_made_it_dirty
+        a_key_that_comes_again_keeps_its_priority
+        a_retried_key_that_is_dirty_has_the_higher_of_both_priorities
+        a_removed_key_has_no_priority
+        a_dead_key_has_no_priority
+        a_key_of_any_priority_wakes
+    }
     batches {
         answers_come_in_the_order_of_what_was_asked
         an_empty_batch_is_answered_with_nothing
@@ -347,6 +361,19 @@ suite! {
         lease_says_when_an_extended_lease_runs_out
         the_oldest_ready_key_is_told_of
         any_history_is_served_in_order
+    }
+    rank {
+        the_highest_priority_comes_first
+        hundreds_of_keys_of_all_priorities_come_in_order
+        a_key_that_is_raised_goes_to_the_end_of_its_new_line
+        a_key_is_raised_by_a_delay_too
+        what_comes_again_stands_in_the_line_of_its_priority
+        what_is_due_stands_in_the_line_of_its_priority
+        a_removed_key_leaves_its_line
+        no_key_is_passed_over_for_ever
+        none_of_many_priorities_is_passed_over_for_ever
+        lease_tells_of_ready_keys_of_any_priority
+        the_oldest_ready_key_is_told_of_whatever_its_priority
     }
     rate {
         a_burst_is_free_and_the_rest_waits_its_turn

@@ -1,8 +1,10 @@
 //! The rules of a store once more, for a few keys and as short as they can be said. It
 //! knows no engine, and shares no code with one.
 //!
-//! Times are microseconds. A key that became ready has a place in the line; what was moved
-//! at the same time has the same place, since its order is left open.
+//! Times are microseconds. A key that became ready has a place in the line of its priority;
+//! what was moved at the same time has the same place, since its order is left open.
+
+use std::cmp::Reverse;
 
 use requeue::Added;
 
@@ -28,6 +30,7 @@ pub(super) enum State {
         token: Token,
         deadline: u64,
         dirty: bool,
+        priority: i8,
     },
     Dead,
 }
@@ -36,8 +39,17 @@ pub(super) enum State {
 pub(super) struct Record {
     pub(super) state: State,
     pub(super) wake_at: Option<u64>,
+    /// The priority of what is planned, if anything is.
+    pub(super) planned: Option<i8>,
     pub(super) failures: u32,
     pub(super) deliveries: u32,
+}
+
+/// What the rules say of a key that was handed out.
+pub(super) struct Turn {
+    /// It was the first of the highest priority, or has waited for the longest.
+    pub(super) has_come: bool,
+    pub(super) priority: i8,
 }
 
 #[derive(Debug, Default)]
@@ -58,11 +70,12 @@ impl Model {
         self.last_place
     }
 
-    pub(super) fn add(&mut self, number: usize, when: When) -> Added {
+    pub(super) fn add(&mut self, number: usize, when: When, priority: i8) -> Added {
         let was_dead = self.records[number].state == State::Dead;
         if was_dead {
             self.records[number] = Record::default();
         }
+        self.raise(number, priority);
         let delay = match when {
             When::Now => 0,
             When::After(delay) => micros(delay),
@@ -71,6 +84,17 @@ impl Model {
         match if was_dead { delay.max(REVIVE) } else { delay } {
             0 => self.make_ready(number),
             delay => self.delay(number, delay),
+        }
+    }
+
+    /// A key that is ready moves to the end of its new line.
+    fn raise(&mut self, number: usize, priority: i8) {
+        let place = self.next_place();
+        let record = &mut self.records[number];
+        let before = record.planned;
+        record.planned = before.max(Some(priority));
+        if let State::Ready { place: mine } = &mut record.state {
+            *mine = if before < record.planned { place } else { *mine };
         }
     }
 
@@ -111,19 +135,23 @@ impl Model {
         delay.min(1_000_000_000)
     }
 
-    /// Takes a key out of the line: whether it was at its head, if it was in it at all.
-    pub(super) fn grant(&mut self, grant: &Grant, number: usize) -> Option<bool> {
-        let place_of = |record: &Record| match record.state {
-            State::Ready { place } => Some(place),
+    /// Takes a key out of its line, if it was in one.
+    pub(super) fn grant(&mut self, grant: &Grant, number: usize) -> Option<Turn> {
+        let in_line = |record: &Record| match record.state {
+            State::Ready { place } => Some((Reverse(record.planned), place)),
             State::Absent | State::Held { .. } | State::Dead => None,
         };
-        let place = place_of(&self.records[number])?;
-        let first = self.records.iter().filter_map(place_of).min();
+        let (rank, place) = in_line(&self.records[number])?;
+        let ready = || self.records.iter().filter_map(in_line);
+        let first = ready().min() == Some((rank, place));
+        let oldest = ready().map(|(_, place)| place).min() == Some(place);
         let record = &mut self.records[number];
         record.deliveries += 1;
+        let priority = record.planned.expect("what is ready is planned");
+        record.planned.take_if(|_| record.wake_at.is_none());
         let (token, deadline) = (grant.token, self.now + LEASE);
-        record.state = State::Held { token, deadline, dirty: false };
-        Some(first == Some(place))
+        record.state = State::Held { token, deadline, dirty: false, priority };
+        Some(Turn { has_come: first || oldest, priority })
     }
 
     fn count(&self, of: impl Fn(&Record) -> bool) -> u64 {
@@ -146,10 +174,10 @@ impl Model {
         }
     }
 
-    /// The token by which a key is held, and whether it is dirty.
-    pub(super) fn held(&self, number: usize) -> Option<(Token, bool)> {
+    /// The token by which a key is held, whether it is dirty, and its priority.
+    pub(super) fn held(&self, number: usize) -> Option<(Token, bool, i8)> {
         match self.records[number].state {
-            State::Held { token, dirty, .. } => Some((token, dirty)),
+            State::Held { token, dirty, priority, .. } => Some((token, dirty, priority)),
             State::Absent | State::Ready { .. } | State::Dead => None,
         }
     }
@@ -160,11 +188,8 @@ impl Model {
         number: usize,
         ending: &Ending,
     ) -> Finished {
-        let Some((_, dirty)) =
-            self.held(number).filter(|(token, _)| *token == hold.token)
-        else {
-            return Finished::LeaseLost;
-        };
+        let current = self.held(number).filter(|(token, ..)| *token == hold.token);
+        let Some((_, dirty, priority)) = current else { return Finished::LeaseLost };
         let deliveries = std::mem::take(&mut self.records[number].deliveries);
         self.records[number].state = State::Absent;
         let delay = match ending {
@@ -174,8 +199,7 @@ impl Model {
             Ending::RetryAfter(delay) => self.forgive(number, Some(micros(*delay))),
             Ending::Bury { .. } if dirty => self.forgive(number, None),
             Ending::Bury { .. } => {
-                self.records[number].state = State::Dead;
-                self.records[number].wake_at = None;
+                self.bury(number);
                 return Finished::Buried;
             }
             Ending::Release => {
@@ -183,6 +207,9 @@ impl Model {
                 Some(0)
             }
         };
+        if delay.is_some() {
+            self.raise(number, priority);
+        }
         if let Some(delay @ 1..) = delay {
             self.delay(number, delay);
         }
@@ -194,12 +221,18 @@ impl Model {
         delay.map_or(Finished::Done, later)
     }
 
+    fn bury(&mut self, number: usize) {
+        let record = &mut self.records[number];
+        (record.state, record.wake_at, record.planned) = (State::Dead, None, None);
+    }
+
     /// Releases every lease but that of one key: how many.
     pub(super) fn reclaim(&mut self, but: usize) -> u64 {
         let place = self.next_place();
         let mut count = 0;
         for number in (0..KEYS).filter(|number| *number != but) {
-            if self.held(number).is_some() {
+            if let Some((.., priority)) = self.held(number) {
+                self.raise(number, priority);
                 self.records[number].state = State::Ready { place };
                 self.records[number].deliveries -= 1;
                 count += 1;
@@ -259,12 +292,13 @@ impl Model {
         for together in self.due(deadline) {
             let place = self.next_place();
             for number in together {
-                let record = &mut self.records[number];
-                if record.deliveries >= MAX_DELIVERIES {
-                    (record.state, record.wake_at) = (State::Dead, None);
+                if self.records[number].deliveries >= MAX_DELIVERIES {
+                    self.bury(number);
                     expired.dead += 1;
                 } else {
-                    record.state = State::Ready { place };
+                    let priority = self.held(number).map(|(.., priority)| priority);
+                    self.raise(number, priority.expect("only what is held runs out"));
+                    self.records[number].state = State::Ready { place };
                     expired.returned += 1;
                 }
             }
@@ -274,6 +308,7 @@ impl Model {
 
     pub(super) fn remove(&mut self, number: usize) -> bool {
         let record = &mut self.records[number];
+        record.planned = None;
         let delayed = record.wake_at.take().is_some();
         match &mut record.state {
             state @ State::Ready { .. } => {
@@ -303,6 +338,7 @@ impl Model {
     pub(super) fn revive(&mut self, number: usize) -> u64 {
         let revived = self.exhume(number);
         if revived == 1 {
+            self.raise(number, 0);
             self.make_ready(number);
         }
         revived

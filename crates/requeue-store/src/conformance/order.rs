@@ -132,5 +132,5 @@ pub(super) async fn the_oldest_ready_key_is_told_of(t: Trial) {
 }
 
 pub(super) async fn any_history_is_served_in_order(t: Trial) {
-    replay(&t, Line::FirstCome).await;
+    replay(&t, Line::InOrder).await;
 }

@@ -40,11 +40,16 @@ pub(super) fn many(count: usize) -> Vec<Key> {
 }
 
 pub(super) fn add(key: &Key, when: When) -> Add {
-    Add { key: key.clone(), when, revive_after: REVIVE }
+    Add { revive_after: REVIVE, ..Add::new(key.clone(), when) }
 }
 
 pub(super) fn all_now(keys: &[Key]) -> Vec<Add> {
     keys.iter().map(|key| add(key, When::Now)).collect()
+}
+
+/// An add of this priority.
+pub(super) fn ranked(name: &str, when: When, priority: i8) -> Add {
+    Add { priority, ..add(&key(name), when) }
 }
 
 pub(super) fn secs(seconds: u64) -> Duration {
@@ -134,6 +139,10 @@ impl Trial {
 
     pub(super) async fn add_after(&self, name: &str, delay: Duration) -> Added {
         self.add_when(name, When::After(delay)).await.added
+    }
+
+    pub(super) async fn add_ranked(&self, name: &str, priority: i8) -> Added {
+        self.adds(&[ranked(name, When::Now, priority)]).await[0]
     }
 
     /// One call, whatever it gives.

@@ -21,6 +21,8 @@ pub struct Lasting {
     pub held_by: Option<Owner>,
     /// When its delay is over, with its place among equals.
     pub wake_at: Option<(Moment, u64)>,
+    /// The priority with which it comes next.
+    pub priority: i8,
     /// How often in a row it has failed.
     pub failures: u32,
     /// How often it was granted since a lease of it last ended by its holder.
@@ -65,6 +67,7 @@ impl Machine {
             ready: record.since.or(granted),
             held_by: record.held.as_ref().map(|held| held.owner.clone()),
             wake_at: record.wake_at,
+            priority: record.priority(),
             failures: record.failures,
             deliveries: record.deliveries,
             error: record.error.clone(),
@@ -90,20 +93,19 @@ impl Machine {
     }
 
     fn restore_one(&mut self, key: &Key, lasting: Lasting) {
-        let Lasting { ready, held_by, wake_at, failures, deliveries, error, buried } =
-            lasting;
+        let Lasting { failures, deliveries, error, buried, priority, .. } = lasting;
         let buried =
             buried.map(|(reason, at, owner)| Box::new(Buried { reason, at, owner }));
         let record = Record { failures, deliveries, error, buried, ..Record::default() };
         self.records.insert(key.clone(), Box::new(record));
-        if let Some((at, _)) = ready {
-            self.make_ready(key, at);
-            if let Some(owner) = held_by {
+        if let Some((at, _)) = lasting.ready {
+            self.make_ready(key, priority, at);
+            if let Some(owner) = lasting.held_by {
                 self.hold_again(key, owner, at);
             }
         }
-        if let Some((at, _)) = wake_at {
-            self.delay(key, at);
+        if let Some((at, _)) = lasting.wake_at {
+            self.delay(key, priority, at);
         }
         self.tidy(key);
     }
@@ -115,8 +117,10 @@ impl Machine {
         debug_assert_eq!(lease.key(), key);
         self.set_since(key, None);
         let (token, deadline, dirty) = (Token(0), Moment::default(), false);
-        let held = Held { lease, token, owner, granted, deadline, dirty };
-        self.record(key).held = Some(Box::new(held));
+        let record = self.record(key);
+        let priority = record.lend_priority();
+        let held = Held { lease, token, owner, granted, deadline, dirty, priority };
+        record.held = Some(Box::new(held));
         self.leases.insert((deadline, key.clone()));
     }
 

@@ -3,7 +3,7 @@
 use std::num::NonZeroU32;
 use std::time::Duration;
 
-use requeue::Added;
+use requeue::{AddOptions, Added};
 
 use super::{Buried, Held, Machine, Record};
 use crate::{
@@ -62,8 +62,32 @@ impl Machine {
         }
     }
 
-    pub(super) fn make_ready(&mut self, key: &Key, now: Moment) -> Added {
-        let added = self.queue.add_ref(key);
+    /// Raises the priority of what is planned for a key, or is about to be.
+    fn raise(&mut self, key: &Key, priority: i8) -> i8 {
+        let planned = self.record(key).planned;
+        let level = planned.map_or(priority, |planned| planned.max(priority));
+        self.set_planned(key, Some(level));
+        level
+    }
+
+    pub(super) fn set_planned(&mut self, key: &Key, planned: Option<i8>) {
+        let record = self.record(key);
+        let before = record.priority();
+        record.planned = planned;
+        if record.priority() != before {
+            self.touch(key);
+        }
+    }
+
+    /// Adds a key to the queue, or raises it there.
+    fn line_up(&self, key: &Key, priority: i8) -> Added {
+        let options = AddOptions::new().priority(priority.into());
+        self.queue.add_with(key.clone(), options)
+    }
+
+    pub(super) fn make_ready(&mut self, key: &Key, priority: i8, now: Moment) -> Added {
+        let level = self.raise(key, priority);
+        let added = self.line_up(key, level);
         match added {
             Added::Ready => {
                 let count = self.next_count();
@@ -78,8 +102,14 @@ impl Machine {
         added
     }
 
-    pub(super) fn delay(&mut self, key: &Key, at: Moment) -> Added {
-        let wake_at = self.records.get(key).and_then(|record| record.wake_at);
+    pub(super) fn delay(&mut self, key: &Key, priority: i8, at: Moment) -> Added {
+        let level = self.raise(key, priority);
+        let record = self.record(key);
+        let in_queue = record.since.is_some() || record.is_dirty();
+        let wake_at = record.wake_at;
+        if in_queue {
+            self.line_up(key, level); // invariant 5
+        }
         if wake_at.is_some_and(|(before, _)| before <= at) {
             return Added::Duplicate;
         }
@@ -147,11 +177,12 @@ impl Machine {
         let record = self.record(&key);
         record.deliveries = record.deliveries.saturating_add(1);
         let (deliveries, failures) = (record.deliveries, record.failures);
+        let priority = record.lend_priority();
         let dirty = false;
-        let held = Held { lease, token, owner, granted: now, deadline, dirty };
+        let held = Held { lease, token, owner, granted: now, deadline, dirty, priority };
         record.held = Some(Box::new(held));
         self.leases.insert((deadline, key.clone()));
-        Some(Grant { key, token, deliveries, failures })
+        Some(Grant { key, token, deliveries, failures, priority })
     }
 
     pub(super) fn extend_one(&mut self, hold: &Hold, deadline: Moment) -> bool {
@@ -203,16 +234,24 @@ impl Machine {
             return Finished::Requeued;
         }
         let key = held.lease.key().clone();
-        self.delay(&key, now.after(delay));
+        self.keep_priority(&held);
+        self.delay(&key, held.priority, now.after(delay));
         self.end(held, delay, now)
+    }
+
+    /// Plans a key that comes again with the priority that it came with.
+    fn keep_priority(&mut self, held: &Held) {
+        let key = held.lease.key();
+        let level = self.raise(key, held.priority);
+        if held.dirty {
+            self.line_up(key, level);
+        }
     }
 
     /// Ends a lease so that its key is ready, dirty or not.
     pub(super) fn hand_back(&mut self, mut held: Held, now: Moment) {
-        if !held.dirty {
-            self.queue.add_ref(held.lease.key());
-            held.dirty = true;
-        }
+        held.dirty = true;
+        self.keep_priority(&held);
         let requeued = self.end(held, Duration::ZERO, now);
         debug_assert_eq!(requeued, Finished::Requeued);
     }
@@ -241,6 +280,7 @@ impl Machine {
         self.queue.remove(&key);
         lease.done();
         self.set_wake(&key, None);
+        self.set_planned(&key, None);
         self.record(&key).buried = Some(Box::new(Buried { reason, at: now, owner }));
     }
 
@@ -274,6 +314,25 @@ impl Machine {
         let delay = self.delays.first().map(|(at, ..)| *at);
         let lease = self.leases.first().map(|(at, _)| *at);
         delay.into_iter().chain(lease).min().map(|at| at.since(now))
+    }
+}
+
+impl Record {
+    fn is_dirty(&self) -> bool {
+        self.held.as_ref().is_some_and(|held| held.dirty)
+    }
+
+    /// The priority with which the key comes next, if it comes again.
+    pub(super) fn priority(&self) -> i8 {
+        let lent = self.held.as_ref().map(|held| held.priority);
+        self.planned.max(lent).unwrap_or_default()
+    }
+
+    /// The priority for a grant, which a delay keeps too: invariant 5.
+    pub(super) fn lend_priority(&mut self) -> i8 {
+        let planned = self.planned.unwrap_or_default();
+        self.planned.take_if(|_| self.wake_at.is_none());
+        planned
     }
 }
 

@@ -153,7 +153,7 @@ async fn adds_past_the_handle_can_be_counted() {
     let (bench, prometheus) = measured();
     let add = |key: &'static str, when| {
         let key = Key::new(key.as_bytes()).unwrap();
-        Add { key, when, revive_after: Duration::ZERO }
+        Add { revive_after: Duration::ZERO, ..Add::new(key, when) }
     };
     let adds = [add("a", When::Now), add("a", When::Now), add("b", When::After(SECOND))];
     let receipts: Vec<Receipt> = bench.spy.add(&adds).await.unwrap();
