@@ -114,7 +114,11 @@ begin
         update requeue.item i set
             state = (array[0, 1, 0, 3])[t.answer + 1],
             dirty = false,
-            seq = place + t.ord,
+            seq = requeue.ranked(place + t.ord, case
+                when t.answer = 3 then 0
+                when t.ending in (2, 3, 5) then least(requeue.rank(i.seq), i.planned)
+                else coalesce(i.planned, requeue.rank(i.seq)) end),
+            planned = null,
             since = case when t.answer in (1, 3) then at end,
             lease_until = null,
             wake_at = case
