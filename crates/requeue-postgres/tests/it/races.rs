@@ -211,6 +211,33 @@ fn a_token_ends_no_lease_of_another_key_in_the_same_call() {
     });
 }
 
+/// Rows that were deleted by a list of their addresses were locked in the order of those,
+/// and an add that locked the same keys in their order waited until one of both was undone.
+#[test]
+fn ends_wait_for_keys_in_the_order_of_keys() {
+    run(|bench| async move {
+        for name in ["b", "a"] {
+            bench.store.add(&[add(name)]).await.unwrap();
+        }
+        let grants = lease(&bench.store, 2).await;
+        let mut producer = connect(&bench.url).await;
+        let transaction = producer.transaction().await.unwrap();
+        let holder = pid(&transaction).await;
+        bench.store.add_in(&transaction, &[add("a")]).await.unwrap();
+
+        // It does not know where the rows are.
+        let other = PostgresStore::builder(&*bench.url).queue(&*bench.queue).open().await;
+        let (other, ends) = (other.unwrap(), [done(&grants[0]), done(&grants[1])]);
+        let finishing = tokio::spawn(async move { other.finish(&ends).await.unwrap() });
+        bench.somebody_waits_for(holder).await;
+        let lock =
+            "select from requeue.item where queue = $1 and key = 'b' for update nowait";
+        transaction.query_one(lock, &[&bench.queue_id().await]).await.unwrap();
+        transaction.commit().await.unwrap();
+        assert_eq!(finishing.await.unwrap(), [Finished::Done, Finished::Requeued]);
+    });
+}
+
 #[test]
 fn a_lease_is_ended_by_a_store_that_did_not_hand_it_out() {
     run(|bench| async move {
