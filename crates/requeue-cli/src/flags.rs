@@ -55,12 +55,23 @@ Signals:
   The first Ctrl-C or TERM finishes what runs and starts nothing more. The second sends TERM
   to what runs, the third, or --kill-after, sends KILL. USR1 prints a summary.
 
+Environment of the command:
+  REQUEUE_KEY      the key
+  REQUEUE_ATTEMPT  1 in the first run of a key, 2 in its first retry, and so on
+  REQUEUE_SLOT     from 1 to --workers; no two commands have the same at a time
+  REQUEUE_TOKEN    on a store, a number that grows with each run of a key: whoever has seen
+                   a greater one can refuse a smaller
+
+Log:
+  Each line of --log has an event: added, merged (it was queued already), started, finished,
+  retried, gave_up, lost (its lease), and drained at the end. time and next are seconds since
+  1970, code is what a shell would say. A key that is no text is in key_hex besides.
+
 On a store:
   Keys that were not run to their end stay in the store; a key that is given up goes to the
   dead, see requeue dead. A key that is too long for a store is left out and told of, and the
-  exit code is 1. The command is given REQUEUE_TOKEN, a number that grows with each run of a
-  key: whoever has seen a greater one can refuse a smaller. If a lease is lost while its
-  command runs, the command is ended and the run does not count.";
+  exit code is 1. If a lease is lost while its command runs, the command is ended and the run
+  does not count. The second Ctrl-C also waits no longer for a store that is away.";
 
 const USAGE: &str = "requeue run [OPTIONS] [--] COMMAND [ARGUMENT]... [::: KEY...]";
 
@@ -167,7 +178,7 @@ pub(crate) struct InputFlags {
     #[arg(short = 'a', long, value_name = "FILE")]
     pub(crate) arg_file: Vec<PathBuf>,
     /// Stop reading while this many keys wait
-    #[arg(long, value_name = "N")]
+    #[arg(long, value_name = "N", value_parser = values::count::<NonZeroUsize>)]
     pub(crate) max_queued: Option<NonZeroUsize>,
 }
 
@@ -175,13 +186,19 @@ pub(crate) struct InputFlags {
 #[command(next_help_heading = "Execution")]
 pub(crate) struct ExecutionFlags {
     /// Run at most this many commands at a time [default: the number of processors]
-    #[arg(short = 'j', short_alias = 'P', long, value_name = "N")]
+    #[arg(
+        short = 'j',
+        short_alias = 'P',
+        long,
+        value_name = "N",
+        value_parser = values::count::<NonZeroUsize>
+    )]
     pub(crate) workers: Option<NonZeroUsize>,
     /// Give the command to sh, with each key quoted
     #[arg(long)]
     pub(crate) shell: bool,
     /// End a run that takes longer, with TERM; it counts as failed with code 124
-    #[arg(long, value_name = "DURATION", value_parser = values::duration)]
+    #[arg(long, value_name = "DURATION", value_parser = values::timeout)]
     pub(crate) timeout: Option<Duration>,
     /// After TERM, wait this long before KILL
     #[arg(long, value_name = "DURATION", value_parser = values::duration, default_value = "10s")]
@@ -195,13 +212,19 @@ pub(crate) struct PolicyFlags {
     #[arg(long, value_name = "RATE", value_parser = values::rate, default_value = "unlimited")]
     pub(crate) rate: Rate,
     /// How many starts may come at once under --rate
-    #[arg(long, value_name = "N", default_value = "1", requires = "rate")]
+    #[arg(
+        long,
+        value_name = "N",
+        value_parser = values::count::<NonZeroU32>,
+        default_value = "1",
+        requires = "rate"
+    )]
     pub(crate) burst: NonZeroU32,
     /// Retry at most this many times in a time, all keys together
     #[arg(long, value_name = "RATE", value_parser = values::rate, default_value = "10/s")]
     pub(crate) retry_rate: Rate,
     /// How many retries may come at once under --retry-rate
-    #[arg(long, value_name = "N", default_value = "100")]
+    #[arg(long, value_name = "N", value_parser = values::count::<NonZeroU32>, default_value = "100")]
     pub(crate) retry_burst: NonZeroU32,
     /// Retry a failed key this often before it is given up; 0 for never, or unlimited
     #[arg(long, value_name = "N", value_parser = values::max_retries, default_value = "5")]
@@ -229,8 +252,13 @@ pub(crate) struct PolicyFlags {
     #[arg(long, value_name = "DURATION", value_parser = values::duration)]
     pub(crate) debounce: Option<Duration>,
     /// Take the FIELD-th word of each line, a whole number, as its priority, and the rest as
-    /// the key; higher goes first
-    #[arg(long, value_name = "FIELD", conflicts_with_all = ["fair_by", "debounce"])]
+    /// the key; higher goes first. A store knows those from -128 to 127
+    #[arg(
+        long,
+        value_name = "FIELD",
+        value_parser = values::count::<NonZeroUsize>,
+        conflicts_with_all = ["fair_by", "debounce"]
+    )]
     pub(crate) priority: Option<NonZeroUsize>,
     /// Let groups of keys take turns: by the part before a separator such as /, or by a
     /// regular expression's first group

@@ -47,7 +47,7 @@ impl fmt::Debug for Source {
 /// What a source gives.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Record<'r> {
-    /// A line that is not blank, without its end.
+    /// A line that is not blank, or a record that is not empty, without its end.
     Line(&'r [u8]),
     /// No more lines are at hand: the next one may take long to come.
     Pause,
@@ -65,7 +65,7 @@ impl Source {
             Self::Words(words) => Ok(words
                 .into_iter()
                 .map(OsString::into_vec)
-                .filter(|word| !is_blank(word))
+                .filter(|word| !word.is_empty())
                 .try_for_each(|word| take(Record::Line(&word)))),
         }
     }
@@ -83,7 +83,7 @@ fn read_stream(
             chunk => chunk?,
         };
         if chunk.is_empty() {
-            return Ok(take_line(&open, &mut take));
+            return Ok(take_line(&open, separator, &mut take));
         }
         let length = chunk.len();
         let taken = take_chunk(chunk, separator, &mut open, &mut take);
@@ -104,7 +104,7 @@ fn take_chunk(
 ) -> ControlFlow<()> {
     while let Some(end) = chunk.iter().position(|byte| *byte == separator) {
         open.extend_from_slice(&chunk[..end]);
-        take_line(open, take)?;
+        take_line(open, separator, take)?;
         open.clear();
         chunk = &chunk[end + 1..];
     }
@@ -114,34 +114,49 @@ fn take_chunk(
 
 fn take_line(
     line: &[u8],
+    separator: u8,
     take: &mut impl FnMut(Record<'_>) -> ControlFlow<()>,
 ) -> ControlFlow<()> {
-    if is_blank(line) { ControlFlow::Continue(()) } else { take(Record::Line(line)) }
+    if is_blank(line, separator) {
+        ControlFlow::Continue(())
+    } else {
+        take(Record::Line(line))
+    }
 }
 
-fn is_blank(record: &[u8]) -> bool {
-    record.iter().all(u8::is_ascii_whitespace)
+/// Whether a record is no key: a blank line is for the eye, but who ends names with NUL
+/// means every byte of them.
+fn is_blank(record: &[u8], separator: u8) -> bool {
+    record.is_empty()
+        || (separator == b'\n' && record.iter().all(u8::is_ascii_whitespace))
 }
 
-/// A line whose word for the priority is missing or is no number.
+/// A line whose word for the priority, counted from 1, is missing or is no number.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct NoPriority;
+pub(crate) struct NoPriority(usize);
+
+impl fmt::Display for NoPriority {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "--priority wants a whole number as word {}", self.0)
+    }
+}
 
 /// Takes the `field`-th word, counted from 1, out of a line: its number, and the rest.
 pub(crate) fn split_priority(
     line: &[u8],
     field: usize,
 ) -> Result<(i32, Key), NoPriority> {
-    let (start, end) = nth_word(line, field).ok_or(NoPriority)?;
-    let word = std::str::from_utf8(&line[start..end]).map_err(|_| NoPriority)?;
-    let priority = word.parse().map_err(|_| NoPriority)?;
+    let none = NoPriority(field);
+    let (start, end) = nth_word(line, field).ok_or(none)?;
+    let word = std::str::from_utf8(&line[start..end]).map_err(|_| none)?;
+    let priority = word.parse().map_err(|_| none)?;
     let (before, after) = (&line[..start], line[end..].trim_ascii_start());
     let key = if after.is_empty() {
         before.trim_ascii().to_vec()
     } else {
         [before, after].concat().trim_ascii().to_vec()
     };
-    if key.is_empty() { Err(NoPriority) } else { Ok((priority, key)) }
+    if key.is_empty() { Err(none) } else { Ok((priority, key)) }
 }
 
 /// Where the `field`-th run of bytes that are not white begins and ends.
@@ -186,6 +201,7 @@ mod tests {
     fn keys_are_any_bytes() {
         assert_eq!(records(b"\xff\xfe\n'\"\\\n", b'\n'), [&b"\xff\xfe"[..], b"'\"\\"]);
         assert_eq!(records(b"a\nb\0\0c", 0), [&b"a\nb"[..], b"c"]);
+        assert_eq!(records(b" \0\n\0", 0), [b" ", b"\n"]);
     }
 
     #[test]
@@ -226,7 +242,7 @@ mod tests {
         assert_eq!(split("a -3 b", 2), Ok((-3, "a b".to_owned())));
         assert_eq!(split(" a\t9 ", 2), Ok((9, "a".to_owned())));
         for line in ["a b", "7", "", "1.5 a", "99999999999 a"] {
-            assert_eq!(split(line, 1), Err(NoPriority), "{line}");
+            assert_eq!(split(line, 1), Err(NoPriority(1)), "{line}");
         }
     }
 }

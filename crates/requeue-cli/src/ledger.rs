@@ -18,13 +18,13 @@
 //!    process was killed in between, is found by its environment.
 
 use std::collections::HashMap;
-use std::fmt::Write as _;
 use std::fs::{self, File, OpenOptions};
 use std::io::{self, Write};
 use std::path::{Path, PathBuf};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
 use crate::command::Stranger;
+use crate::hex::{hex, unhex};
 use crate::input::Key;
 
 /// The file is written anew once it is longer.
@@ -164,12 +164,7 @@ impl Book {
 }
 
 fn start_line(token: u64, entry: &Entry) -> String {
-    let mut line = format!("start {token} ");
-    for byte in &entry.key {
-        // Writing to a string does not fail.
-        write!(line, "{byte:02x}").unwrap_or_default();
-    }
-    line + "\n"
+    format!("start {token} {}\n", hex(&entry.key))
 }
 
 fn runs_line(token: u64, process: Stranger) -> String {
@@ -231,11 +226,6 @@ fn follow(running: &mut HashMap<u64, Entry>, line: &str) -> Option<()> {
         _ => {}
     }
     Some(())
-}
-
-fn unhex(text: &str) -> Option<Vec<u8>> {
-    let digits = text.as_bytes().chunks(2).map(std::str::from_utf8);
-    digits.map(|pair| u8::from_str_radix(pair.ok()?, 16).ok()).collect()
 }
 
 #[cfg(test)]

@@ -4,6 +4,7 @@ mod command;
 mod desk;
 mod flags;
 mod gate;
+mod hex;
 mod input;
 mod ledger;
 mod metrics;

@@ -7,7 +7,7 @@ use std::os::unix::process::CommandExt;
 use std::process::Command;
 
 /// Tells that the store's address was moved to the environment by us.
-pub(crate) const MOVED: &str = "REQUEUE_STORE_MOVED";
+const MOVED: &str = "REQUEUE_STORE_MOVED";
 
 /// Starts this program anew with an address that holds a password in the environment, which
 /// only its user can read. Returns if there is none, or if that cannot be done.

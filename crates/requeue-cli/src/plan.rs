@@ -225,9 +225,11 @@ pub(crate) fn open_keys(path: &Path) -> Result<Box<dyn io::BufRead + Send>> {
     if path.as_os_str() == "-" {
         return Ok(Box::new(BufReader::with_capacity(READ_AHEAD, io::stdin())));
     }
-    let file = File::open(path).with_context(|| {
-        format!("cannot read the keys of --arg-file {}", path.display())
-    })?;
+    let unreadable = || format!("cannot read the keys of --arg-file {}", path.display());
+    let file = File::open(path).with_context(unreadable)?;
+    if file.metadata().with_context(unreadable)?.is_dir() {
+        bail!("{}: it is a folder", unreadable());
+    }
     Ok(Box::new(BufReader::with_capacity(READ_AHEAD, file)))
 }
 
@@ -312,6 +314,9 @@ fn read_resumed(path: &Path, log: Option<&Path>) -> Result<Resumed> {
         }
         Err(error) if error.kind() == io::ErrorKind::NotFound && log == Some(path) => {}
         Err(error) => return Err(error).with_context(|| unreadable(path)),
+    }
+    if text.first().is_some_and(|byte| *byte != b'{') {
+        bail!("--resume {} is no log that --log has written", path.display());
     }
     Ok(resume(&text))
 }

@@ -5,7 +5,7 @@ use std::ops::ControlFlow;
 use std::time::Duration;
 
 use requeue::{AddOptions, Added, Queue};
-use requeue_store::Key as StoreKey;
+use requeue_store::{Add, Error};
 
 use crate::input::{Input, Key, Record, split_priority};
 use crate::report::Resumed;
@@ -29,8 +29,8 @@ pub(crate) const BATCH: usize = 256;
 struct Bundle {
     /// All of them.
     lines: HashSet<Vec<u8>>,
-    /// Those that are to go to a store.
-    unsent: Vec<StoreKey>,
+    /// What is to go to a store.
+    unsent: Vec<Add>,
 }
 
 impl Reader {
@@ -71,33 +71,35 @@ impl Reader {
                 return self.tell(run, line, || Added::Duplicate);
             }
             bundle.lines.insert(line.to_vec());
-            return match &run.supply {
-                Supply::Memory(queue) => self.add_key(run, queue, line, None),
-                Supply::Store(_) => put(run, line, &mut bundle.unsent),
-            };
+            return self.add_key(run, line, None, bundle);
         };
-        let Supply::Memory(queue) = &run.supply else {
-            unreachable!("--priority is refused on a store")
-        };
-        if let Ok((priority, key)) = split_priority(line, field) {
-            return self.add_key(run, queue, &key, Some(priority));
+        match split_priority(line, field) {
+            Ok((priority, key)) => self.add_key(run, &key, Some(priority), bundle),
+            Err(why) => {
+                run.report.refused(line, &why.to_string());
+                ControlFlow::Continue(())
+            }
         }
-        let why = format!("--priority wants a whole number as word {field}");
-        run.report.refused(line, &why);
-        ControlFlow::Continue(())
     }
 
     fn add_key(
         &self,
         run: &Run,
-        queue: &Queue<Key>,
         key: &[u8],
         priority: Option<i32>,
+        bundle: &mut Bundle,
     ) -> ControlFlow<()> {
-        if let Some(room) = &run.room {
-            room.wait(queue);
+        match &run.supply {
+            Supply::Memory(queue) => {
+                if let Some(room) = &run.room {
+                    room.wait(queue);
+                }
+                self.tell(run, key, || self.enqueue(queue, key, priority))
+            }
+            Supply::Store(keys) => {
+                put(run, key, keys.wish(key, priority), &mut bundle.unsent)
+            }
         }
-        self.tell(run, key, || self.enqueue(queue, key, priority))
     }
 
     fn tell(
@@ -137,16 +139,21 @@ impl Reader {
 
 /// Puts a key with those that go to the store, and sends them if they are many. A key that
 /// no store takes is told of and left out.
-fn put(run: &Run, line: &[u8], unsent: &mut Vec<StoreKey>) -> ControlFlow<()> {
-    match StoreKey::new(line) {
-        Ok(key) => unsent.push(key),
-        Err(error) => run.report.refused(line, &error.to_string()),
+fn put(
+    run: &Run,
+    key: &[u8],
+    add: Result<Add, Error>,
+    unsent: &mut Vec<Add>,
+) -> ControlFlow<()> {
+    match add {
+        Ok(add) => unsent.push(add),
+        Err(error) => run.report.refused(key, &error.to_string()),
     }
     if unsent.len() < BATCH { ControlFlow::Continue(()) } else { send(run, unsent) }
 }
 
 /// Sends keys to the store, no more than there is room for at a time.
-fn send(run: &Run, unsent: &mut Vec<StoreKey>) -> ControlFlow<()> {
+fn send(run: &Run, unsent: &mut Vec<Add>) -> ControlFlow<()> {
     let Supply::Store(keys) = &run.supply else { return ControlFlow::Continue(()) };
     while !unsent.is_empty() {
         let room = run.room.as_ref().map_or(unsent.len(), |room| keys.room(room.max));
@@ -156,7 +163,7 @@ fn send(run: &Run, unsent: &mut Vec<StoreKey>) -> ControlFlow<()> {
     ControlFlow::Continue(())
 }
 
-fn send_batch(run: &Run, keys: &SharedKeys, batch: &[StoreKey]) -> ControlFlow<()> {
+fn send_batch(run: &Run, keys: &SharedKeys, batch: &[Add]) -> ControlFlow<()> {
     let receipts = match keys.add(batch) {
         Ok(receipts) => receipts,
         Err(error) => {
@@ -167,8 +174,8 @@ fn send_batch(run: &Run, keys: &SharedKeys, batch: &[StoreKey]) -> ControlFlow<(
     if receipts.is_empty() {
         return ControlFlow::Break(()); // closed
     }
-    for (key, receipt) in batch.iter().zip(receipts) {
-        run.logged(run.report.added(key, receipt.added));
+    for (add, receipt) in batch.iter().zip(receipts) {
+        run.logged(run.report.added(&add.key, receipt.added));
     }
     ControlFlow::Continue(())
 }

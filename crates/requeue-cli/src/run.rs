@@ -164,7 +164,11 @@ impl Run {
         self.close();
         match stage {
             Stage::Reading | Stage::Emptying => {}
-            Stage::Finishing => self.announce_finishing(),
+            Stage::Finishing => {
+                self.announce_finishing();
+                // Without this thread, it is not said what is waited for.
+                self.spawn("store announcer", Self::announce_silence).unwrap_or_default();
+            }
             Stage::Terminating => {
                 self.abandon_store();
                 self.slots.each(Group::terminate);
@@ -221,6 +225,15 @@ impl Run {
             self.report.note(&format!(
                 "finishing what runs ({running}); once more sends TERM to it"
             ));
+        }
+    }
+
+    /// Tells of a store that does not answer, and is waited for all the same.
+    fn announce_silence(&self) {
+        let silent = self.supply.store().is_some_and(|keys| keys.glance().is_none());
+        if silent && self.control.stage() == Stage::Finishing {
+            self.report
+                .note("waiting for the store to answer; once more ends without it");
         }
     }
 

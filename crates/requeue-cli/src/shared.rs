@@ -199,13 +199,16 @@ impl SharedKeys {
         finished
     }
 
-    /// Adds keys, in one call for all: what became of each; nothing if this is closed.
-    pub(crate) fn add(&self, keys: &[StoreKey]) -> Result<Vec<Receipt>, Error> {
+    /// The wish to add a key now, if a store takes it.
+    pub(crate) fn wish(&self, key: &[u8], priority: Option<i32>) -> Result<Add, Error> {
+        let add = Add::new(StoreKey::new(key)?, When::Now);
         let revive_after = self.terms.revive_after;
-        let add =
-            |key: &StoreKey| Add { revive_after, ..Add::new(key.clone(), When::Now) };
-        let adds: Vec<_> = keys.iter().map(add).collect();
-        self.wait(self.add_patiently(&adds)).unwrap_or_else(|| Ok(Vec::new()))
+        Add { revive_after, ..add }.with_priority(priority.unwrap_or_default())
+    }
+
+    /// Adds keys, in one call for all: what became of each; nothing if this is closed.
+    pub(crate) fn add(&self, adds: &[Add]) -> Result<Vec<Receipt>, Error> {
+        self.wait(self.add_patiently(adds)).unwrap_or_else(|| Ok(Vec::new()))
     }
 
     /// An add that is repeated costs one more run at worst.

@@ -83,7 +83,19 @@ impl Place {
         }
     }
 
-    /// Opens the store.
+    /// Refuses a folder that is not there: it is a mistyped one, and nobody who only looks
+    /// at a queue wants one made.
+    pub(crate) fn must_be_there(&self) -> Result<()> {
+        match self.folder() {
+            Some(folder) if !folder.exists() => bail!(
+                "no queue at {}: expected a folder that requeue run or requeue add has made",
+                folder.display()
+            ),
+            Some(_) | None => Ok(()),
+        }
+    }
+
+    /// Opens the store, which is made if it is not there.
     pub(crate) async fn open(&self) -> Result<Arc<dyn Store>> {
         let queue = self.queue.as_deref().unwrap_or(QUEUE);
         match &self.address {

@@ -33,10 +33,21 @@ impl Worker {
             }
             Verdict::Lost => {
                 self.run.logged(self.run.report.lost(key.key()));
-                End::Release
+                return self.let_go(keys, key);
             }
         };
         self.end(keys, key, end);
+    }
+
+    /// Gives up a key whose lease is lost. That the store refuses this is no news.
+    fn let_go(&self, keys: &SharedKeys, key: StoredKey) {
+        let name = key.key().clone();
+        match keys.end(key, End::Release) {
+            Err(error) if error.kind() != ErrorKind::LeaseLost => {
+                self.not_ended(&name, &error);
+            }
+            Ok(_) | Err(_) => {}
+        }
     }
 
     fn end(&self, keys: &SharedKeys, key: StoredKey, end: End) {
@@ -59,16 +70,16 @@ impl Worker {
     }
 
     fn not_ended(&self, key: &[u8], error: &Error) {
-        let key = String::from_utf8_lossy(key);
+        let name = String::from_utf8_lossy(key);
         match error.kind() {
             ErrorKind::LeaseLost => self.run.report.note(&format!(
-                "the end of {key:?} came too late, and it runs again: {}",
+                "the end of {name:?} came too late, and it runs again: {}",
                 chain(error)
             )),
             ErrorKind::Unknown | ErrorKind::Unavailable => {
-                self.run.leave(key.as_bytes());
+                self.run.leave(key);
                 self.run.report.note(&format!(
-                    "the store may not know that {key:?} has ended: {}",
+                    "the store may not know that {name:?} has ended: {}",
                     chain(error)
                 ));
             }

@@ -6,6 +6,7 @@
 use std::fmt;
 use std::net::{IpAddr, Ipv4Addr, SocketAddr};
 use std::ops::RangeInclusive;
+use std::str::FromStr;
 use std::time::Duration;
 
 /// A value that is not what its flag takes: what that is.
@@ -35,6 +36,15 @@ pub(crate) fn duration(text: &str) -> Result<Duration, Expected> {
         rest = after;
     }
     if text.is_empty() { Err(DURATION) } else { Ok(total) }
+}
+
+const TIMEOUT: Expected = Expected(
+    "a duration above 0 such as 200ms, 5s, 1m30s or 2h; a bare number is seconds",
+);
+
+/// Reads how long something may take.
+pub(crate) fn timeout(text: &str) -> Result<Duration, Expected> {
+    at_least(Duration::from_nanos(1), text).ok_or(TIMEOUT)
 }
 
 const LEASE: Expected = Expected("a duration of at least 100ms, such as 30s or 2m");
@@ -82,6 +92,20 @@ fn unit_seconds(unit: &str) -> Option<f64> {
 fn decimal(text: &str) -> Option<f64> {
     let plain = text.chars().all(|c| c.is_ascii_digit() || c == '.');
     if plain { text.parse().ok() } else { None }
+}
+
+const COUNT: Expected = Expected("a whole number above 0");
+
+/// Reads how many of something there are, at least one.
+pub(crate) fn count<N: FromStr>(text: &str) -> Result<N, Expected> {
+    text.parse().map_err(|_| COUNT)
+}
+
+const AMOUNT: Expected = Expected("a whole number");
+
+/// Reads how many of something there are, perhaps none.
+pub(crate) fn amount<N: FromStr>(text: &str) -> Result<N, Expected> {
+    text.parse().map_err(|_| AMOUNT)
 }
 
 /// A number of events in a second.

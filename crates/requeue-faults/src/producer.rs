@@ -3,6 +3,7 @@
 use std::time::Duration;
 
 use anyhow::Result;
+use requeue::AddOptions;
 
 use crate::dice::Dice;
 use crate::event::Event;
@@ -29,6 +30,8 @@ pub(crate) async fn produce(process: Process, producer: usize) -> Result<()> {
 #[derive(Clone, Copy)]
 enum How {
     After(Duration),
+    /// Now, and with this priority.
+    Ranked(i32),
     Paced,
 }
 
@@ -61,6 +64,10 @@ impl Lane {
 
     async fn add_some(&mut self, generation: u64) -> Result<()> {
         let key = self.process.plan.common(generation, &mut self.dice);
+        let priority = self.process.plan.scene.priority(&mut self.dice);
+        if priority != 0 {
+            return self.add(key, How::Ranked(priority)).await;
+        }
         let delay = if self.dice.percent(8) { 1..60 } else { 0..0 };
         let delay = self.dice.millis(delay);
         self.add(key, How::After(delay)).await
@@ -87,7 +94,7 @@ impl Lane {
         let (op, lane) = (journal.number(), self.number);
         let micros = match how {
             How::After(delay) => requeue_store::micros_of(delay),
-            How::Paced => 0,
+            How::Ranked(_) | How::Paced => 0,
         };
         journal.write(Event::Adding {
             op,
@@ -99,6 +106,10 @@ impl Lane {
         let acknowledged = match how {
             How::After(Duration::ZERO) => self.queue.add(key).await.is_ok(),
             How::After(delay) => self.queue.add_after(key, delay).await.is_ok(),
+            How::Ranked(priority) => {
+                let options = AddOptions::new().priority(priority);
+                self.queue.add_with(key, options).await.is_ok()
+            }
             How::Paced => self.paced.add_rate_limited(key).await.is_ok(),
         };
         journal.write(Event::Added { op, acknowledged });

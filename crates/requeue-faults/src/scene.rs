@@ -127,4 +127,12 @@ impl Scene {
             Load::Calm => (1 + dice.below(4), dice.millis(200..1600)),
         }
     }
+
+    /// With which priority a key is added. A calm run has none but the usual one, or the
+    /// scripts for single keys would not be reached.
+    pub(crate) fn priority(&self, dice: &mut Dice) -> i32 {
+        let priorities = [-1, 1, 9];
+        let ranked = !self.is_calm() && dice.percent(20);
+        if ranked { dice.pick(&priorities).copied().unwrap_or_default() } else { 0 }
+    }
 }

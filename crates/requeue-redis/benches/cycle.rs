@@ -50,7 +50,7 @@ async fn main() {
             })*
         };
     }
-    measure!(ceiling floor batches cycles singles shared while_processing wake_ups shared_wake_ups delays);
+    measure!(ceiling floor batches cycles priorities singles shared while_processing wake_ups shared_wake_ups delays);
 }
 
 impl Bench {
@@ -169,6 +169,22 @@ impl Bench {
         let store = self.open().await;
         let cycling = cycles(store, BATCH, 8, 2000);
         self.measure("cycle, batches of 100, 8 in flight", 2000 * BATCH, cycling).await;
+    }
+
+    async fn priorities(&mut self) {
+        for (batch, tasks, rounds) in [(BATCH, 8, 1000), (1, 64, 10_000)] {
+            let store = self.open().await;
+            let cycling = in_tasks(tasks, rounds, move |round| {
+                let store = store.clone();
+                async move {
+                    add_ranked(&store, round * batch, batch).await;
+                    let holds = lease(&store, batch).await;
+                    finish(&store, holds).await;
+                }
+            });
+            let name = format!("cycle of nine priorities, batches of {batch}");
+            self.measure(&name, rounds * batch, cycling).await;
+        }
     }
 
     /// Keys that go one by one, and as many scripts that do nothing, turn by turn: the
@@ -363,6 +379,14 @@ fn key(n: usize) -> Key {
 
 async fn add(store: &RedisStore, from: usize, count: usize) {
     let add = |n| Add { revive_after: Duration::ZERO, ..Add::new(key(n), When::Now) };
+    let adds: Vec<_> = (from..from + count).map(add).collect();
+    store.add(&adds).await.unwrap();
+}
+
+/// As [`add`], with priorities from 1 to 9.
+async fn add_ranked(store: &RedisStore, from: usize, count: usize) {
+    let priority = |n: usize| i8::try_from(n % 9 + 1).unwrap();
+    let add = |n| Add { priority: priority(n), ..Add::new(key(n), When::Now) };
     let adds: Vec<_> = (from..from + count).map(add).collect();
     store.add(&adds).await.unwrap();
 }

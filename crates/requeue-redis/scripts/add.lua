@@ -4,6 +4,7 @@ local count = #ARGV - 2
 local values = call('HMGET', states, unpack(ARGV, 3))
 local since = 'Q' .. stamp
 local fields, fresh, answers, f, dirty = {}, {}, {}, 0, 0
+local add_level, close_lines
 for i = 1, count do
     local value = values[i]
     if not value then
@@ -41,14 +42,5 @@ for i = 1, count do
                 call('ZADD', wake, 0, '1')
                 answers[i] = 'w'
             end
-        else
-            answers[i] = 'u'
-        end
-    end
-end
-if f > 0 then
-    call('HSET', states, unpack(fields))
-    count_dirty(dirty)
-    line_up(fresh)
-end
-return table.concat(answers)
+        elseif kind == 64 then -- @
+            if not add_level then

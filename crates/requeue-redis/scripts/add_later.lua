@@ -1,6 +1,7 @@
 -- Adds keys for now or later. ARGV: the time; for each key the key, when, and how long it
 -- waits at least if it is dead. "When" is a letter: (N)ow; (A)fter so many microseconds;
--- (L)imited by a policy as in backoff.lua.
+-- (L)imited by a policy as in backoff.lua. Before it stands the priority, if that is not 0:
+-- `@` and four characters.
 -- Answers with one letter for each, (r)eady, (d)irty, (w)aits or d(u)plicate, and then
 -- with the delay of each.
 local since = 'Q' .. stamp
@@ -25,25 +26,29 @@ end
 
 -- Whoever ends the lease of a key has to know that it has failures.
 local function note_failure(key, value)
-    local kind = value and byte(value)
-    if kind == 80 or kind == 68 then -- P or D
-        value = string.gsub(value, '^(.%d+):', '%1!')
-        call('HSET', states, key, value)
+    local noted = value and string.gsub(value, '^(@?[-+%d]*[PD]%d+):', '%1!')
+    if noted ~= value then
+        call('HSET', states, key, noted)
     end
-    return value
+    return noted
 end
 
-local function own_delay(key, when)
-    local kind = sub(when, 1, 1)
-    if kind == 'A' then
+local function own_delay(key, kind, when)
+    if kind == 65 then -- A
         return tonumber(sub(when, 2))
     end
-    return kind == 'L' and fail(key, sub(when, 2)) or 0
+    return kind == 76 and fail(key, sub(when, 2)) or 0 -- L
 end
 
 local letters = {}
+local add_level, close_lines
 for i = 2, #ARGV, 3 do
-    local key = ARGV[i]
+    local key, when, priority = ARGV[i], ARGV[i + 1], 0
+    local kind = byte(when)
+    if kind == 64 then -- @
+        when, priority = sub(when, 6), tonumber(sub(when, 2, 5))
+        kind = byte(when)
+    end
     local value = call('HGET', states, key)
     local least = 0
     if value == 'X' then
@@ -52,19 +57,10 @@ for i = 2, #ARGV, 3 do
         call('ZREM', buried, key)
         value, least = false, tonumber(ARGV[i + 2])
     end
-    if byte(ARGV[i + 1]) == 76 then -- L
+    if kind == 76 then -- L
         value = note_failure(key, value)
     end
-    local delay = math.max(own_delay(key, ARGV[i + 1]), least)
-    if delay > 0 then
-        letters[#letters + 1] = delay_by(key, delay) and 'w' or 'u'
-    else
-        letters[#letters + 1] = add_now(key, value)
-    end
-    answers[#letters + 1] = format('%.0f', delay)
-end
-count_dirty(dirty)
-line_up(fresh)
-tell_of_delays()
-answers[1] = table.concat(letters)
-return answers
+    local delay = math.max(own_delay(key, kind, when), least)
+    local letter
+    if priority ~= 0 or (value and byte(value) == 64) then -- @
+        if not add_level then

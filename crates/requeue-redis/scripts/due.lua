@@ -11,19 +11,20 @@ local function move_delays()
         return 0
     end
     local values = call('HMGET', states, unpack(keys))
-    local fields, fresh, dirty, again = {}, {}, 0, false
+    local fields, fresh, ranks, dirty, again = {}, {}, {}, 0, false
     for i, key in ipairs(keys) do
-        local value = values[i]
+        local value, level, held = split(values[i])
         local kind = value and sub(value, 1, 1)
         if not value or kind == 'A' then
             again = again or value
-            fresh[#fresh + 1] = key
+            stand(key, level, fresh, ranks)
             fields[#fields + 1] = key
-            fields[#fields + 1] = 'Q' .. stamp .. (value and sub(value, 2) or '')
+            fields[#fields + 1] =
+                join('Q' .. stamp .. (value and sub(value, 2) or ''), level, 0)
         elseif kind == 'P' then
             dirty = dirty + 1
             fields[#fields + 1] = key
-            fields[#fields + 1] = 'D' .. sub(value, 2)
+            fields[#fields + 1] = join('D' .. sub(value, 2), level, held)
         end
     end
     if #fields > 0 then
@@ -32,6 +33,7 @@ local function move_delays()
     call('ZREM', delays, unpack(keys))
     count_dirty(dirty)
     line_up(fresh)
+    rank(ranks)
     if again then
         suspect()
     end
@@ -46,30 +48,33 @@ local function move_leases(most)
         return 0, 0
     end
     local values = call('HMGET', states, unpack(keys))
-    local fields, fresh, dirty = {}, {}, 0
+    local fields, fresh, ranks, dirty, died = {}, {}, {}, 0, 0
     for i, key in ipairs(keys) do
-        local value = values[i]
+        local value, level, held = split(values[i])
         local deliveries, owner = string.match(value, '^(%d+)[:!](.*)$', 18)
         if sub(value, 1, 1) == 'D' then
             dirty = dirty - 1
         end
         fields[#fields + 1] = key
         if tonumber(deliveries) < most then
-            fresh[#fresh + 1] = key
-            fields[#fields + 1] = 'Q' .. stamp .. deliveries
+            level = math.max(level or held, held)
+            stand(key, level, fresh, ranks)
+            fields[#fields + 1] = join('Q' .. stamp .. deliveries, level, 0)
         else
             local times = deliveries == '1' and ' time' or ' times'
             bury(key, deliveries, owner,
                 'its lease ran out ' .. deliveries .. times .. ' in a row')
             fields[#fields + 1] = 'X'
+            died = died + 1
         end
     end
     call('HSET', states, unpack(fields))
     call('ZREM', leases, unpack(keys))
     count_dirty(dirty)
     line_up(fresh)
-    if #fresh > 0 then
+    rank(ranks)
+    if died < #keys then
         suspect()
     end
-    return #fresh, #keys - #fresh
+    return #keys - died, died
 end

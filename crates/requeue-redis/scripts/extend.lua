@@ -16,6 +16,10 @@ local scores, letters = {}, {}
 for i = 1, count do
     local value = values[i]
     local kind = value and byte(value)
+    if kind == 64 then -- @
+        value = sub(value, 10)
+        kind = byte(value)
+    end
     if (kind == 80 or kind == 68) and sub(value, 2, 17) == ARGV[i + 4 + count] then
         scores[#scores + 1] = score
         scores[#scores + 1] = ARGV[i + 4]

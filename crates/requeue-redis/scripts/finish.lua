@@ -11,6 +11,9 @@ for i = 1, count do
     local value, ending = values[i], ARGV[i + 2 + count]
     local kind, how = value and byte(value), byte(ending, 17)
     if (kind ~= 80 and kind ~= 68) or sub(value, 2, 17) ~= sub(ending, 1, 16) then
+        if kind == 64 then -- @
+            return rare(count, values)
+        end
         letters[i] = 'l'
     elseif kind == 80 and (how == 83 or how == 68) then -- P; S or D
         ended[#ended + 1] = ARGV[i + 2]

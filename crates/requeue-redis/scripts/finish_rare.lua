@@ -1,24 +1,36 @@
 -- Ends leases of which some do not just go away.
 local count, values = ...
-local gone, ended, fields, fresh, absolved, letters, answers = {}, {}, {}, {}, {}, {}, {}
+local gone, ended, fields, absolved, letters, answers = {}, {}, {}, {}, {}, {}
+local fresh, ranks = {}, {}
 local dirty = 0
+-- The priority of what is planned for the key whose lease ends.
+local planned
 
-local function requeue(key, value, deliveries)
+local function requeue(key, deliveries)
     fields[#fields + 1] = key
-    fields[#fields + 1] = 'Q' .. stamp .. deliveries
-    fresh[#fresh + 1] = key
+    fields[#fields + 1] = join('Q' .. stamp .. deliveries, planned, 0)
+    stand(key, planned, fresh, ranks)
     return 'r'
+end
+
+local function go(key)
+    local value = join(false, planned, 0)
+    if value then
+        fields[#fields + 1], fields[#fields + 2] = key, value
+    else
+        gone[#gone + 1] = key
+    end
 end
 
 local function end_later(key, value, delay)
     if delay == 0 then
-        return requeue(key, value, '')
+        return requeue(key, '')
     end
     delay_by(key, delay)
     if byte(value) == 68 then -- D
-        return requeue(key, value, '')
+        return requeue(key, '')
     end
-    gone[#gone + 1] = key
+    go(key)
     answers[#answers + 1] = format('%.0f', delay)
     return 'w'
 end
@@ -28,13 +40,13 @@ local function release(key, value)
     if deliveries > 0 then
         suspect()
     end
-    return requeue(key, value, deliveries > 0 and deliveries or '')
+    return requeue(key, deliveries > 0 and deliveries or '')
 end
 
 local function end_for_good(key, value, reason)
     if byte(value) == 68 then -- D
         absolved[#absolved + 1] = key
-        return requeue(key, value, '')
+        return requeue(key, '')
     end
     local deliveries, owner = string.match(value, '^(%d+)[:!](.*)$', 18)
     bury(key, deliveries, owner, reason)
@@ -42,7 +54,10 @@ local function end_for_good(key, value, reason)
     return 'b'
 end
 
-local function end_otherwise(kind, key, value, ending)
+local function end_otherwise(kind, key, value, ending, held)
+    if kind ~= 66 then -- B
+        planned = math.max(planned or held, held)
+    end
     if kind == 82 then -- R
         return release(key, value)
     elseif kind == 84 then -- T
@@ -56,7 +71,9 @@ local function end_otherwise(kind, key, value, ending)
 end
 
 for i = 1, count do
-    local key, value, ending = ARGV[i + 2], values[i], ARGV[i + 2 + count]
+    local key, ending = ARGV[i + 2], ARGV[i + 2 + count]
+    local value, level, held = split(values[i])
+    planned = level
     local kind = value and byte(value)
     if (kind ~= 80 and kind ~= 68) or sub(value, 2, 17) ~= sub(ending, 1, 16) then
         letters[i] = 'l'
@@ -70,11 +87,11 @@ for i = 1, count do
             absolved[#absolved + 1] = key
         end
         if how ~= 83 and how ~= 68 then
-            letters[i] = end_otherwise(how, key, value, ending)
+            letters[i] = end_otherwise(how, key, value, ending, held)
         elseif kind == 68 then
-            letters[i] = requeue(key, value, '')
+            letters[i] = requeue(key, '')
         else
-            gone[#gone + 1] = key
+            go(key)
             letters[i] = 'd'
         end
     end
@@ -94,6 +111,7 @@ if #absolved > 0 then
 end
 count_dirty(dirty)
 line_up(fresh)
+rank(ranks)
 tell_of_delays()
 table.insert(answers, 1, table.concat(letters))
 return answers

@@ -2,36 +2,38 @@
 -- leases last, and how many grants without an end make a key dead.
 -- Answers with: how long until more may be ready (-1: never), how many keys are ready now
 -- (-1: the queue is paused), the first token (the others follow it one by one), for how
--- many keys the deliveries and failures are not 1 and 0; for each of those its place, its
--- deliveries and its failures; and the keys.
+-- many keys the deliveries, failures and priority are not 1, 0 and 0; for each of those its
+-- place, its deliveries, its failures and its priority; and the keys.
 --
--- Most leases are plain: nothing is due, the queue is not paused, and no entry of the line
--- is stale. The field of `states` that is no key tells of the last lease: its token; until
--- when leases are plain, which is no longer than UNWATCHED; a colon, or `!` if a key may
--- have failures, or one that is ready deliveries; and its owner, if that is not noted in
--- `meta`. Whoever changes any of that for the worse tells, see last.lua, and the next lease
--- finds out anew.
+-- Most leases are plain: nothing is due, the queue is not paused, no entry of the line is
+-- stale, and `ranked` is empty. The field of `states` that is no key tells of the last
+-- lease: its token; until when leases are plain, which is no longer than UNWATCHED; a
+-- colon, or `!` if a key may have failures, or one that is ready deliveries; and its owner,
+-- if that is not noted in `meta`. Whoever changes any of that for the worse tells, see
+-- last.lua, and the next lease finds out anew.
 
 local before = call('HGET', states, '') or '00000000000000000000000000000000:'
 local plain, max = tonumber(sub(before, 17, 32)), tonumber(ARGV[3])
-local keys, paused, entries = nil, false, 0
-if now < plain then
-    keys = max > 0 and call('LPOP', ready, max) or {}
-else
-    keys, paused, entries, plain = rare(tonumber(ARGV[5]), max)
-    before = call('HGET', states, '') or before
-end
-
-local count = #keys
 local first, last = now, stamp
 if tonumber(sub(before, 1, 16)) >= now then
     first = sub(before, 1, 16) + 1
 end
+local keys, paused, entries, others, ranked_too = nil, false, 0, 0, false
+if now < plain then
+    keys = max > 0 and call('LPOP', ready, max) or {}
+else
+    keys, paused, entries, plain, others, ranked_too = rare(tonumber(ARGV[5]), max, first)
+    before = call('HGET', states, '') or before
+end
+
+local count = #keys
 local failing = call('EXISTS', failures) == 1
 local odd = failing or byte(before, 33) == 33 -- !
 local answer, fields = { -1, 0, first, 0 }, {}
 if count > 0 then
-    local values = odd and call('HMGET', states, unpack(keys))
+    local look = odd or ranked_too
+    local values = look and call('HMGET', states, unpack(keys))
+    local delayed = ranked_too and call('ZMSCORE', delays, unpack(keys))
     local failed = failing and call('HMGET', failures, unpack(keys))
     local deadline, fresh_holder = now + ARGV[4], '1:' .. ARGV[2]
     local score, scores = format('%.0f', deadline - USUAL), {}
@@ -44,16 +46,24 @@ if count > 0 then
         end
         scores[2 * i - 1], scores[2 * i] = score, key
         fields[2 * i - 1] = key
-        if not odd or (#values[i] == 17 and not (failed and failed[i])) then
+        if not look or (#values[i] == 17 and not (failed and failed[i])) then
             fields[2 * i] = 'P' .. last .. fresh_holder
         else
-            local deliveries, a = (tonumber(sub(values[i], 18)) or 0) + 1, #answer
+            local value, levels, priority = values[i], '', 0
+            if byte(value) == 64 then -- @, see level.lua
+                local planned = sub(value, 2, 5)
+                local still = delayed[i] and planned or '----'
+                levels, priority = '@' .. still .. planned, tonumber(planned)
+                value = sub(value, 10)
+            end
+            local deliveries, a = (tonumber(sub(value, 18)) or 0) + 1, #answer
             local failures_of = failed and failed[i]
-            fields[2 * i] =
+            fields[2 * i] = levels ..
                 'P' .. last .. deliveries .. (failures_of and '!' or ':') .. ARGV[2]
             answer[4] = answer[4] + 1
             answer[a + 1], answer[a + 2] = i, deliveries
             answer[a + 3] = failures_of and string.match(failures_of, '^%d+') or 0
+            answer[a + 4] = priority
         end
     end
     call('ZADD', leases, unpack(scores))
@@ -63,7 +73,7 @@ else
 end
 local left, more_in = 0, 0
 if count == max or entries > 0 or paused then
-    left = call('LLEN', ready) - entries
+    left = call('LLEN', ready) - entries + others
 end
 odd = failing or (odd and left ~= 0)
 fields[2 * count + 1], fields[2 * count + 2] =

@@ -49,4 +49,4 @@ if deliveries == 1 and not failed then
     return stamp .. key
 end
 return { 0, 0, stamp, 1, 1, deliveries,
-    failed and string.match(failed, '^%d+') or 0, key }
+    failed and string.match(failed, '^%d+') or 0, 0, key }

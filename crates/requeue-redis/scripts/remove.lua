@@ -1,19 +1,6 @@
 -- Takes out what is planned. ARGV: the time, the keys, all different.
 -- Answers with one letter for each: whether there was anything, (y)es or (n)o.
-local letters, dirty, entries = {}, 0, stale_count()
-local known = entries
-
--- Lines up to this length are searched: that is quicker than to pass over an entry later.
-local SHORT = 64
-
-local function leave_line(key)
-    if call('LLEN', ready) <= SHORT then
-        call('LREM', ready, -1, key)
-    else
-        call('HINCRBY', stale, key, 1)
-        entries = entries + 1
-    end
-end
+local letters, dirty = {}, 0
 
 -- Deliveries are remembered for a key that is nowhere, while it has failures.
 local function forget_state(key, deliveries)
@@ -26,24 +13,24 @@ end
 
 for i = 2, #ARGV do
     local key = ARGV[i]
-    local value = call('HGET', states, key)
+    local value, level, held = split(call('HGET', states, key))
     local kind = value and sub(value, 1, 1)
     local planned = call('ZREM', delays, key) == 1
     if kind == 'Q' then
-        leave_line(key)
+        leave(key, level)
         forget_state(key, sub(value, 18))
         planned = true
     elseif kind == 'A' then
         forget_state(key, sub(value, 2))
     elseif kind == 'D' then
-        call('HSET', states, key, 'P' .. sub(value, 2))
+        note(key, join('P' .. sub(value, 2), nil, held))
         dirty = dirty - 1
         planned = true
+    elseif level then
+        note(key, join(value, nil, held))
     end
     letters[#letters + 1] = planned and 'y' or 'n'
 end
 count_dirty(dirty)
-if entries ~= known or entries > 0 then
-    tidy(set_stale(entries))
-end
+close_line()
 return table.concat(letters)

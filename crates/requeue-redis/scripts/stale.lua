@@ -37,6 +37,9 @@ end
 -- The first `max` keys of the line, of which `count` entries are stale, and how many are
 -- still stale. It gives up after a thousand of those, so that the call stays short.
 local function take(max, count)
+    if count == 0 then
+        return max > 0 and call('LPOP', ready, max) or {}, 0
+    end
     local keys, passed = {}, 0
     while #keys < max and passed < 1000 do
         local entries = call('LPOP', ready, max - #keys)
@@ -52,6 +55,20 @@ local function take(max, count)
         end
     end
     return keys, set_stale(count - passed)
+end
+
+-- The first key of the line, of which `count` entries are stale, and how many still are.
+-- It passes over `most` of them before it gives up.
+local function first_of_line(count, most)
+    for _ = 0, most do
+        local first = call('LINDEX', ready, 0)
+        if not first or count == 0 or not pass_over(first) then
+            return first, count
+        end
+        call('LPOP', ready)
+        count = set_stale(count - 1)
+    end
+    return false, count
 end
 
 -- Rewrites the line once most of it is stale. Each removal pays for two entries of that.

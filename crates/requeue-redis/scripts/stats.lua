@@ -4,17 +4,14 @@
 move_delays()
 local entries = stale_count()
 local oldest = -1
-local first = call('LINDEX', ready, 0)
-while first and entries > 0 and call('HEXISTS', stale, first) == 1 do
-    call('LPOP', ready)
-    pass_over(first)
-    entries = set_stale(entries - 1)
-    first = call('LINDEX', ready, 0)
-end
+local first, since
+first, entries = first_of_line(entries, math.huge)
+first, since = longest_ready(first)
 if first then
-    oldest = math.max(0, now - sub(call('HGET', states, first), 2, 17))
+    oldest = math.max(0, now - since)
 end
 local settings = call('HMGET', meta, 'dirty', 'paused')
-return { call('LLEN', ready) - entries, call('ZCARD', delays), call('ZCOUNT', leases, '-inf', '(inf'),
+return { call('LLEN', ready) - entries + call('ZCARD', ranked), call('ZCARD', delays),
+    call('ZCOUNT', leases, '-inf', '(inf'),
     tonumber(settings[1]) or 0, call('HLEN', failures), call('HLEN', dead), oldest,
     settings[2] == '1' and 1 or 0 }

@@ -50,9 +50,10 @@ impl Builder {
 
     /// Sets into how many partitions the queue is split: one, if this is not called.
     ///
-    /// Every key belongs to one of them, and keys are handed out in order in each of them
-    /// only. In a cluster each is on one node. Leasing visits all, so there should be few. The number is fixed when the queue
-    /// is first opened; zero is taken for one.
+    /// Every key belongs to one of them, and keys are handed out by priority and in order
+    /// in each of them only. In a cluster each is on one node. Leasing visits all, so there
+    /// should be few. The number is fixed when the queue is first opened; zero is taken for
+    /// one.
     ///
     /// A shared [`Rate`](requeue_store::Rate) is split too: each partition has its part of
     /// it, which is right for the whole if keys are spread evenly.

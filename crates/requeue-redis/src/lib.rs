@@ -37,9 +37,9 @@
 //!
 //! # Partitions
 //!
-//! A queue is one line of ready keys in one hash slot, unless it is opened with several
+//! A queue is in one hash slot, unless it is opened with several
 //! [partitions](Builder::partitions): then a key belongs to one of them by its bytes, for
-//! ever, and keys are handed out in order in each of them. The names of its Redis keys are
+//! ever, and keys are handed out by priority and in order in each of them. The names of its Redis keys are
 //! `rq:{queue:partition}:` and a letter, so that a node of Redis Cluster has a whole
 //! partition. There, partitions are what spreads a queue over nodes: with one, all of it is
 //! on one node. Four for each node spread it evenly enough.
@@ -48,6 +48,14 @@
 //! step. A lease hands out what the nodes have that answer, even if another one is not
 //! there; other calls fail. If a part of one was carried out, its error is
 //! [`Unknown`](requeue_store::ErrorKind::Unknown).
+//!
+//! # Priorities
+//!
+//! Keys of priority 0 stand in a list, all others in a sorted set. While one of those is
+//! ready, a lease looks at both; a queue without priorities pays nothing for that. A grant
+//! goes to the key that is ready for the longest, whatever its priority, about once in 256
+//! times: if the token of the first key of a lease, divided by 256, leaves less than the
+//! number of keys that were asked for.
 //!
 //! # Waiting
 //!

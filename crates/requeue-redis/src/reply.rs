@@ -62,6 +62,10 @@ impl Answer {
         Ok(u32::try_from(self.count()?).unwrap_or(u32::MAX))
     }
 
+    pub(crate) fn priority(&mut self) -> Result<i8, Error> {
+        i8::try_from(self.number()?).map_err(|_| self.senseless())
+    }
+
     /// Microseconds, or nothing if they are less than none.
     pub(crate) fn span(&mut self) -> Result<Option<Duration>, Error> {
         Ok(u64::try_from(self.number()?).ok().map(Duration::from_micros))
@@ -89,6 +93,8 @@ pub(crate) fn between(from: i64, to: i64) -> Duration {
 /// A state as [`PARTS`](crate::script::PARTS) describes it, except for a dead key: the
 /// phase, and the deliveries.
 pub(crate) fn state(value: &[u8]) -> Option<(Phase, u32)> {
+    const PRIORITIES: usize = 9;
+    let value = if value.starts_with(b"@") { value.get(PRIORITIES..)? } else { value };
     let Some((kind, rest)) = value.split_first() else {
         return Some((Phase::Absent, 0));
     };
@@ -151,6 +157,8 @@ mod tests {
         assert_eq!(state(b"A2"), Some((Phase::Absent, 2)));
         assert_eq!(state(b"Q1700000000000000"), Some((Phase::Ready, 0)));
         assert_eq!(state(b"Q17000000000000003"), Some((Phase::Ready, 3)));
+        assert_eq!(state(b"@+050----Q17000000000000003"), Some((Phase::Ready, 3)));
+        assert_eq!(state(b"@-128----"), Some((Phase::Absent, 0)));
         let owner = Owner::new("host:7");
         let token = Token(1_700_000_000_000_000);
         let phase = Phase::Processing { owner, token, dirty: true };

@@ -13,7 +13,8 @@ use redis::Cmd;
 /// | part | type | what it holds |
 /// |---|---|---|
 /// | `states` | hash | key → state, see below; and [the last lease](../scripts/lease.lua) |
-/// | `ready` | list | the line of ready keys, and [stale entries](../scripts/stale.lua) |
+/// | `ready` | list | the line of ready keys of priority 0, and [stale entries](../scripts/stale.lua) |
+/// | `ranked` | sorted set | ready keys of other [priorities](../scripts/level.lua) → their place |
 /// | `leases` | sorted set | key → [30 seconds before](../scripts/words.lua) the deadline of its lease |
 /// | `delays` | sorted set | key → end of its delay |
 /// | `failures` | hash | key → `count:error` |
@@ -26,12 +27,13 @@ use redis::Cmd;
 /// A state is `Q` since when ready, deliveries if any; `P` (processing) or `D` (and dirty),
 /// token, deliveries, `:` or, if it may have failures, `!`, owner; `X`, dead; or `A`,
 /// deliveries, for a key that is nowhere. Times and tokens in it have 16 digits. What has
-/// no state is absent. All times are in microseconds.
+/// no state is absent. All times are in microseconds. If a key has a priority that is not 0,
+/// [that](../scripts/level.lua) comes before its state, or stands in the place of none.
 ///
 /// Keys are as [`name`](crate::name) calls them. Besides them, `states` and `leases` hold
 /// [ballast](../scripts/ballast.lua), and `states` has the last lease in the field without
 /// a name.
-pub(crate) const PARTS: [(&str, &str); 10] = [
+pub(crate) const PARTS: [(&str, &str); 11] = [
     ("states", "s"),
     ("ready", "r"),
     ("leases", "l"),
@@ -42,11 +44,12 @@ pub(crate) const PARTS: [(&str, &str); 10] = [
     ("meta", "m"),
     ("wake", "w"),
     ("stale", "z"),
+    ("ranked", "p"),
 ];
 
 /// The version of the records above and of the scripts that write them. A queue of another
 /// one is left alone.
-pub(crate) const VERSION: u32 = 2;
+pub(crate) const VERSION: u32 = 3;
 
 /// A script, and the parts that it is given the names of.
 #[derive(Debug)]
@@ -122,29 +125,33 @@ singles! {
 }
 
 scripts! {
-    ADD("states ready meta wake delays dead buried") = "clock" "last" "line" "add";
-    ADD_LATER("states ready meta wake delays failures dead buried") =
-        "clock" "last" "line" "backoff" "delay" "add_later";
-    LEASE("states ready leases delays failures dead buried meta wake stale") =
-        "clock" "calendar" "rare" "last" "line" "stale" "grave" "due" "lease_rare" "end"
-        "lease";
-    FINISH("states ready leases delays failures dead buried meta wake") =
-        "rare" "clock" "last" "line" "grave" "backoff" "delay" "finish_rare" "end" "finish";
+    ADD("states ready meta wake delays dead buried stale ranked") =
+        "clock" "last" "line" "add" "level" "stale" "leave" "raise" "add_end";
+    ADD_LATER("states ready meta wake delays failures dead buried stale ranked") =
+        "clock" "last" "line" "backoff" "delay" "add_later" "level" "stale" "leave" "raise"
+        "add_later_end";
+    LEASE("states ready leases delays failures dead buried meta wake stale ranked") =
+        "clock" "calendar" "rare" "last" "line" "level" "stale" "grave" "due" "longest"
+        "order" "lease_rare" "end" "lease";
+    FINISH("states ready leases delays failures dead buried meta wake ranked") =
+        "rare" "clock" "last" "line" "level" "grave" "backoff" "delay" "finish_rare" "end"
+        "finish";
     EXTEND("states leases meta") = "clock" "calendar" "last" "extend";
-    EXPIRE("states ready leases delays failures dead buried meta wake") =
-        "clock" "last" "line" "grave" "due" "expire";
+    EXPIRE("states ready leases delays failures dead buried meta wake ranked") =
+        "clock" "last" "line" "level" "grave" "due" "expire";
     FORGET("states delays failures") = "forget";
-    REMOVE("states ready delays failures meta wake stale") = "last" "line" "stale" "remove";
-    LOOK("states ready leases delays failures dead buried meta wake") =
-        "clock" "last" "line" "grave" "due" "look";
-    STATS("states ready leases delays failures dead buried meta wake stale") =
-        "clock" "last" "line" "stale" "grave" "due" "stats";
+    REMOVE("states ready delays failures meta wake stale ranked") =
+        "last" "line" "level" "stale" "leave" "remove";
+    LOOK("states ready leases delays failures dead buried meta wake ranked") =
+        "clock" "last" "line" "level" "grave" "due" "look";
+    STATS("states ready leases delays failures dead buried meta wake stale ranked") =
+        "clock" "last" "line" "level" "stale" "grave" "due" "longest" "stats";
     FAILING("delays failures") = "clock" "failing";
     HELD("states leases") = "held";
     OWNERS("states meta") = "clock" "owners";
     DEAD("dead buried") = "clock" "dead";
     EXHUME("states ready dead buried meta wake") = "clock" "line" "exhume";
-    PAUSE("states ready meta wake") = "last" "pause";
+    PAUSE("states ready meta wake ranked") = "last" "pause";
     OPEN("meta") = "open";
     BALLAST("states leases") = "ballast";
 }

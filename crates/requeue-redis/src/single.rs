@@ -24,7 +24,9 @@ use crate::work::{added, read_visit};
 
 impl RedisStore {
     pub(crate) async fn add_one(&self, adds: &[Add]) -> Result<Option<Receipt>, Error> {
-        let [Add { key, when: When::Now, .. }] = adds else { return Ok(None) };
+        let [Add { key, when: When::Now, priority: 0, .. }] = adds else {
+            return Ok(None);
+        };
         let letter = self.letter(&script::ADD_ONE, key, &[name_of(key)]).await?;
         let receipt = |added| Receipt { added, delay: Duration::ZERO };
         Ok(letter.and_then(added).map(receipt))
@@ -128,13 +130,8 @@ fn read_grant(value: Value) -> Result<Option<Grant>, Error> {
         .split_at_checked(16)
         .and_then(|(token, key)| Some((Token(parse(token)?), key)));
     let (token, key) = granted.ok_or_else(|| senseless("a lease"))?;
-    Ok(Some(Grant {
-        key: key_of(key.to_vec())?,
-        token,
-        deliveries: 1,
-        failures: 0,
-        priority: 0,
-    }))
+    let key = key_of(key.to_vec())?;
+    Ok(Some(Grant { key, token, deliveries: 1, failures: 0, priority: 0 }))
 }
 
 #[cfg(test)]

@@ -2,7 +2,7 @@
 
 use std::num::NonZeroU32;
 
-use requeue_store::{Backoff, Ending, Token, When, micros_of};
+use requeue_store::{Add, Backoff, Ending, Token, When, micros_of};
 
 /// A token as states hold it.
 pub(crate) fn token(token: Token) -> String {
@@ -15,11 +15,17 @@ pub(crate) fn most(max_deliveries: Option<NonZeroU32>) -> u64 {
 }
 
 /// See `add_later.lua`.
-pub(crate) fn when(when: &When, partitions: usize) -> String {
-    match when {
-        When::After(delay) => format!("A{}", micros_of(*delay)),
-        When::RateLimited(backoff) => format!("L{}", policy(backoff, partitions)),
-        When::Now | _ => "N".to_owned(),
+pub(crate) fn when(add: &Add, partitions: usize) -> String {
+    let priority = match add.priority {
+        0 => String::new(),
+        priority => format!("@{priority:+04}"),
+    };
+    match &add.when {
+        When::After(delay) => format!("{priority}A{}", micros_of(*delay)),
+        When::RateLimited(backoff) => {
+            format!("{priority}L{}", policy(backoff, partitions))
+        }
+        When::Now | _ => format!("{priority}N"),
     }
 }
 

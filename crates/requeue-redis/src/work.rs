@@ -67,20 +67,23 @@ impl RedisStore {
     fn give_wishes(&self, chunk: &Chunk, adds: &[Add], command: &mut Cmd) {
         for place in &chunk.places {
             let add = &adds[*place];
-            command.arg(name_of(&add.key)).arg(wish::when(&add.when, self.partitions()));
+            command.arg(name_of(&add.key)).arg(wish::when(add, self.partitions()));
             command.arg(micros_of(add.revive_after));
         }
     }
 }
 
-/// How long dead keys of a chunk wait, if all of it is for now and that is the same.
+/// How long dead keys of a chunk wait, if all of it is for now, of priority 0, and that is
+/// the same.
 fn same_wish(chunk: &Chunk, adds: &[Add]) -> Option<Duration> {
     let first = adds[*chunk.places.first()?].revive_after;
-    let simple = |add: &Add| match add.when {
-        When::Now => add.revive_after == first,
-        When::After(delay) => delay.is_zero() && add.revive_after == first,
+    let is_now = |add: &Add| match add.when {
+        When::Now => true,
+        When::After(delay) => delay.is_zero(),
         When::RateLimited(_) | _ => false,
     };
+    let simple =
+        |add: &Add| is_now(add) && add.priority == 0 && add.revive_after == first;
     chunk.places.iter().all(|place| simple(&adds[*place])).then_some(first)
 }
 
@@ -245,12 +248,15 @@ pub(crate) fn read_visit(value: Value, grants: &mut Vec<Grant>) -> Result<Visit,
     let (first, odd) = (answer.count()?, answer.count()?);
     let mut counts = HashMap::new();
     for _ in 0..odd {
-        counts.insert(answer.count()?, (answer.small()?, answer.small()?));
+        let place = answer.count()?;
+        let counted = (answer.small()?, answer.small()?, answer.priority()?);
+        counts.insert(place, counted);
     }
     for place in 0..answer.things_of(1) as u64 {
-        let (deliveries, failures) = counts.remove(&(place + 1)).unwrap_or((1, 0));
+        let counted = counts.remove(&(place + 1));
+        let (deliveries, failures, priority) = counted.unwrap_or((1, 0, 0));
         let (key, token) = (answer.key()?, Token(first + place));
-        grants.push(Grant { key, token, deliveries, failures, priority: 0 });
+        grants.push(Grant { key, token, deliveries, failures, priority });
     }
     let paused = left < 0;
     Ok(Visit { more_in, paused, left: usize::try_from(left).unwrap_or_default() })

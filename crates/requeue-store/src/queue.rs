@@ -14,8 +14,8 @@ use crate::engine::Engine;
 use crate::getters::handed;
 use crate::lease::{RawLease, SharedLease};
 use crate::{
-    Add, Backoff, Ending, Error, ErrorKind, Key, Look, Owner, Phase, Receipt, Stats,
-    Store, StoreKey, When,
+    Add, Backoff, Ending, Error, Key, Look, Owner, Phase, Receipt, Stats, Store,
+    StoreKey, When,
 };
 
 /// The queue of keys on a store: [`requeue::Queue`] with its verbs, for keys that must not
@@ -114,7 +114,7 @@ impl<K: StoreKey, S: Store> SharedQueue<K, S> {
     /// costs at worst one more run.
     #[doc(alias = "Add")]
     pub async fn add(&self, key: K) -> Result<Added, Error> {
-        Ok(self.add_when(&key, When::Now, 0).await?.added)
+        Ok(self.send(self.wish(&key, When::Now)?).await?.added)
     }
 
     /// Adds keys, together in as few calls as possible.
@@ -131,7 +131,7 @@ impl<K: StoreKey, S: Store> SharedQueue<K, S> {
         &self,
         keys: impl IntoIterator<Item = K>,
     ) -> Result<AddedAll, Error> {
-        let adds = keys.into_iter().map(|key| self.wish(&key, When::Now, 0));
+        let adds = keys.into_iter().map(|key| self.wish(&key, When::Now));
         let adds = adds.collect::<Result<Vec<_>, _>>()?;
         let mut all = AddedAll::default();
         if self.is_closed() {
@@ -156,7 +156,7 @@ impl<K: StoreKey, S: Store> SharedQueue<K, S> {
     /// As that of [`add`](Self::add).
     #[doc(alias = "AddAfter")]
     pub async fn add_after(&self, key: K, delay: Duration) -> Result<Added, Error> {
-        Ok(self.add_when(&key, When::After(delay), 0).await?.added)
+        Ok(self.send(self.wish(&key, When::After(delay))?).await?.added)
     }
 
     /// Adds a key when the queue's backoff says, and counts a failure of it: how long that
@@ -171,7 +171,8 @@ impl<K: StoreKey, S: Store> SharedQueue<K, S> {
     /// As that of [`add`](Self::add).
     #[doc(alias = "AddRateLimited")]
     pub async fn add_rate_limited(&self, key: K) -> Result<Receipt, Error> {
-        self.add_when(&key, When::RateLimited(self.engine().terms.backoff), 0).await
+        let when = When::RateLimited(self.engine().terms.backoff);
+        self.send(self.wish(&key, when)?).await
     }
 
     /// Adds a key with options: a delay, a priority, by the queue's backoff.
@@ -213,7 +214,8 @@ impl<K: StoreKey, S: Store> SharedQueue<K, S> {
             (false, Some(delay)) => When::After(delay),
             (true, limit) => When::RateLimited(self.backoff_up_to(limit)),
         };
-        self.add_when(&key, when, level(priority.unwrap_or_default())?).await
+        let add = self.wish(&key, when)?;
+        self.send(add.with_priority(priority.unwrap_or_default())?).await
     }
 
     fn backoff_up_to(&self, limit: Option<Duration>) -> Backoff {
@@ -224,22 +226,16 @@ impl<K: StoreKey, S: Store> SharedQueue<K, S> {
         }
     }
 
-    async fn add_when(
-        &self,
-        key: &K,
-        when: When,
-        priority: i8,
-    ) -> Result<Receipt, Error> {
-        let add = self.wish(key, when, priority)?;
+    async fn send(&self, add: Add) -> Result<Receipt, Error> {
         if self.is_closed() {
             return Ok(Receipt { added: Added::Closed, delay: Duration::ZERO });
         }
         answered(self.engine().add(add)).await
     }
 
-    fn wish(&self, key: &K, when: When, priority: i8) -> Result<Add, Error> {
-        let key = Key::new(key.encode())?;
-        Ok(Add { key, when, priority, revive_after: self.engine().terms.revive_after })
+    fn wish(&self, key: &K, when: When) -> Result<Add, Error> {
+        let revive_after = self.engine().terms.revive_after;
+        Ok(Add { revive_after, ..Add::new(Key::new(key.encode())?, when) })
     }
 
     /// Waits for a key: `None` once this handle is closed.
@@ -409,16 +405,6 @@ impl<K: StoreKey, S: Store> SharedQueue<K, S> {
             ended.await;
         }
     }
-}
-
-/// A priority as stores keep it.
-fn level(priority: i32) -> Result<i8, Error> {
-    i8::try_from(priority).map_err(|_| {
-        let text = format!(
-            "the priority {priority} cannot be kept in a store: from -128 to 127"
-        );
-        Error::new(ErrorKind::Invalid, text)
-    })
 }
 
 fn count(all: &mut AddedAll, added: Added) {

@@ -5,8 +5,8 @@ use std::num::NonZeroU32;
 use std::sync::Arc;
 use std::time::Duration;
 
-use crate::Key;
 use crate::moment::micros_of;
+use crate::{Error, ErrorKind, Key};
 
 /// Who holds leases: one process, or one handle of a queue in it.
 ///
@@ -72,6 +72,19 @@ impl Add {
     /// [`Backoff`] lets any wait.
     pub fn new(key: Key, when: When) -> Self {
         Self { key, when, priority: 0, revive_after: Backoff::default().max }
+    }
+
+    /// The same with another priority, if a store can keep it.
+    ///
+    /// # Errors
+    ///
+    /// [`ErrorKind::Invalid`], unless it is from -128 to 127.
+    pub fn with_priority(self, priority: i32) -> Result<Self, Error> {
+        let priority = i8::try_from(priority).map_err(|_| {
+            let text = format!("the priority {priority} is not from -128 to 127");
+            Error::new(ErrorKind::Invalid, text)
+        })?;
+        Ok(Self { priority, ..self })
     }
 }
 

@@ -76,69 +76,35 @@ pub(crate) fn rebuild<P: Place>(places: &mut Vec<P>, size: usize) {
 /// Makes a table larger, in the memory it has and more: fresh memory for all of it would
 /// cost more than the rest, a fault for each page.
 ///
-/// The entries move up to the end, close together and in their order, and from there to
-/// their new places, first to last.
+/// From the last place to the first each entry moves up, to a place behind which all have
+/// moved. The few that cannot, near the start and at the end, wait for the others.
 pub(crate) fn stretch<P: Place>(places: &mut Vec<P>, size: usize) {
-    let mut late = take_wrapped(places);
     let before = places.len();
     places.reserve_exact(size - before);
     places.resize_with(size, P::empty);
-    let first = gather(places, before);
-    spread(places, first, &mut late);
+    let mut late = Vec::new();
+    for place in (0..before).rev() {
+        if places[place].is_empty() {
+            continue;
+        }
+        match gap_above(places, place) {
+            Some(gap) => places.swap(place, gap),
+            None => late.push(std::mem::replace(&mut places[place], P::empty())),
+        }
+    }
     for entry in late {
         put(places, entry);
     }
 }
 
-/// Takes out the entries that went past the end and on from the start: the only ones that
-/// stand before their homes.
-fn take_wrapped<P: Place>(places: &mut [P]) -> Vec<P> {
-    let mut wrapped = Vec::new();
-    for place in 0..places.len() {
-        if places[place].is_empty() {
-            break;
-        }
-        if places[place].home(places.len()) > place {
-            wrapped.push(std::mem::replace(&mut places[place], P::empty()));
-        }
-    }
-    wrapped
-}
-
-/// Moves the entries of the first `before` places to the end: where they begin. Does not
-/// branch on whether a place is taken, which no processor can foresee.
-fn gather<P: Place>(places: &mut [P], before: usize) -> usize {
-    let mut first = places.len();
-    for place in (0..before).rev() {
-        places.swap(place, first - 1);
-        first -= usize::from(!places[first - 1].is_empty());
-    }
-    first
-}
-
-/// Moves the entries from `first` on to their places. Homes mostly rise from entry to
-/// entry, so that one goes to its home or behind the entry before it. One that would land
-/// among those that have not moved yet is `late`.
-fn spread<P: Place>(places: &mut [P], first: usize, late: &mut Vec<P>) {
-    // All places from `run` to before `next` are taken, and none from there to `from`.
-    let (mut run, mut next) = (0, 0);
-    for from in first..places.len() {
-        let home = places[from].home(places.len());
-        if home < run {
-            if let Some(gap) = places[home..run].iter().position(P::is_empty) {
-                places.swap(home + gap, from);
-                continue;
-            }
-        }
-        let place = home.max(next);
-        if place > from {
-            late.push(std::mem::replace(&mut places[from], P::empty()));
-            continue;
-        }
-        places.swap(place, from);
-        run = if place > next { place } else { run };
-        next = place + 1;
-    }
+/// The gap to which the entry at `place` can move if its home lies above that, and no
+/// entry that stands there is yet to move. It must not go on from the start, where entries
+/// are that will leave gaps.
+#[inline]
+fn gap_above<P: Place>(places: &[P], place: usize) -> Option<usize> {
+    let home = places[place].home(places.len());
+    let above = places.get(home..).filter(|_| home > place)?;
+    above.iter().position(P::is_empty).map(|gap| home + gap)
 }
 
 #[cfg(test)]

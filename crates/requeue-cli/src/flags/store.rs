@@ -51,7 +51,13 @@ pub(crate) struct QueueFlags {
     )]
     pub(crate) queue: Option<String>,
     /// In how many parts a queue on Redis is made; that of one that is there must be the same
-    #[arg(long, value_name = "N", help_heading = "Store")]
+    #[arg(
+        long,
+        value_name = "N",
+        value_parser = values::count::<NonZeroUsize>,
+        requires = "store",
+        help_heading = "Store"
+    )]
     pub(crate) partitions: Option<NonZeroUsize>,
 }
 
@@ -79,13 +85,26 @@ pub(crate) struct RunStoreFlags {
         value_name = "DURATION",
         value_parser = values::lease,
         default_value = "30s",
+        requires = "store"
     )]
     pub(crate) lease: Duration,
     /// Take a key for dead once so many workers died with it; 0 tries for ever
-    #[arg(long, value_name = "N", default_value = "5")]
+    #[arg(
+        long,
+        value_name = "N",
+        value_parser = values::amount::<u32>,
+        default_value = "5",
+        requires = "store"
+    )]
     pub(crate) max_deliveries: u32,
     /// A dead key that is added again waits this long
-    #[arg(long, value_name = "DURATION", value_parser = values::duration, default_value = REVIVE)]
+    #[arg(
+        long,
+        value_name = "DURATION",
+        value_parser = values::duration,
+        default_value = REVIVE,
+        requires = "store"
+    )]
     pub(crate) revive_after: Duration,
 }
 
@@ -108,6 +127,10 @@ pub(crate) struct AddFlags {
     /// Read keys from FILE and not from the standard input; - is the standard input
     #[arg(short = 'a', long, value_name = "FILE")]
     pub(crate) arg_file: Vec<PathBuf>,
+    /// Take the FIELD-th word of each line, a whole number from -128 to 127, as its priority,
+    /// and the rest as the key; higher goes first
+    #[arg(long, value_name = "FIELD", value_parser = values::count::<NonZeroUsize>)]
+    pub(crate) priority: Option<NonZeroUsize>,
     /// Add the keys once this time has passed on the store's clock; the earliest time of
     /// several counts
     #[arg(long, value_name = "DURATION", value_parser = values::duration)]
@@ -128,7 +151,7 @@ pub(crate) struct StatusFlags {
     #[arg(long)]
     pub(crate) json: bool,
     /// Name at most this many failing keys
-    #[arg(long, value_name = "N", default_value = "20")]
+    #[arg(long, value_name = "N", value_parser = values::amount::<usize>, default_value = "20")]
     pub(crate) limit: usize,
 }
 
@@ -159,7 +182,7 @@ pub(crate) struct ListFlags {
     #[arg(long)]
     pub(crate) json: bool,
     /// List at most this many keys
-    #[arg(long, value_name = "N", default_value = "1000")]
+    #[arg(long, value_name = "N", value_parser = values::amount::<usize>, default_value = "1000")]
     pub(crate) limit: usize,
 }
 

@@ -57,8 +57,7 @@ pub(super) fn store(flags: &RunFlags) -> Result<Option<StorePlan>> {
 fn refuse_on_store(flags: &RunFlags) -> Result<()> {
     let policy = &flags.policy;
     let unfit = [
-        (policy.priority.is_some(), "--priority", "hands keys out first in, first out"),
-        (policy.fair_by.is_some(), "--fair-by", "hands keys out first in, first out"),
+        (policy.fair_by.is_some(), "--fair-by", "knows priorities, but no groups"),
         (
             policy.debounce.is_some(),
             "--debounce",

@@ -128,10 +128,14 @@ impl<'r> Lines<'r> {
             Stream::Out => &mut self.out,
             Stream::Err => &mut self.err,
         };
-        open.extend_from_slice(bytes);
-        let Some(end) = open.iter().rposition(|byte| *byte == b'\n') else { return };
-        let rest = open.split_off(end + 1);
-        let whole = std::mem::replace(open, rest);
+        // Only what is new is searched: a line may come in thousands of pieces.
+        let end = bytes.iter().rposition(|byte| *byte == b'\n').map(|at| at + 1);
+        let (ends, rest) = bytes.split_at(end.unwrap_or(0));
+        if ends.is_empty() {
+            return open.extend_from_slice(rest);
+        }
+        let mut whole = std::mem::replace(open, rest.to_vec());
+        whole.extend_from_slice(ends);
         self.print(stream, &whole);
     }
 

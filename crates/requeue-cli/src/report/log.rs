@@ -13,6 +13,8 @@ use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
 use requeue::{Clock, SystemClock};
 
+use crate::hex::hex;
+
 /// Where events are written.
 #[derive(Debug)]
 pub(crate) struct Log {
@@ -139,11 +141,4 @@ impl Line {
         self.0.push_str("}\n");
         self.0
     }
-}
-
-pub(super) fn hex(bytes: &[u8]) -> String {
-    bytes.iter().fold(String::new(), |mut text, byte| {
-        write!(text, "{byte:02x}").unwrap_or_default();
-        text
-    })
 }

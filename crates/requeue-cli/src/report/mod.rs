@@ -15,6 +15,7 @@ pub(crate) use capture::Capture;
 pub(crate) use log::Log;
 pub(crate) use progress::{RunningKey, View};
 pub(crate) use resume::{Resumed, resume};
+pub(crate) use screen::redraw;
 pub(crate) use stored::{added_text, dead_json, dead_table, status_json, status_text};
 
 use std::io::{self, Write};
@@ -43,19 +44,6 @@ pub(crate) fn page(text: &[u8]) -> io::Result<()> {
 pub(crate) fn complaint(error: &anyhow::Error) {
     // Nobody is left to tell if the standard error is gone.
     writeln!(io::stderr(), "requeue: {}", chain(error.as_ref())).unwrap_or_default();
-}
-
-/// Writes a text over the one before, on a terminal.
-pub(crate) fn redraw(text: &str) -> io::Result<()> {
-    let rows = rustix::termios::tcgetwinsize(io::stdout()).map_or(0, |size| size.ws_row);
-    let rows = if rows < 2 { usize::MAX } else { usize::from(rows) - 1 };
-    let mut drawn = String::from("\x1b[H");
-    for line in text.lines().take(rows) {
-        drawn += line;
-        drawn += "\x1b[K\n";
-    }
-    drawn += "\x1b[J";
-    page(drawn.as_bytes())
 }
 
 /// What became of keys that were added to a store.

@@ -7,6 +7,8 @@ use std::collections::{HashMap, HashSet};
 
 use serde_json::Value;
 
+use crate::hex::unhex;
+
 /// What an earlier run has left behind.
 #[derive(Debug, Default, PartialEq, Eq)]
 pub(crate) struct Resumed {
@@ -83,11 +85,6 @@ fn key(line: &Value) -> Option<Vec<u8>> {
         Some(hex) => unhex(hex),
         None => line["key"].as_str().map(|key| key.as_bytes().to_vec()),
     }
-}
-
-fn unhex(text: &str) -> Option<Vec<u8>> {
-    let digits = text.as_bytes().chunks(2).map(std::str::from_utf8);
-    digits.map(|pair| u8::from_str_radix(pair.ok()?, 16).ok()).collect()
 }
 
 #[cfg(test)]

@@ -336,6 +336,23 @@ mod tests {
     }
 
     #[test]
+    fn the_page_on_metrics_lists_those_of_the_command() {
+        let page = concat!(env!("CARGO_MANIFEST_DIR"), "/../../docs/METRICS.md");
+        let page = std::fs::read_to_string(page).unwrap();
+        let section = page.split("\n## ").find(|part| part.starts_with("The command"));
+        let listed = section.unwrap().lines().filter(|line| line.starts_with("| `"));
+        let mut listed: Vec<_> =
+            listed.map(|row| row.split('`').nth(1).unwrap()).collect();
+        let text = Stats::default().metrics(0, 0);
+        let types = text.lines().filter_map(|line| line.strip_prefix("# TYPE "));
+        let mut told: Vec<_> =
+            types.map(|line| line.split(' ').next().unwrap()).collect();
+        listed.sort_unstable();
+        told.sort_unstable();
+        assert_eq!(listed, told);
+    }
+
+    #[test]
     fn speed_is_measured_between_looks() {
         let now = SystemClock.now();
         let mut stats = Stats::default();

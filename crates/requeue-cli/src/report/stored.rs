@@ -6,8 +6,8 @@ use std::time::Duration;
 use requeue_store::{Dead, Failing, Stats, Worker};
 use serde_json::{Map, Value, json};
 
-use super::log::hex;
 use super::text::{count, duration, shown};
+use crate::hex::hex;
 
 /// Everything as text; `place` says which queue it is.
 pub(crate) fn status_text(

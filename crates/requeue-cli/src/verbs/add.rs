@@ -1,5 +1,6 @@
 //! Adding keys from the command line or a stream.
 
+use std::num::NonZeroUsize;
 use std::ops::ControlFlow;
 use std::sync::Arc;
 use std::time::Duration;
@@ -10,7 +11,7 @@ use requeue_store::{Add, Error, Key, Receipt, Store, When};
 use tokio::runtime::Runtime;
 
 use crate::flags::AddFlags;
-use crate::input::{Record, Source};
+use crate::input::{Record, Source, split_priority};
 use crate::plan;
 use crate::reader::BATCH;
 use crate::report::{self, AddedKeys, count};
@@ -25,8 +26,10 @@ struct Adder {
     runtime: Runtime,
     store: Arc<dyn Store>,
     when: When,
+    /// Which word of a line is its priority, from 1.
+    priority: Option<usize>,
     revive_after: Duration,
-    unsent: Vec<Key>,
+    unsent: Vec<Add>,
     added: AddedKeys,
     refused: u64,
 }
@@ -41,6 +44,7 @@ pub(crate) fn add(flags: AddFlags) -> Result<u8> {
         runtime,
         store,
         when: flags.after.map_or(When::Now, When::After),
+        priority: flags.priority.map(NonZeroUsize::get),
         revive_after: flags.revive_after,
         unsent: Vec::new(),
         added: AddedKeys::default(),
@@ -86,25 +90,35 @@ impl Adder {
     }
 
     fn put(&mut self, line: &[u8]) -> Result<()> {
-        match Key::new(line) {
-            Ok(key) => self.unsent.push(key),
-            Err(error) => {
+        match self.wish(line) {
+            Ok(add) => self.unsent.push(add),
+            Err(why) => {
                 self.refused += 1;
                 let line = report::shown(line);
-                report::tell(&format!("line left out, {error}: {line}"));
+                report::tell(&format!("line left out, {why}: {line}"));
             }
         }
         if self.unsent.len() < BATCH { Ok(()) } else { self.send() }
+    }
+
+    /// What a line asks for, or why it cannot be done.
+    fn wish(&self, line: &[u8]) -> Result<Add, String> {
+        let (priority, key) = match self.priority {
+            Some(field) => split_priority(line, field).map_err(|why| why.to_string())?,
+            None => (0, line.to_vec()),
+        };
+        let add = Key::new(key).map(|key| Add::new(key, self.when));
+        add.and_then(|add| {
+            Add { revive_after: self.revive_after, ..add }.with_priority(priority)
+        })
+        .map_err(|error| error.to_string())
     }
 
     fn send(&mut self) -> Result<()> {
         if self.unsent.is_empty() {
             return Ok(());
         }
-        let (when, revive_after) = (self.when, self.revive_after);
-        let adds =
-            self.unsent.drain(..).map(|key| Add { revive_after, ..Add::new(key, when) });
-        let adds: Vec<_> = adds.collect();
+        let adds = std::mem::take(&mut self.unsent);
         let receipts = self.runtime.block_on(patiently(&*self.store, &adds));
         let receipts =
             receipts.with_context(|| format!("the store failed; {}", self.known()))?;

@@ -41,6 +41,7 @@ pub(crate) fn watch(flags: WatchFlags) -> Result<u8> {
     let WatchFlags { status, interval } = flags;
     let StatusFlags { store, json, limit } = status;
     let place = Place::of(store)?;
+    place.must_be_there()?;
     let ends = ends()?;
     let runtime = super::runtime()?;
     let store = runtime.block_on(place.open())?;

@@ -50,6 +50,16 @@ fn keys_may_end_in_nul() {
     }
 }
 
+/// Names of nothing but spaces were left out without a word, as blank lines are.
+#[test]
+fn names_that_are_blank_are_keys_where_they_cannot_be_blank_lines() {
+    let dir = Dir::new();
+    let ran = dir.run(["-0", "printf", "[%s]"]).stdin(" \0\0").ran().expect(0);
+    assert_eq!(ran.out, "[ ]");
+    let ran = dir.run(["printf", "[%s]", ":::", " ", ""]).ran().expect(0);
+    assert_eq!(ran.out, "[ ]");
+}
+
 #[test]
 fn no_input_is_no_work() {
     let ran = Dir::new().run(["echo"]).ran().expect(0);
@@ -91,6 +101,8 @@ fn keys_may_be_words_behind_three_colons() {
 fn a_file_that_is_not_there_is_named_with_its_flag() {
     let ran = Dir::new().run(["-a", "nowhere", "echo"]).ran().expect(2);
     assert!(ran.err.contains("--arg-file nowhere"), "{}", ran.err);
+    let ran = Dir::new().run(["-a", ".", "echo"]).ran().expect(2);
+    assert!(ran.err.contains("--arg-file .: it is a folder"), "{}", ran.err);
 }
 
 #[test]

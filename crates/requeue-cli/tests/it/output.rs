@@ -32,6 +32,16 @@ fn much_output_comes_through_whole() {
     assert!(ran.out == format!("{x}{y}") || ran.out == format!("{y}{x}"));
 }
 
+/// All of a line that had begun was searched for its end with each piece that came: one
+/// of 60 MB took minutes.
+#[test]
+fn a_long_line_comes_through_as_fast_as_it_is_written() {
+    let script = "head -c 60000000 /dev/zero | tr '\\0' {}";
+    let flags = ["--line-buffer", "--shell", script, ":::", "x"];
+    let ran = Dir::new().run(flags).ran().expect(0);
+    assert!(ran.out == "x".repeat(60_000_000));
+}
+
 #[test]
 fn lines_can_be_tagged_with_their_key() {
     let dir = Dir::new();

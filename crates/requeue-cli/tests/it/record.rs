@@ -76,6 +76,10 @@ fn finished_keys_do_not_run_again() {
 fn a_log_to_resume_from_must_be_there() {
     let ran = Dir::new().run(["--resume", "nowhere", "true"]).ran().expect(2);
     assert!(ran.err.contains("--resume nowhere"), "{}", ran.err);
+    let dir = Dir::new();
+    dir.write("keys", "a\nb\n");
+    let ran = dir.run(["--resume", "keys", "true"]).ran().expect(2);
+    assert!(ran.err.contains("--resume keys is no log"), "{}", ran.err);
 }
 
 #[test]

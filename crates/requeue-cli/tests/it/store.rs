@@ -1,7 +1,7 @@
 //! The run and the verbs on a store: one process at a time.
 
 use crate::harness::Dir;
-use crate::stores::{Home, on_each_server, on_each_store};
+use crate::stores::{Home, embedded, on_each_server, on_each_store};
 
 /// Fails each time, and says why.
 const FAILS: [&str; 2] = ["--shell", "echo oh no >&2; exit 3 #"];
@@ -46,6 +46,28 @@ fn added_keys_wait_in_the_store() {
         assert!(text.contains("ready             3  the oldest for "), "{text}");
         assert!(text.contains("delayed           1\n"), "{text}");
     });
+}
+
+/// On a server about one key in 256 is the oldest and not the most important one.
+#[test]
+fn keys_of_a_store_run_by_priority() {
+    let home = embedded();
+    let add = |field, lines: &str| {
+        home.requeue().args(["add", "--priority", field]).stdin(lines).ran()
+    };
+    let ran = add("2", "low -5\nhigh 9\nmid 0\nlow 1\n").expect(0);
+    assert_eq!(ran.err, "requeue: 4 keys: 3 added, 1 already there\n");
+    let ran =
+        home.run(&["-j1", "--priority=1", "echo"]).stdin("-7 new\n").ran().expect(0);
+    let before: Vec<_> = ran.out.lines().filter(|key| *key != "new").collect();
+    assert_eq!(before, ["high", "low", "mid"]);
+    let ran = add("1", "500 far\nx none\n3 near\n").expect(1);
+    let far = "line left out, the priority 500 is not from -128 to 127: 500 far";
+    let none = "line left out, --priority wants a whole number as word 1: x none";
+    assert!(ran.err.contains(far) && ran.err.contains(none), "{}", ran.err);
+    let ran = home.run(&["--priority=1", "echo"]).stdin("-129 low\n").ran().expect(1);
+    assert!(ran.err.contains("the priority -129 is not from"), "{}", ran.err);
+    assert_eq!(ran.out, "near\n");
 }
 
 #[test]

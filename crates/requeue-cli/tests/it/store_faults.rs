@@ -90,6 +90,17 @@ fn a_second_process_on_an_embedded_store_is_refused() {
     home.requeue().arg("status").ran().expect(0);
 }
 
+/// A mistyped folder was made, and a queue in it that had nothing to tell.
+#[test]
+fn whoever_only_looks_makes_no_queue() {
+    for verb in [&["status"][..], &["watch"], &["dead", "list"], &["forget", "k"]] {
+        let home = embedded();
+        let ran = home.requeue().args(verb).ran().expect(2);
+        assert!(ran.err.contains("no queue at queue.db"), "{verb:?}: {}", ran.err);
+        assert!(!home.dir.path("queue.db").exists(), "{verb:?}");
+    }
+}
+
 #[test]
 fn what_is_no_store_is_refused() {
     let home = embedded();
@@ -200,8 +211,7 @@ fn a_key_that_is_too_long_is_left_out_and_the_others_are_not() {
 #[test]
 fn what_a_store_cannot_do_is_refused_with_the_reason() {
     for (flag, why) in [
-        ("--priority=1", "first in, first out"),
-        ("--fair-by=/", "first in, first out"),
+        ("--fair-by=/", "but no groups"),
         ("--debounce=1s", "the earliest time"),
         ("--jitter", "without chance"),
         ("--resume=log", "knows by itself"),
@@ -302,6 +312,29 @@ fn a_store_that_stays_away_does_not_keep_a_worker() {
         live.err_line("lost the store");
         live.signal("TERM");
         live.err_line("finishing");
+        live.signal("TERM");
+        live.ended().expect(143);
+    });
+}
+
+/// Nothing was said if no command ran: who typed Ctrl-C did not see what to wait for.
+#[test]
+fn whoever_ends_a_run_is_told_that_the_store_is_waited_for() {
+    on_each_server(|home| {
+        let (proxy, away) = home.through_proxy();
+        let dir = &home.dir;
+        dir.fifo("pid");
+        dir.fifo("go");
+        home.add(&["k"]);
+        let script = "echo $$ > pid; cat go > /dev/null; echo {}";
+        let mut live = away.args(["run", "--worker", "--shell", script]).start();
+        dir.hear("pid");
+        proxy.cut();
+        live.err_line("lost the store");
+        dir.release("go");
+        assert_eq!(live.out_line(), "k");
+        live.signal("TERM");
+        live.err_line("waiting for the store to answer; once more ends without it");
         live.signal("TERM");
         live.ended().expect(143);
     });

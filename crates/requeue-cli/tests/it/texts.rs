@@ -6,6 +6,7 @@ use crate::harness::Dir;
 fn errors_name_the_flag_the_value_and_what_is_accepted() {
     for (flag, value, accepted) in [
         ("--timeout", "5x", "200ms, 5s, 1m30s"),
+        ("--timeout", "0", "a duration above 0"),
         ("--kill-after", "-", "200ms, 5s, 1m30s"),
         ("--rate", "0", "a number above 0"),
         ("--retry-rate", "inf", "600/m"),
@@ -15,11 +16,12 @@ fn errors_name_the_flag_the_value_and_what_is_accepted() {
         ("--no-retry-on", "x", "0 to 255"),
         ("--debounce", "soon", "200ms"),
         ("--metrics", "host", "127.0.0.1:9090"),
-        ("--workers", "0", "would be zero"),
-        ("--max-queued", "0", "would be zero"),
-        ("--burst", "0", "would be zero"),
-        ("--retry-burst", "0", "would be zero"),
-        ("--priority", "0", "would be zero"),
+        ("--workers", "0", "a whole number above 0"),
+        ("--workers", "two", "a whole number above 0"),
+        ("--max-queued", "0", "a whole number above 0"),
+        ("--burst", "0", "a whole number above 0"),
+        ("--retry-burst", "0", "a whole number above 0"),
+        ("--priority", "0", "a whole number above 0"),
         ("--jitter", "some", "full, equal"),
         ("--progress", "much", "auto, bar, line, none"),
         ("--fair-by", "(a", "a regular expression"),
@@ -46,6 +48,17 @@ fn flags_that_contradict_each_other_are_refused() {
     }
 }
 
+/// Whoever forgot --store had a queue in memory, and was not told.
+#[test]
+fn flags_about_a_store_need_one() {
+    for flag in
+        ["--partitions=4", "--lease=1m", "--max-deliveries=2", "--revive-after=1s"]
+    {
+        let ran = Dir::new().run([flag, "true"]).stdin("a\n").ran().expect(2);
+        assert!(ran.err.contains("--store <ADDRESS>"), "{flag}: {}", ran.err);
+    }
+}
+
 #[test]
 fn a_run_needs_a_command() {
     for args in [&["run"][..], &["run", "--"], &["run", "--", ":::", "a"], &[]] {
@@ -57,9 +70,15 @@ fn a_run_needs_a_command() {
 #[test]
 fn help_has_examples_and_exit_codes() {
     let ran = Dir::new().run(["--help"]).ran().expect(0);
-    for part in
-        ["Examples:", "inotifywait", "Exit codes:", "127", "Signals:", "--debounce"]
-    {
+    for part in [
+        "Examples:",
+        "inotifywait",
+        "Exit codes:",
+        "127",
+        "Signals:",
+        "REQUEUE_SLOT",
+        "key_hex",
+    ] {
         assert!(ran.out.contains(part), "{part}");
     }
 }

@@ -11,5 +11,6 @@ mod next;
 mod nodes;
 mod opening;
 mod plain;
+mod ranked;
 mod server;
 mod tls;

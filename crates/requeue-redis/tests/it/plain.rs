@@ -78,6 +78,25 @@ async fn a_failure_while_it_is_processed_is_forgotten_when_a_key_succeeds() {
 }
 
 #[tokio::test]
+async fn a_failure_is_forgotten_when_a_key_succeeds_that_lost_its_priority_since() {
+    let Some(url) = server::url() else { return };
+    let store = server::open(&url, &EngineClock::new()).await;
+    add(&store, &["a"]).await;
+    let hold = lease(&store, 1).await.remove(0);
+    let second = Duration::from_secs(1);
+    let backoff = Backoff { base: second, max: second, rate: None };
+    let later = When::After(second);
+    for (when, priority) in [(later, -5), (When::RateLimited(backoff), -5), (later, 0)] {
+        let planned = Add { when, priority, ..adds(&["a"]).remove(0) };
+        store.add(&[planned]).await.unwrap();
+    }
+    assert_eq!(store.look(&keys(&["a"])).await.unwrap()[0].failures, 1);
+    let end = End { hold, ending: Ending::Succeed };
+    assert_eq!(store.finish(&[end]).await.unwrap(), [Finished::Done]);
+    assert_eq!(store.look(&keys(&["a"])).await.unwrap()[0].failures, 0);
+}
+
+#[tokio::test]
 async fn workers_who_take_turns_are_each_heard_of_when_they_last_were() {
     let Some(url) = server::url() else { return };
     let clock = EngineClock::new();
@@ -121,7 +140,7 @@ async fn a_failure_since_the_last_lease_is_told_with_the_next() {
 
 /// A queue whose last leases were plain, and in it the key `a`, which is delayed by a
 /// minute and was delivered once.
-async fn with_delivered_key(clock: &EngineClock) -> Option<RedisStore> {
+async fn with_delivered_key(clock: &EngineClock, priority: i8) -> Option<RedisStore> {
     let store = server::open(&server::url()?, clock).await;
     store.add(&[failing("a")]).await.unwrap();
     lease(&store, 1).await;
@@ -129,7 +148,7 @@ async fn with_delivered_key(clock: &EngineClock) -> Option<RedisStore> {
     store.expire(None).await.unwrap();
     store.remove(&keys(&["a"])).await.unwrap();
     let when = When::After(Duration::from_secs(60));
-    store.add(&[Add { when, ..adds(&["a"]).remove(0) }]).await.unwrap();
+    store.add(&[Add { when, priority, ..adds(&["a"]).remove(0) }]).await.unwrap();
     store.forget(&keys(&["a"])).await.unwrap();
     add(&store, &["b", "c"]).await;
     assert_eq!(lease(&store, 5).await.len(), 2);
@@ -142,17 +161,20 @@ async fn a_delivery_of_a_key_that_was_nowhere_counts_when_it_is_added() {
     let when = When::After(Duration::from_secs(60));
     let later = Add { when, ..adds(&["d"]).remove(0) };
     for adds in [adds(&["a"]), vec![adds(&["a"]).remove(0), later]] {
-        let Some(store) = with_delivered_key(&EngineClock::new()).await else { return };
-        store.add(&adds).await.unwrap();
-        let grant = store.lease(&request(1)).await.unwrap().grants.remove(0);
-        assert_eq!((grant.key, grant.deliveries), (server::key("a"), 2));
+        for priority in [0, -5] {
+            let clock = EngineClock::new();
+            let Some(store) = with_delivered_key(&clock, priority).await else { return };
+            store.add(&adds).await.unwrap();
+            let grant = store.lease(&request(1)).await.unwrap().grants.remove(0);
+            assert_eq!((grant.key, grant.deliveries), (server::key("a"), 2));
+        }
     }
 }
 
 #[tokio::test]
 async fn a_delivery_of_a_key_that_was_nowhere_counts_when_its_delay_is_over() {
     let clock = EngineClock::new();
-    let Some(store) = with_delivered_key(&clock).await else { return };
+    let Some(store) = with_delivered_key(&clock, 0).await else { return };
     clock.advance(Duration::from_secs(60));
     assert_eq!(store.stats().await.unwrap().ready, 1);
     let grant = store.lease(&request(1)).await.unwrap().grants.remove(0);

@@ -54,6 +54,11 @@ pub(crate) fn adds(names: &[&str]) -> Vec<Add> {
     names.iter().map(add).collect()
 }
 
+/// The same for keys of this priority.
+pub(crate) fn ranked(names: &[&str], priority: i8) -> Vec<Add> {
+    adds(names).into_iter().map(|add| Add { priority, ..add }).collect()
+}
+
 pub(crate) async fn add(store: &RedisStore, names: &[&str]) -> Vec<Receipt> {
     store.add(&adds(names)).await.unwrap()
 }

@@ -24,7 +24,7 @@ pub(super) enum State {
     #[default]
     Absent,
     Ready {
-        place: u64,
+        place: Place,
     },
     Held {
         token: Token,
@@ -33,6 +33,13 @@ pub(super) enum State {
         priority: i8,
     },
     Dead,
+}
+
+/// Where in its line a key stands, and since when.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub(super) struct Place {
+    number: u64,
+    at: u64,
 }
 
 #[derive(Clone, Debug, Default)]
@@ -65,9 +72,9 @@ impl Model {
         Self { now, ..Self::default() }
     }
 
-    fn next_place(&mut self) -> u64 {
+    fn next_place(&mut self) -> Place {
         self.last_place += 1;
-        self.last_place
+        Place { number: self.last_place, at: self.now }
     }
 
     pub(super) fn add(&mut self, number: usize, when: When, priority: i8) -> Added {
@@ -103,7 +110,7 @@ impl Model {
         self.make_ready_at(number, place)
     }
 
-    fn make_ready_at(&mut self, number: usize, place: u64) -> Added {
+    fn make_ready_at(&mut self, number: usize, place: Place) -> Added {
         match &mut self.records[number].state {
             state @ State::Absent => {
                 *state = State::Ready { place };
@@ -144,7 +151,9 @@ impl Model {
         let (rank, place) = in_line(&self.records[number])?;
         let ready = || self.records.iter().filter_map(in_line);
         let first = ready().min() == Some((rank, place));
-        let oldest = ready().map(|(_, place)| place).min() == Some(place);
+        // A store may compare places, or times, of which several keys may have the same.
+        let oldest = ready().all(|(_, other)| place.number <= other.number)
+            || ready().all(|(_, other)| place.at <= other.at);
         let record = &mut self.records[number];
         record.deliveries += 1;
         let priority = record.planned.expect("what is ready is planned");

@@ -121,7 +121,8 @@ pub trait Recorder: Send + Sync {
     /// A key was added with a delay, be it zero.
     fn delayed(&self) {}
 
-    /// A lease was dropped while its thread was unwinding from a panic.
+    /// A lease was dropped while its thread was unwinding from a panic, or the queue's
+    /// retry policy panicked.
     fn panicked(&self) {}
 }
 

@@ -83,8 +83,8 @@ impl<K> Batch<K> {
         self.shared.done_all(std::mem::take(&mut self.taken), succeeded);
     }
 
-    /// Ends the leases with the advice of a policy of the user's. All advice comes first:
-    /// if the policy panics, the batch is whole when it drops.
+    /// Ends the leases with the advice of a policy of the user's, which all comes first:
+    /// the policy is asked without the lock.
     fn end(&mut self, finish: Finish, consult: impl Fn(&K) -> Option<Duration>) {
         let advice: Vec<_> = self.keys().map(consult).collect();
         let taken = std::mem::take(&mut self.taken);
@@ -103,7 +103,7 @@ impl<K> Drop for Batch<K> {
         }
         let shared = Arc::clone(&self.shared);
         shared.record(|recorder| recorder.panicked());
-        self.end(Finish::Retry, |key| shared.consult_while_panicking(key));
+        self.end(Finish::Retry, |key| shared.consult(key, Finish::Retry));
     }
 }
 

@@ -326,8 +326,8 @@ impl<K> Shared<K> {
         let (mut core, now) = self.lock_if(|state| !over || state.is_dirty(back.slot));
         let returned = self.give_back(&mut core.state, back, now);
         self.unlock(core);
-        let delay = returned.delay;
+        let backoff = returned.backoff;
         self.tell_returned(returned);
-        delay
+        backoff.map(|backoff| backoff.delay)
     }
 }

@@ -92,7 +92,7 @@ impl<K> Held<K> {
             shared.finish(back);
             return;
         }
-        let advice = self.shared.consult_while_panicking(&self.loan);
+        let advice = self.shared.consult(&self.loan, Finish::Retry);
         let (shared, back) = self.end(Finish::Retry, advice);
         shared.record(|recorder| recorder.panicked());
         shared.finish(back);

@@ -4,6 +4,7 @@
 //! There is one lock. While it is held, nothing blocks, nobody is woken, no metric is
 //! recorded, and of the user's code only the key's `Eq` and `Clone` and the order run.
 
+mod policy;
 mod returns;
 
 use std::hash::Hash;
@@ -18,9 +19,10 @@ use super::state::State;
 use super::timing::{Nanos, News};
 use crate::clock::AnyClock;
 use crate::metrics::{Gauges, Keeper, Probed, Recorder};
-use crate::retry::{ByCount, RetryPolicy};
+use crate::retry::RetryPolicy;
 use crate::sync::{Mutex, MutexGuard, lock};
 
+use self::policy::Backoff;
 pub(super) use self::returns::Return;
 
 /// All that the handles, leases and getters of one queue share.
@@ -297,15 +299,6 @@ impl<K> Shared<K> {
     }
 }
 
-/// Counts a failure, if `policy` counts any, and says how long it makes the key wait.
-fn charge(policy: &dyn ByCount, retries: &mut u32) -> Duration {
-    let before = *retries;
-    if policy.counts() {
-        *retries = before.saturating_add(1);
-    }
-    policy.delay(before)
-}
-
 /// A duration in nanoseconds; five centuries and more saturate.
 fn nanos(duration: Duration) -> Nanos {
     Nanos::try_from(duration.as_nanos()).unwrap_or(Nanos::MAX)
@@ -334,25 +327,27 @@ impl<K: Eq + Hash> Shared<K> {
         priority: i32,
     ) -> Added {
         let shorter = |delay: Duration| after.map_or(delay, |after| after.min(delay));
-        let Some(policy) = self.retry.by_count() else {
+        if !self.counted {
             // A closed queue charges nobody. One that closes between here and the add
             // has charged for a key that it refuses, which no later key can notice.
             if self.peek(|state| state.is_closed()) {
                 return Added::Closed;
             }
-            let delay = shorter(self.retry.when(&key));
+            let delay = shorter(self.when(&key));
             return self.add_after(hash, Owned::new(key), delay, priority);
-        };
+        }
         let mut offer = Owned::new(key);
         let now = self.now();
+        let mut backoff = Backoff::from(Duration::ZERO);
         let when = |retries: &mut u32| {
-            now.saturating_add(nanos(shorter(charge(policy, retries))))
+            backoff = self.charge(retries);
+            now.saturating_add(nanos(shorter(backoff.delay)))
         };
         let added = self.with_at(now, |state| {
             state.add_failed(hash, &mut offer, when, now, priority)
         });
         if added.is_accepted() {
-            self.record(|recorder| recorder.delayed());
+            self.tell_backoff(backoff);
         }
         added
     }

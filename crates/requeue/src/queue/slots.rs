@@ -32,6 +32,14 @@ pub(super) enum Phase {
     Dirty,
 }
 
+impl Phase {
+    /// Whether a key is handed out soon without being added again.
+    #[inline]
+    pub(super) fn is_planned(self) -> bool {
+        matches!(self, Self::Ready | Self::Dirty)
+    }
+}
+
 enum Slot<K> {
     Vacant { next: u32 },
     Held { phase: Phase, hash: u32, key: K },
@@ -192,9 +200,15 @@ impl<K> Slots<K> {
     /// The key in a slot, if it is in use.
     #[inline]
     pub(super) fn get(&self, index: u32) -> Option<&K> {
+        self.look(index).map(|(_, key)| key)
+    }
+
+    /// The same, and its phase.
+    #[inline]
+    pub(super) fn look(&self, index: u32) -> Option<(Phase, &K)> {
         match self.all.get(index as usize)? {
-            Slot::Held { key, .. } => Some(key),
-            Slot::Lent { cell, .. } => cell.as_ref().as_ref(),
+            Slot::Held { phase, key, .. } => Some((*phase, key)),
+            Slot::Lent { phase, cell, .. } => Some((*phase, cell.as_ref().as_ref()?)),
             Slot::Vacant { .. } => None,
         }
     }

@@ -193,8 +193,8 @@ impl<K> State<K> {
         }
         match self.find_offer(hash, offer) {
             Err(gap) => self.admit(Newcomer { hash, gap, key: offer.take() }, priority),
-            Ok(slot) if self.is_mere_duplicate(slot) => Added::Duplicate,
-            Ok(slot) => self.add_slot(slot, priority),
+            Ok((_, phase)) if self.is_mere_duplicate(phase) => Added::Duplicate,
+            Ok((slot, _)) => self.add_slot(slot, priority),
         }
     }
 
@@ -215,14 +215,8 @@ impl<K> State<K> {
 
     /// Whether adding a key again changes nothing at all.
     #[inline]
-    fn is_mere_duplicate(&self, slot: u32) -> bool {
-        self.is_planned(slot) && !self.absorb && !self.line.heeds_priority()
-    }
-
-    /// Whether a key is handed out soon without being added again.
-    #[inline]
-    fn is_planned(&self, slot: u32) -> bool {
-        matches!(self.slots.phase(slot), Some(Phase::Ready | Phase::Dirty))
+    fn is_mere_duplicate(&self, phase: Phase) -> bool {
+        phase.is_planned() && !self.absorb && !self.line.heeds_priority()
     }
 
     /// Adds a key that has a slot.
@@ -420,11 +414,13 @@ impl<K> State<K> {
         self.slots.phase(slot).expect("invariant 3: a known key has a slot")
     }
 
-    /// Finds the slot of the key of `offer`.
+    /// Finds the slot of the key of `offer`, and its phase.
     #[inline]
-    fn find_offer(&self, hash: u32, offer: &impl Offer<K>) -> Result<u32, Gap> {
-        let is = |slot| self.slots.get(slot).is_some_and(|key| offer.is(key));
-        self.table.search(hash, is)
+    fn find_offer(&self, hash: u32, offer: &impl Offer<K>) -> Result<(u32, Phase), Gap> {
+        self.table.search(hash, |slot| {
+            let (phase, key) = self.slots.look(slot)?;
+            offer.is(key).then_some(phase)
+        })
     }
 
     /// Gives an unknown key a slot.
@@ -439,7 +435,7 @@ impl<K> State<K> {
     /// Finds the slot of the key of `offer`, or gives it one as `Idle`.
     fn enter(&mut self, hash: u32, offer: &mut impl Offer<K>) -> u32 {
         match self.find_offer(hash, offer) {
-            Ok(slot) => slot,
+            Ok((slot, _)) => slot,
             Err(gap) => {
                 self.enroll(Phase::Idle, Newcomer { hash, gap, key: offer.take() })
             }

@@ -104,13 +104,18 @@ impl Table {
     /// The slot with this hash that `is` the one looked for.
     #[inline]
     pub(super) fn find(&self, hash: u32, is: impl Fn(u32) -> bool) -> Option<u32> {
-        self.search(hash, is).ok()
+        self.search(hash, |slot| is(slot).then_some(())).ok().map(|(slot, ())| slot)
     }
 
-    /// The same, or the gap at which the search ended: the place for a slot that is
-    /// entered under this hash before the table changes.
+    /// The slot with this hash of which `look` tells something, and that; or the gap at
+    /// which the search ended: the place for a slot that is entered under this hash before
+    /// the table changes.
     #[inline]
-    pub(super) fn search(&self, hash: u32, is: impl Fn(u32) -> bool) -> Result<u32, Gap> {
+    pub(super) fn search<R>(
+        &self,
+        hash: u32,
+        look: impl Fn(u32) -> Option<R>,
+    ) -> Result<(u32, R), Gap> {
         if self.words.is_empty() {
             return Err(Gap(0));
         }
@@ -120,8 +125,10 @@ impl Table {
             if word == Word::EMPTY {
                 return Err(Gap(place));
             }
-            if word.hash() == hash && is(word.slot()) {
-                return Ok(word.slot());
+            if word.hash() == hash {
+                if let Some(seen) = look(word.slot()) {
+                    return Ok((word.slot(), seen));
+                }
             }
             place = self.after(place);
         }

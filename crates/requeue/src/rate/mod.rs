@@ -174,6 +174,7 @@
 
 mod bucket;
 mod error;
+pub(crate) mod hand;
 mod hierarchy;
 mod keyed;
 #[cfg(feature = "tower")]

@@ -19,6 +19,8 @@ use foldhash::fast::RandomState;
 use hashbrown::HashTable;
 use hashbrown::hash_table::Entry;
 
+use super::hand::Hand;
+
 /// What a [`Table`] holds.
 pub(super) trait Slot {
     type Key: Eq + Hash;
@@ -33,8 +35,7 @@ pub(super) trait Slot {
 #[derive(Debug)]
 pub(super) struct Table<T> {
     slots: HashTable<T>,
-    /// The bucket at which the walk around the table goes on.
-    hand: usize,
+    hand: Hand,
 }
 
 /// The fewest buckets worth shrinking.
@@ -42,7 +43,7 @@ const SMALL: usize = 64;
 
 impl<T> Table<T> {
     pub(super) fn new() -> Self {
-        Self { slots: HashTable::new(), hand: 0 }
+        Self { slots: HashTable::new(), hand: Hand::default() }
     }
 
     pub(super) fn len(&self) -> usize {
@@ -56,26 +57,16 @@ impl<T> Table<T> {
 
     /// Walks on past `count` slots, or once around, and takes out the one that `rank`
     /// puts first.
-    ///
-    /// Keys lie in their buckets by hash, so the slots it meets are a random sample.
     #[cold]
-    pub(super) fn take_first_of<R: Copy + Ord>(
+    pub(super) fn take_first_of<R: Ord>(
         &mut self,
         count: usize,
         rank: impl Fn(&T) -> R,
     ) -> Option<T> {
-        let (mut met, mut first) = (0, None);
-        for _ in 0..self.slots.num_buckets() {
-            if let Some(slot) = self.step() {
-                let candidate = (rank(slot), self.hand);
-                first = Some(first.map_or(candidate, |first| candidate.min(first)));
-                met += 1;
-            }
-            if met == count {
-                break;
-            }
-        }
-        self.take(first?.1)
+        let Self { slots, hand } = self;
+        let rank = |bucket| slots.get_bucket(bucket).map(&rank);
+        let first = hand.first_of(slots.num_buckets(), count, rank)?;
+        self.take(first)
     }
 
     /// Walks on past `buckets` buckets, as far as the first slot that is `stale`, and
@@ -87,19 +78,12 @@ impl<T> Table<T> {
         stale: impl Fn(&T) -> bool,
     ) -> Option<T> {
         for _ in 0..buckets {
-            if self.step().is_some_and(&stale) {
-                return self.take(self.hand);
+            let bucket = self.hand.step(self.slots.num_buckets());
+            if self.slots.get_bucket(bucket).is_some_and(&stale) {
+                return self.take(bucket);
             }
         }
         None
-    }
-
-    /// Moves the hand on by a bucket and looks what is there.
-    #[inline]
-    fn step(&mut self) -> Option<&T> {
-        // Buckets are a power of two; an empty table has one that is never filled.
-        self.hand = (self.hand + 1) & (self.slots.num_buckets().max(1) - 1);
-        self.slots.get_bucket(self.hand)
     }
 
     #[cold]

@@ -29,6 +29,7 @@ use super::{ByCount, RetryPolicy, whole_nanos};
 /// assert_eq!(policy.num_requeues(&"key"), 5);
 /// ```
 #[doc(alias = "ItemExponentialFailureRateLimiter")]
+#[doc(alias = "TypedItemExponentialFailureRateLimiter")]
 #[doc(alias = "NewTypedItemExponentialFailureRateLimiter")]
 pub struct Exponential<K> {
     curve: Curve,

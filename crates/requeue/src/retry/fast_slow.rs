@@ -24,6 +24,7 @@ use super::{ByCount, RetryPolicy};
 /// assert_eq!(delays, [fast, fast, fast, slow, slow]);
 /// ```
 #[doc(alias = "ItemFastSlowRateLimiter")]
+#[doc(alias = "TypedItemFastSlowRateLimiter")]
 #[doc(alias = "NewTypedItemFastSlowRateLimiter")]
 pub struct FastSlow<K> {
     fast: Duration,

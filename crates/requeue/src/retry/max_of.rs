@@ -23,6 +23,7 @@ use super::{AsByCount, ByCount, RetryPolicy};
 /// assert_eq!(policy.when(&"key"), ms * 4);
 /// ```
 #[doc(alias = "MaxOfRateLimiter")]
+#[doc(alias = "TypedMaxOfRateLimiter")]
 #[doc(alias = "NewTypedMaxOfRateLimiter")]
 pub struct MaxOf<A, B> {
     a: A,

@@ -21,6 +21,7 @@ use super::{AsByCount, ByCount, RetryPolicy};
 /// assert_eq!(policy.num_requeues(&"key"), 2);
 /// ```
 #[doc(alias = "WithMaxWaitRateLimiter")]
+#[doc(alias = "TypedWithMaxWaitRateLimiter")]
 #[doc(alias = "NewTypedWithMaxWaitRateLimiter")]
 pub struct MaxWait<P> {
     policy: P,

@@ -84,6 +84,13 @@ pub use max_wait::MaxWait;
 /// A queue calls a policy without holding its lock, unless the policy is
 /// [`by_count`](Self::by_count).
 ///
+/// # Panics
+///
+/// A policy that panics costs neither a key nor a worker. When a lease ends or a key is
+/// added after a failure, the queue catches the panic, tells its metrics and goes on: the
+/// key waits as [`Exponential::default`] would have it if the policy was to say how long,
+/// and its lease ends as it was to end anyway.
+///
 /// # Examples
 ///
 /// A policy of one's own, which waits a second for each letter of the key:

@@ -1,4 +1,4 @@
-use requeue::Added;
+use requeue::{AddOptions, Added};
 use requeue_store::{Backoff, ErrorKind, Finished, MemoryStore, SharedQueue, Store};
 
 use super::*;
@@ -14,6 +14,43 @@ async fn a_key_is_added_handed_out_and_finished() {
     assert_eq!(queue.add("a".to_owned()).await.unwrap(), Added::Dirty);
     assert_eq!(lease.succeed().await.unwrap(), Finished::Requeued);
     assert_eq!(queue.len().await.unwrap(), 1);
+}
+
+#[tokio::test]
+async fn a_key_is_added_with_options() {
+    let _limit = Limit::start();
+    let bench = Bench::new();
+    let add =
+        async |key: &str, options| bench.queue.add_with(key.to_owned(), options).await;
+    let options = AddOptions::new;
+    assert_eq!(add("usual", options()).await.unwrap().added, Added::Ready);
+    add("high", options().priority(127)).await.unwrap();
+    let later = add("later", options().after(SECOND).priority(3)).await.unwrap();
+    assert_eq!((later.added, later.delay), (Added::Delayed, SECOND));
+    for (key, priority) in [("high", 127), ("usual", 0)] {
+        let lease = bench.queue.get().await.unwrap().unwrap();
+        assert_eq!((lease.key().as_str(), lease.priority()), (key, priority));
+        lease.done().await.unwrap();
+    }
+    bench.pass(SECOND);
+    assert_eq!(bench.queue.get().await.unwrap().unwrap().priority(), 3);
+    let error = add("a", options().priority(128)).await.unwrap_err();
+    assert_eq!(error.kind(), ErrorKind::Invalid);
+    assert_eq!(error.to_string(), "the priority 128 is not from -128 to 127");
+}
+
+#[tokio::test]
+async fn of_a_backoff_and_a_delay_the_shorter_counts() {
+    let _limit = Limit::start();
+    let Bench { queue, .. } = Bench::new();
+    let limited = AddOptions::new().rate_limited(true);
+    let millis = Duration::from_millis;
+    for (after, delay) in [(None, 5), (Some(7), 7), (Some(60), 20), (Some(0), 0)] {
+        let options = after.map_or(limited, |after| limited.after(millis(after)));
+        let receipt = queue.add_with("a".to_owned(), options).await.unwrap();
+        assert_eq!(receipt.delay, millis(delay));
+    }
+    assert_eq!(queue.num_requeues(&"a".to_owned()).await.unwrap(), 4);
 }
 
 #[tokio::test]

@@ -1,10 +1,10 @@
 //! Keys that leases bring back: what their policy says, what becomes of them, and what is
 //! to be told once the lock is free.
 
-use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::time::Duration;
 
-use super::{Finish, Shared, charge, nanos};
+use super::policy::Backoff;
+use super::{Finish, Shared, nanos};
 use crate::queue::slots::Loan;
 use crate::queue::state::{Finished, State, Taken};
 use crate::queue::timing::Nanos;
@@ -15,7 +15,7 @@ pub(in crate::queue) struct Return<K> {
     pub(in crate::queue) loan: Loan<K>,
     pub(in crate::queue) priority: i32,
     pub(in crate::queue) finish: Finish,
-    /// What a policy that is not by count said, see [`Shared::consult`].
+    /// What a policy that is not by count said, if it did; see [`Shared::consult`].
     pub(in crate::queue) advice: Option<Duration>,
 }
 
@@ -44,28 +44,15 @@ impl<K> Taken<K> {
 #[must_use = "tell the recorder"]
 pub(in crate::queue) struct Returned<K> {
     finished: Finished<K>,
-    /// How long a key that retries waits.
-    pub(in crate::queue) delay: Option<Duration>,
+    /// How long a key that comes again waits.
+    pub(in crate::queue) backoff: Option<Backoff>,
 }
 
 impl<K> Shared<K> {
-    /// Asks a policy that is not by count about a key that a worker brings back: how long
-    /// it waits, if it comes again. The policy is the user's: this is done without the
-    /// lock, and while the lease still stands, which then ends even if the policy panics.
-    #[inline]
-    pub(in crate::queue) fn consult(&self, key: &K, finish: Finish) -> Option<Duration> {
-        if self.counted { None } else { self.consult_policy(key, finish) }
-    }
-
-    /// Whether the end of a lease is a matter for the user's policy.
-    pub(in crate::queue) fn asks_policy(&self, finish: Finish) -> bool {
-        !self.counted && finish != Finish::Done
-    }
-
     /// Whether nothing is to be done for a key that was taken back, once the lock is free:
     /// nobody hears of a delay, and dropping the key runs no code.
     fn is_silent(&self, returned: &Returned<K>) -> bool {
-        let told = returned.delay.is_some() && self.recorder.is_some();
+        let told = returned.backoff.is_some() && self.recorder.is_some();
         !told && !std::mem::needs_drop::<K>()
     }
 
@@ -93,24 +80,6 @@ impl<K> Shared<K> {
         }
     }
 
-    /// The same for a lease that is dropped while its thread panics. A policy that panics
-    /// as well gives no advice: the key is done then, and does not come again.
-    pub(in crate::queue) fn consult_while_panicking(&self, key: &K) -> Option<Duration> {
-        let consult = AssertUnwindSafe(|| self.consult(key, Finish::Retry));
-        catch_unwind(consult).unwrap_or_default()
-    }
-
-    fn consult_policy(&self, key: &K, finish: Finish) -> Option<Duration> {
-        match finish {
-            Finish::Done => None,
-            Finish::Retry => Some(self.retry.when(key)),
-            Finish::Succeed | Finish::RetryAfter(_) => {
-                self.retry.forget(key);
-                None
-            }
-        }
-    }
-
     /// Takes a key back, with the lock held.
     ///
     /// The add comes before the done, as in client-go: a key that is to come again at
@@ -124,13 +93,13 @@ impl<K> Shared<K> {
         now: Option<Nanos>,
     ) -> Returned<K> {
         let Return { slot, loan, priority, finish, advice } = back;
-        let delay = if finish == Finish::Done {
+        let backoff = if finish == Finish::Done {
             None
         } else {
             self.plan(state, &Ending { slot, priority, finish, advice }, now)
         };
         let finished = state.done(slot, loan);
-        Returned { finished, delay }
+        Returned { finished, backoff }
     }
 
     /// Counts or forgets failures, and has the key come again if it shall: after which
@@ -140,14 +109,14 @@ impl<K> Shared<K> {
         state: &mut State<K>,
         ending: &Ending,
         now: Option<Nanos>,
-    ) -> Option<Duration> {
-        let delay = self.settle_failures(state, ending)?;
-        self.come_again(state, ending, delay, now);
-        Some(delay)
+    ) -> Option<Backoff> {
+        let backoff = self.settle_failures(state, ending)?;
+        self.come_again(state, ending, backoff.delay, now);
+        Some(backoff)
     }
 
     /// Counts or forgets failures, and says after which delay the key comes again.
-    fn settle_failures(&self, state: &mut State<K>, ending: &Ending) -> Option<Duration> {
+    fn settle_failures(&self, state: &mut State<K>, ending: &Ending) -> Option<Backoff> {
         match ending.finish {
             Finish::Done => None,
             Finish::Succeed => {
@@ -156,11 +125,12 @@ impl<K> Shared<K> {
             }
             Finish::RetryAfter(delay) => {
                 state.pardon(ending.slot);
-                Some(delay)
+                Some(delay.into())
             }
-            Finish::Retry => ending.advice.or_else(|| {
-                Some(charge(self.retry.by_count()?, state.failures(ending.slot)))
-            }),
+            Finish::Retry => {
+                let advice = ending.advice.map(Backoff::from);
+                advice.or_else(|| Some(self.charge(state.failures(ending.slot))))
+            }
         }
     }
 
@@ -180,20 +150,12 @@ impl<K> Shared<K> {
         state.delay_slot(ending.slot, now.saturating_add(nanos(delay)), ending.priority);
     }
 
-    /// How often a key that is with a worker failed.
-    pub(in crate::queue) fn num_requeues_of(&self, slot: u32, key: &K) -> u32 {
-        match self.retry.by_count() {
-            None => self.retry.num_requeues(key),
-            Some(_) => self.peek(|state| state.retries(slot)),
-        }
-    }
-
     /// Says what became of a key that was taken back, and drops it: without the lock.
     #[inline]
     pub(in crate::queue) fn tell_returned(&self, returned: Returned<K>) {
-        let Returned { finished, delay } = returned;
-        if delay.is_some() {
-            self.record(|recorder| recorder.delayed());
+        let Returned { finished, backoff } = returned;
+        if let Some(backoff) = backoff {
+            self.tell_backoff(backoff);
         }
         drop(finished);
     }

@@ -51,8 +51,8 @@ impl<K> State<K> {
                 self.ready += 1;
                 tally.ready += 1;
             }
-            Ok(slot) if self.is_planned(slot) => tally.duplicate += 1,
-            Ok(slot) => tally.count(self.add_slot(slot, 0)),
+            Ok((_, phase)) if phase.is_planned() => tally.duplicate += 1,
+            Ok((slot, _)) => tally.count(self.add_slot(slot, 0)),
         }
     }
 

@@ -19,7 +19,7 @@ impl Table {
     }
 
     fn enter(&mut self, hash: u32, slot: u32) {
-        let Err(gap) = self.search(hash, |_| false) else { unreachable!() };
+        let Err(gap) = self.search(hash, |_| None::<()>) else { unreachable!() };
         self.insert(hash, slot, gap);
     }
 

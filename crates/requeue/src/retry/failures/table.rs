@@ -17,6 +17,7 @@
 use std::num::{NonZeroU8, NonZeroU32};
 
 use crate::probing::{self, Place};
+use crate::rate::hand::Hand;
 
 /// What is remembered of a key; 16 bytes for a `u64` key and a `u32` value, also as an
 /// `Option`.
@@ -88,8 +89,7 @@ pub(super) struct Table<K, V> {
     slots: Vec<Option<Slot<K, V>>>,
     /// How many places are taken.
     len: usize,
-    /// The place at which the walk around the table goes on.
-    hand: usize,
+    hand: Hand,
 }
 
 /// The smallest size that is not zero.
@@ -134,7 +134,7 @@ fn home(Hash24(hash): Hash24, size: usize) -> usize {
 
 impl<K, V> Table<K, V> {
     pub(super) fn new() -> Self {
-        Self { slots: Vec::new(), len: 0, hand: 0 }
+        Self { slots: Vec::new(), len: 0, hand: Hand::default() }
     }
 
     pub(super) fn len(&self) -> usize {
@@ -164,27 +164,16 @@ impl<K, V> Table<K, V> {
 
     /// Walks on past `count` slots, or once around, and takes out the one that `rank`
     /// puts first.
-    ///
-    /// Keys stand in the order of their hashes, so the slots it meets are a random sample.
     #[cold]
-    pub(super) fn take_first_of<R: Copy + Ord>(
+    pub(super) fn take_first_of<R: Ord>(
         &mut self,
         count: usize,
         rank: impl Fn(&Slot<K, V>) -> R,
     ) -> Option<Slot<K, V>> {
-        let (mut met, mut first) = (0, None);
-        for _ in 0..self.slots.len() {
-            self.hand = self.after(self.hand);
-            if let Some(slot) = &self.slots[self.hand] {
-                let candidate = (rank(slot), self.hand);
-                first = Some(first.map_or(candidate, |first| candidate.min(first)));
-                met += 1;
-            }
-            if met == count {
-                break;
-            }
-        }
-        self.take(first?.1)
+        let Self { slots, hand, .. } = self;
+        let rank = |place: usize| slots[place].as_ref().map(&rank);
+        let first = hand.first_of(slots.len(), count, rank)?;
+        self.take(first)
     }
 
     /// Gives memory back once fewer than an eighth of the places are taken.
@@ -199,7 +188,6 @@ impl<K, V> Table<K, V> {
     #[cold]
     fn shrink_to(&mut self, size: usize) {
         probing::rebuild(&mut self.slots, size);
-        self.hand = 0;
     }
 
     #[cold]

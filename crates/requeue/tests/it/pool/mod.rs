@@ -17,7 +17,7 @@ use std::time::Duration;
 use proptest::prelude::*;
 use requeue::Queue;
 use requeue::pool::{Failure, Handle, Outcome, Pool};
-use requeue::retry::Exponential;
+use requeue::retry::{Exponential, RetryPolicy};
 use requeue::testing::FakeClock;
 
 const SECOND: Duration = Duration::from_secs(1);
@@ -186,6 +186,45 @@ fn panic_of_a_callback_changes_nothing() {
     let keys: Vec<_> = morgue.bodies().into_iter().map(|(key, _)| key).collect();
     assert_eq!(keys, ["a", "b"]);
     assert!(pool.drain_blocking(LONG).left.is_empty());
+}
+
+/// A policy that knows no key and panics instead.
+struct Lost;
+
+impl RetryPolicy<&'static str> for Lost {
+    fn when(&self, key: &&'static str) -> Duration {
+        panic!("when {key}?");
+    }
+
+    fn forget(&self, key: &&'static str) {
+        panic!("forget {key}?");
+    }
+
+    fn num_requeues(&self, key: &&'static str) -> u32 {
+        panic!("how often {key}?");
+    }
+}
+
+/// A policy that panicked over the outcome of a run ended the worker, and the key did not
+/// come again.
+#[test]
+fn panic_of_the_policy_costs_neither_worker_nor_key() {
+    let clock = FakeClock::new();
+    let queue = Queue::builder().clock(clock.clone()).retry(Lost).build();
+    let runs = Runs::default();
+    let seen = runs.clone();
+    let pool = Pool::new(queue.clone()).max_retries(3).run(move |key: &&'static str| {
+        if seen.note(key) == 0 { Err("not yet") } else { Ok(()) }
+    });
+    queue.add("a");
+    clock.wait_for_timers(1);
+    assert_eq!((runs.of("a"), queue.counts().delayed), (1, 1));
+    clock.advance(SECOND);
+    queue.wait_idle_blocking();
+    queue.add("b");
+    clock.wait_for_timers(1);
+    assert_eq!((runs.of("a"), runs.of("b")), (2, 1), "by the only worker");
+    drop(pool);
 }
 
 #[test]

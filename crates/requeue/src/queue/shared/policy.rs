@@ -1,0 +1,105 @@
+//! The retry policy, asked in a way that a panic of it costs neither a key nor a worker.
+//!
+//! A policy that panics has said nothing. Where it was to say how long a key waits, the
+//! default backoff does, by the failures that the key's slot has counted; all else happens
+//! as if it had not panicked.
+
+use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::time::Duration;
+
+use super::{Finish, Shared};
+use crate::retry::{ByCount, QueueDefault, RetryPolicy};
+
+/// How long a key that failed waits.
+#[derive(Clone, Copy)]
+pub(in crate::queue) struct Backoff {
+    pub(in crate::queue) delay: Duration,
+    /// Whether the policy panicked, and nobody was told yet.
+    pub(in crate::queue) panicked: bool,
+}
+
+impl From<Duration> for Backoff {
+    fn from(delay: Duration) -> Self {
+        Self { delay, panicked: false }
+    }
+}
+
+impl<K> Shared<K> {
+    /// Asks a policy that is not by count about a key that a worker brings back: how long
+    /// it waits, if it comes again. The policy is the user's: this is done without the
+    /// lock.
+    #[inline]
+    pub(in crate::queue) fn consult(&self, key: &K, finish: Finish) -> Option<Duration> {
+        if self.asks_policy(finish) { self.consult_policy(key, finish) } else { None }
+    }
+
+    /// Whether the end of a lease is a matter for the user's policy.
+    #[inline]
+    pub(in crate::queue) fn asks_policy(&self, finish: Finish) -> bool {
+        !self.counted && finish != Finish::Done
+    }
+
+    #[inline(never)]
+    fn consult_policy(&self, key: &K, finish: Finish) -> Option<Duration> {
+        match finish {
+            Finish::Done => None,
+            Finish::Retry => self.ask(|policy| policy.when(key)),
+            Finish::Succeed | Finish::RetryAfter(_) => {
+                self.ask(|policy| policy.forget(key));
+                None
+            }
+        }
+    }
+
+    /// Asks the policy, without the lock; `None` if it panics.
+    fn ask<R>(&self, question: impl FnOnce(&dyn RetryPolicy<K>) -> R) -> Option<R> {
+        let answer = catch_unwind(AssertUnwindSafe(|| question(&*self.retry)));
+        if answer.is_err() {
+            self.record(|recorder| recorder.panicked());
+        }
+        answer.ok()
+    }
+
+    /// How long a key waits that is added after a failure; asked without the lock.
+    pub(super) fn when(&self, key: &K) -> Duration {
+        self.ask(|policy| policy.when(key)).unwrap_or_else(|| default_delay(0))
+    }
+
+    /// Counts a failure, if failures are counted, and says how long it makes the key wait.
+    pub(super) fn charge(&self, retries: &mut u32) -> Backoff {
+        let before = *retries;
+        let answer = catch_unwind(AssertUnwindSafe(|| {
+            let policy = self.retry.by_count()?;
+            Some((policy.delay(before), policy.counts()))
+        }));
+        let panicked = answer.is_err();
+        let (delay, counts) =
+            answer.ok().flatten().unwrap_or_else(|| (default_delay(before), true));
+        if counts {
+            *retries = before.saturating_add(1);
+        }
+        Backoff { delay, panicked }
+    }
+
+    /// How often a key that is with a worker failed.
+    pub(in crate::queue) fn num_requeues_of(&self, slot: u32, key: &K) -> u32 {
+        let told = if self.counted { None } else { self.ask(|it| it.num_requeues(key)) };
+        told.unwrap_or_else(|| self.peek(|state| state.retries(slot)))
+    }
+
+    /// Says that a key was delayed, and that the policy panicked over it if it did.
+    pub(super) fn tell_backoff(&self, backoff: Backoff) {
+        self.record(|recorder| {
+            recorder.delayed();
+            if backoff.panicked {
+                recorder.panicked();
+            }
+        });
+    }
+}
+
+/// What the policy of a queue that was given none says.
+#[cold]
+fn default_delay(retries: u32) -> Duration {
+    QueueDefault::default().delay(retries)
+}
