@@ -80,10 +80,9 @@ $$;
 -- `low_*` are places and times below which nothing is left as far as the caller knows:
 -- they save the way over keys that are being processed, and over entries that are dead but
 -- not yet removed, which are many while a transaction elsewhere stays open for long. The
--- place is in the line of priority 0. With
--- `thorough` it looks below them too if it finds nothing above. Rows are taken by their
--- address, since they are locked and stay where they are; an array keeps the planner from
--- guessing what `limit` will be.
+-- place is in the line of priority 0. With `thorough` it looks below them too if it finds
+-- nothing above. Rows are taken by their address, since they are locked and stay where they
+-- are; an array keeps the planner from guessing what `limit` will be.
 --
 -- A statement costs as much as some keys, so the first one asks for all that is needed in
 -- any case. If keys are handed out, `more_in` may be said too early.
