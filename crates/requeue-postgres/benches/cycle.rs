@@ -34,6 +34,9 @@ const LANES: usize = 8;
 /// Long enough for a worker to wait, and for its processor to have gone to sleep.
 const REST: Duration = Duration::from_millis(15);
 
+const DURABILITIES: [Durability; 3] =
+    [Durability::Server, Durability::Adds, Durability::Relaxed];
+
 /// How many delayed keys are due in a second.
 const TIMERS: u32 = 10_000;
 
@@ -65,7 +68,7 @@ async fn all(url: String, sizes: Sizes) {
     let server = Server::find(&url).await;
     println!("{:<44} {:>9} {:>12}", "", "per s", "server us");
     server.ceiling(&url);
-    for durability in [Durability::Server, Durability::Relaxed] {
+    for durability in DURABILITIES {
         let bench = Bench::open(&url, durability).await;
         let text = format!("{durability:?}").to_lowercase();
         server
@@ -91,7 +94,7 @@ async fn all(url: String, sizes: Sizes) {
         let times = notifications(&url, 300, rest).await;
         show(&format!("floor: a notification{text}"), times);
     }
-    for durability in [Durability::Server, Durability::Relaxed] {
+    for durability in DURABILITIES {
         let text = format!("{durability:?}").to_lowercase();
         let times = round_trips(&url, durability, 300).await;
         show(&format!("a round trip: a lease of nothing ({text})"), times);

@@ -25,7 +25,7 @@ begin
         state = case i.state when 0 then 1 else i.state end,
         dirty = i.state = 2,
         since = case i.state when 0 then at else i.since end,
-        seq = case i.state when 0 then place + r.n else i.seq end
+        seq = case i.state when 0 then requeue.ranked(place + r.n, requeue.rank(i.seq)) else i.seq end
     from unnest(rows) with ordinality r (tid, n)
     where i.ctid = r.tid;
     return cardinality(rows);

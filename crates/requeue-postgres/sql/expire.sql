@@ -66,7 +66,8 @@ begin
                 dirty = false,
                 lease_until = null,
                 since = at,
-                seq = place + r.n
+                seq = requeue.ranked(place + r.n, least(requeue.rank(i.seq), i.planned)),
+                planned = null
             from unnest(rows) with ordinality r (tid, n)
             where i.ctid = r.tid
             returning i.state

@@ -4,7 +4,8 @@
 --
 -- The keys are distinct and sorted. `succeed` forgets failures. What is found may change
 -- before it is deleted, so that is asked again: no token that is granted meanwhile is as
--- low as one of these.
+-- low as one of these. A join deletes in the order of the keys, as everybody locks them; a
+-- list of addresses would be sorted first.
 create or replace function requeue.finish_clean(
     q integer, keys bytea[], tokens bigint[], succeed boolean[]
 ) returns bigint[]
@@ -24,7 +25,8 @@ begin
     ) i;
     with gone as (
         delete from requeue.item i
-        where i.ctid = any (rows) and i.state + 0 = 2 and i.token <= newest
+        using unnest(rows) r (tid)
+        where i.ctid = r.tid and i.state + 0 = 2 and i.token <= newest
             and not i.dirty and i.wake_at is null
         returning i.token
     )
@@ -114,7 +116,11 @@ begin
         update requeue.item i set
             state = (array[0, 1, 0, 3])[t.answer + 1],
             dirty = false,
-            seq = place + t.ord,
+            seq = requeue.ranked(place + t.ord, case
+                when t.answer = 3 then 0
+                when t.ending in (2, 3, 5) then least(requeue.rank(i.seq), i.planned)
+                else coalesce(i.planned, requeue.rank(i.seq)) end),
+            planned = null,
             since = case when t.answer in (1, 3) then at end,
             lease_until = null,
             wake_at = case

@@ -19,7 +19,8 @@ begin
     update requeue.item i set
         state = 1,
         dirty = false,
-        seq = place + l.n,
+        seq = requeue.ranked(place + l.n, least(requeue.rank(i.seq), i.planned)),
+        planned = null,
         since = at,
         lease_until = null,
         deliveries = i.deliveries - 1

@@ -16,6 +16,7 @@ begin
             state = case i.state when 1 then 0 else i.state end,
             since = case i.state when 1 then null else i.since end,
             dirty = false,
+            planned = null,
             wake_at = null
         from found f
         where i.ctid = f.tid

@@ -12,8 +12,9 @@ begin
     select
         count(*) filter (where i.state = 1),
         count(*) filter (where i.state = 2),
-        count(*) filter (where i.state = 2 and i.dirty)
-    into ready, processing, dirty
+        count(*) filter (where i.state = 2 and i.dirty),
+        max(greatest(0, at - i.since)) filter (where i.state = 1)
+    into ready, processing, dirty, oldest_ready
     from requeue.item i
     where i.queue = q and i.since is not null and i.reason is null;
     select
@@ -21,10 +22,7 @@ begin
         (select count(*) from requeue.item i
             where i.queue = q and i.failures > 0 and i.reason is null),
         (select count(*) from requeue.item i where i.queue = q and i.reason is not null),
-        (select greatest(0, at - i.since) from requeue.item i
-            where i.queue = q and i.since is not null and i.reason is null and i.state = 1
-            order by i.seq limit 1),
         (select u.paused from requeue.queue u where u.id = q)
-    into delayed, failing, dead, oldest_ready, paused;
+    into delayed, failing, dead, paused;
 end
 $$;

@@ -13,6 +13,24 @@ language sql volatile as $$
     select nextval('requeue.line') << 12
 $$;
 
+-- The rank of a place in line: its priority times -1.
+create or replace function requeue.rank(seq bigint) returns bigint
+language sql immutable parallel safe as $$
+    select seq >> 55
+$$;
+
+-- A place in line, with rank 0.
+create or replace function requeue.unranked(seq bigint) returns bigint
+language sql immutable parallel safe as $$
+    select seq & ((1::bigint << 55) - 1)
+$$;
+
+-- A place in line, with another rank.
+create or replace function requeue.ranked(seq bigint, rank bigint) returns bigint
+language sql immutable parallel safe as $$
+    select requeue.unranked(seq) | (rank << 55)
+$$;
+
 -- The first of `n` new tokens: none was granted before, and none is below the time.
 --
 -- The lock makes two steps on the sequence one. It is given back at once and not with the
@@ -31,8 +49,8 @@ begin
 end
 $$;
 
--- How far calls in line have come, also those that are not committed yet: to begin behind
--- what they took is cheaper than to find each of their rows locked. It is told past all
+-- How far calls in the line of priority 0 have come, also those that are not committed yet:
+-- to begin behind what they took is cheaper than to find each of their rows locked. It is told past all
 -- transactions, by a sequence that some queues share, hence with the last bits of the
 -- queue's number; if it is of another queue, or somebody took keys and failed, that is no
 -- worse than a place that is not known, or a look from the front.
@@ -48,7 +66,7 @@ $$;
 create or replace function requeue.take(q integer, place bigint) returns void
 language plpgsql volatile as $$
 begin
-    if place < 1::bigint << 47 then
+    if place between 0 and (1::bigint << 47) - 1 then
         perform setval(('requeue.taken_' || (q & 7))::regclass,
             place << 15 | (q & 32767)::bigint);
     end if;

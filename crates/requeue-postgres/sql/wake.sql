@@ -50,14 +50,15 @@ $$;
 
 -- Adds keys as `add_keys`, and wakes workers once that is committed: in one round trip.
 create or replace procedure requeue.add_waking(
-    q integer, keys bytea[], ords integer[], delays bigint[], revive_after bigint,
-    clock bigint,
+    q integer, keys bytea[], ords bigint[], ranked boolean, delays bigint[],
+    revive_after bigint, clock bigint,
     inout changed bytea[], inout states smallint[], inout waits bigint[],
     inout told boolean
 )
 language plpgsql as $$
 declare
-    added record := requeue.add_keys(q, keys, ords, delays, revive_after, clock);
+    added record := requeue.add_keys(
+        q, keys, ords, ranked, delays, revive_after, clock);
 begin
     changed := added.changed;
     states := added.states;

@@ -12,15 +12,41 @@ use crate::schema::Schema;
 use crate::session::Session;
 use crate::store::PostgresStore;
 
-/// What is on disk when a call is answered.
+/// What is on disk when a call is answered, and so what a crash of the server can undo.
+///
+/// The server writes what it does in one order, and a crash takes away the end of that: all
+/// that came after some moment, and nothing before it. What is on disk brings all that came
+/// before with it, whoever did that. If another server takes over, what it had not received
+/// is what was not on disk.
+///
+/// | undone | what comes of it |
+/// |---|---|
+/// | an add, a revival | **the run does not happen** |
+/// | `remove`, `forget`, `drop_dead`, `pause`, `resume` | as if nobody had asked |
+/// | a lease | the key is ready: it is handed out again with another token, and whoever has it is refused |
+/// | an extension | the lease may run out: the same |
+/// | an end that went well | the key is processing until its lease runs out, and runs once more |
+/// | an end with a retry, a release, a reclaim | the same, so it may come earlier or later than it was told; its failure is not counted |
+/// | a bury | the same, and it is not dead |
+/// | an event of the shared rate | it may be let through once more |
+///
+/// A lease that runs out counts against
+/// [`max_deliveries`](requeue_store::LeaseRequest::max_deliveries), also if its end was
+/// undone. No token is given out twice in any case, and a key that was dirty still is.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 #[non_exhaustive]
 pub enum Durability {
-    /// What the server is set to; as PostgreSQL comes, everything.
+    /// What the server is set to; as PostgreSQL comes, everything: nothing is undone that
+    /// was answered.
     #[default]
     Server,
-    /// Not yet: a server that crashes may lose what it answered in its last moments, about
-    /// half a second. Added keys are among that. Calls are quicker and cost less.
+    /// What somebody asked for is on disk, as far as the server is set to that: adds and
+    /// all else in the first two rows above. Leases, extensions, ends, reclaims and what is
+    /// moved because it is due are not: those of the last moments, about half a second, may
+    /// be undone. No run is lost by that.
+    Adds,
+    /// Nothing: whatever was answered in the last moments may be undone, adds among it.
+    /// Calls are quicker and cost less.
     Relaxed,
 }
 
@@ -109,7 +135,7 @@ impl PostgresStoreBuilder {
             address,
             connections: self.connections,
             timeout: self.timeout,
-            relaxed: self.durability == Durability::Relaxed,
+            durability: self.durability,
         };
         let mut session = terms.connect().await?;
         terms.schema.prepare(&mut session, &terms.address).await?;
@@ -132,7 +158,7 @@ async fn queue_id(
         return Err(Error::new(ErrorKind::Invalid, text));
     }
     let params = params![name.to_owned()];
-    let rows = session.call(terms.schema.quoted(), "queue_id", &params).await;
+    let rows = session.call(terms, "queue_id", &params).await;
     let id = rows.and_then(|rows| match rows.first() {
         Some(row) => row.try_get(0),
         None => Ok(None),

@@ -3,6 +3,7 @@
 use std::time::Duration;
 
 use requeue_store::{Grant, Key, LeaseRequest, Leased, Token, micros_of};
+use tokio_postgres::types::FromSql;
 use tokio_postgres::{Error, Row};
 
 use crate::low::{Aim, Found};
@@ -14,19 +15,37 @@ use crate::{duration, number, signed};
 /// The most keys that one call hands out, so that it stays short.
 const MOST: usize = 1000;
 
+/// How many keys a call is to hand out.
+pub(crate) fn wanted(request: &LeaseRequest) -> usize {
+    request.max.min(MOST)
+}
+
 /// What the function `lease` is given.
 pub(crate) fn params(
     queue: i32,
     request: &LeaseRequest,
     aim: Aim,
+    longest_first: bool,
     now: Option<i64>,
 ) -> Vec<Param> {
     let owner = request.owner.as_str().to_owned();
-    let wanted = number(request.max.min(MOST));
+    let wanted = number(wanted(request));
     let lease = signed(micros_of(request.lease));
     let most = request.max_deliveries.map(|most| number(most.get() as usize));
     let Aim { place, moment, thorough } = aim;
-    params![queue, owner, wanted, lease, most, now, place, moment, moment, thorough]
+    params![
+        queue,
+        owner,
+        wanted,
+        lease,
+        most,
+        now,
+        place,
+        moment,
+        moment,
+        thorough,
+        longest_first
+    ]
 }
 
 /// What it answers.
@@ -68,29 +87,34 @@ impl Answer {
     }
 }
 
-/// The grants and where their rows are, in line: the order of their tokens.
+/// The grants and where their rows are, in the order of their tokens.
 fn grants(row: &Row) -> Result<Vec<(Grant, RowAddress)>, Error> {
-    let keys: Option<Vec<Vec<u8>>> = row.try_get("keys")?;
-    let tokens: Option<Vec<i64>> = row.try_get("tokens")?;
-    let delivered: Option<Vec<i32>> = row.try_get("delivered")?;
-    let failed: Option<Vec<i32>> = row.try_get("failed")?;
-    let addresses: Option<Vec<RowAddress>> = row.try_get("addresses")?;
-    let counts =
-        delivered.unwrap_or_default().into_iter().zip(failed.unwrap_or_default());
-    let tokens = tokens.unwrap_or_default().into_iter().zip(counts);
-    let rows = keys.unwrap_or_default().into_iter().zip(tokens);
-    let grant = |((key, (token, (deliveries, failures))), address)| {
+    let keys: Vec<Vec<u8>> = list(row, "keys")?;
+    let tokens: Vec<i64> = list(row, "tokens")?;
+    let delivered: Vec<i32> = list(row, "delivered")?;
+    let failed: Vec<i32> = list(row, "failed")?;
+    let addresses: Vec<RowAddress> = list(row, "addresses")?;
+    // None at all if none has another one than 0.
+    let priorities: Vec<i16> = list(row, "priorities")?;
+    let priorities = priorities.into_iter().chain(std::iter::repeat(0));
+    let counts = delivered.into_iter().zip(failed).zip(priorities);
+    let rows = keys.into_iter().zip(tokens).zip(counts).zip(addresses);
+    let grant = |(((key, token), ((deliveries, failures), priority)), address)| {
         let grant = Grant {
             key: Key::new(key).ok()?,
             token: Token(unsigned(token)),
             deliveries: count(deliveries),
             failures: count(failures),
-            priority: 0,
+            priority: i8::try_from(priority).unwrap_or_default(),
         };
         Some((grant, address))
     };
-    let rows = rows.zip(addresses.unwrap_or_default());
     let mut grants: Vec<_> = rows.filter_map(grant).collect();
     grants.sort_unstable_by_key(|(grant, _)| grant.token);
     Ok(grants)
+}
+
+/// A column that is an array, or nothing.
+fn list<'a, T: FromSql<'a>>(row: &'a Row, name: &str) -> Result<Vec<T>, Error> {
+    Ok(row.try_get::<_, Option<Vec<T>>>(name)?.unwrap_or_default())
 }

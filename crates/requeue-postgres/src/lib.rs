@@ -30,6 +30,7 @@
 //! insert into orders values (7, 'two chairs');
 //! select requeue.add('mail', 'order-7');                        -- now
 //! select requeue.add('mail', 'order-7', delay => '5 minutes');  -- or later
+//! select requeue.add('mail', 'order-7', priority => 10);        -- or before others
 //! commit;
 //! select requeue.wake('mail');  -- workers look at once, not within a second
 //! ```
@@ -37,7 +38,9 @@
 //! # What is in the database
 //!
 //! One schema, `requeue` unless told, with a row for each key whatever its state, and the
-//! functions that are the verbs of a queue. Opening a store makes what is missing and
+//! functions that are the verbs of a queue. The order of the line is one column, in which
+//! the priority comes before the place; a queue that has only ever had priority 0 costs
+//! nothing for that. Opening a store makes what is missing and
 //! migrates what is older, under a lock; tables that are newer than the program are
 //! refused. All times are microseconds of the server's clock.
 //!
@@ -46,8 +49,9 @@
 //!
 //! # What is lost when the server crashes
 //!
-//! Nothing, as PostgreSQL comes. [`Durability::Relaxed`] gives up its last moments for
-//! speed.
+//! Nothing, as PostgreSQL comes. [`Durability::Adds`] gives up the leases and ends of the
+//! last moments for speed, which costs a run more but none less, and
+//! [`Durability::Relaxed`] the adds too.
 //!
 //! # Waiting
 //!
@@ -95,6 +99,7 @@ mod rows;
 mod schema;
 mod session;
 mod settlement;
+mod share;
 mod ssl;
 mod store;
 #[cfg(feature = "tls")]

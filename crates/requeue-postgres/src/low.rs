@@ -6,6 +6,9 @@
 //! makes queues in PostgreSQL slow down. So a lease begins where the last one ended, and
 //! looks from the front only now and then, for what was committed late.
 //!
+//! That is so for the line of priority 0. Those of other priorities are looked at from the
+//! front each time.
+//!
 //! # Invariants
 //!
 //! 1. Unless looking from the front has become slow, a lease that finds nothing looks
@@ -42,7 +45,7 @@ pub(crate) struct Aim {
 /// What a lease learned.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Found {
-    /// The last place in line that was handed out.
+    /// The last place that was handed out in the line of priority 0.
     pub(crate) place: Option<i64>,
     /// The time at which nothing was left that is due.
     pub(crate) moment: Option<i64>,

@@ -46,7 +46,8 @@ pub(crate) struct Parcel<'a> {
     manner: Manner,
     /// Which adds, in the order of their keys: nobody locks two of them the other way round.
     sorted: Vec<usize>,
-    /// Adds for now of a key that another one here adds for now: which, and that one.
+    /// Adds for now of a key that another one here adds for now with no lower priority:
+    /// which, and that one.
     repeats: Vec<(usize, usize)>,
 }
 
@@ -62,7 +63,7 @@ impl<'a> Parcel<'a> {
                 None if firsts.len() < MOST => {
                     firsts.insert(&add.key, next);
                 }
-                Some(&first) if is_now(add) && is_now(&adds[first]) => {
+                Some(&first) if is_covered(add, &adds[first]) => {
                     repeats.push((next, first));
                 }
                 _ => break,
@@ -81,11 +82,12 @@ impl<'a> Parcel<'a> {
         now: Option<i64>,
     ) -> (&'static str, Vec<Param>) {
         let keys: Vec<Vec<u8>> = self.each(|add| add.key.to_vec());
-        let ords: Vec<i32> = self.sorted.iter().map(|&index| number(index)).collect();
+        let ords: Vec<i64> = self.sorted.iter().map(|&index| self.ord(index)).collect();
+        let ranked = self.sorted.iter().any(|&index| self.adds[index].priority != 0);
         let revive_after = micros(self.manner.revive_after);
         let Limits::Backoff(rate) = self.manner.limits else {
             let delays: Vec<i64> = self.each(|add| micros(told(add)));
-            let params = params![queue, keys, ords, delays, revive_after, now];
+            let params = params![queue, keys, ords, ranked, delays, revive_after, now];
             return ("add_keys", params);
         };
         let part = |of: fn(Backoff) -> Duration| {
@@ -94,9 +96,25 @@ impl<'a> Parcel<'a> {
         let (bases, limits) = (part(|of| of.base), part(|of| of.max));
         let pause = rate.map(|rate| micros(rate.interval).max(1));
         let burst = rate.map(|rate| i64::from(rate.burst.get()));
-        let params =
-            params![queue, keys, ords, bases, limits, pause, burst, revive_after, now];
+        let params = params![
+            queue,
+            keys,
+            ords,
+            ranked,
+            bases,
+            limits,
+            pause,
+            burst,
+            revive_after,
+            now
+        ];
         ("add_limited", params)
+    }
+
+    /// The place of an add in the batch, with the rank of its priority in front.
+    fn ord(&self, index: usize) -> i64 {
+        let rank = -i64::from(self.adds[index].priority);
+        i64::from(number(index)) + (rank << 55)
     }
 
     fn each<T>(&self, of: impl Fn(&Add) -> T) -> Vec<T> {
@@ -166,6 +184,11 @@ fn changes(row: &Row) -> Result<Vec<(Vec<u8>, i16, Duration)>, tokio_postgres::E
 
 fn is_now(add: &Add) -> bool {
     matches!(add.when, When::Now | When::After(Duration::ZERO))
+}
+
+/// Whether an add changes nothing after an earlier one of the same key in its batch.
+fn is_covered(add: &Add, first: &Add) -> bool {
+    is_now(add) && is_now(first) && add.priority <= first.priority
 }
 
 /// The delay that an add asks for itself.

@@ -10,9 +10,10 @@ use tokio::sync::{Semaphore, SemaphorePermit};
 use tokio_postgres::Row;
 
 use crate::address::Address;
+use crate::builder::Durability;
 use crate::failure;
 use crate::schema::Schema;
-use crate::session::{Param, Session};
+use crate::session::{Param, Session, call_text};
 
 /// How often a call is sent again that the server undid because it collided with another.
 const COLLISIONS: usize = 5;
@@ -21,6 +22,11 @@ const COLLISIONS: usize = 5;
 /// too long is the better one, since it says that nothing was changed.
 const GRACE: Duration = Duration::from_secs(1);
 
+/// What [`Durability::Adds`] does not wait for: these take back a key, or give it out, and
+/// plan nothing that would not come by itself. Each answers with one row.
+const REPEATED: [&str; 7] =
+    ["lease", "extend", "finish_known", "finish_clean", "finish", "reclaim", "expire"];
+
 /// How connections are made and used.
 #[derive(Clone, Debug)]
 pub(crate) struct Terms {
@@ -28,15 +34,28 @@ pub(crate) struct Terms {
     pub(crate) schema: Schema,
     pub(crate) connections: usize,
     pub(crate) timeout: Duration,
-    pub(crate) relaxed: bool,
+    pub(crate) durability: Durability,
 }
 
 impl Terms {
     /// What a connection is told besides what all are.
     fn settings(&self) -> String {
         let timeout = self.timeout.as_millis().clamp(1, i32::MAX as u128);
-        let commit = if self.relaxed { "set synchronous_commit = off;" } else { "" };
+        let relaxed = self.durability == Durability::Relaxed;
+        let commit = if relaxed { "set synchronous_commit = off;" } else { "" };
         format!("set statement_timeout = {timeout};{commit}")
+    }
+
+    /// The statement that calls a function of the schema.
+    ///
+    /// What the commit waits for is set in passing, for this transaction only: the setting
+    /// that a function has by itself would end with the function, before the commit.
+    pub(crate) fn statement(&self, name: &str, params: usize) -> String {
+        let text = call_text(self.schema.quoted(), name, params);
+        if self.durability == Durability::Adds && REPEATED.contains(&name) {
+            return text + " where set_config('synchronous_commit', 'off', true) = 'off'";
+        }
+        text
     }
 
     /// Makes a connection, outside of any pool.
@@ -83,7 +102,7 @@ impl Pool {
         let mut collisions = 0;
         loop {
             let mut session = self.take().await?;
-            let call = session.call(self.terms.schema.quoted(), name, params);
+            let call = session.call(&self.terms, name, params);
             let Ok(answer) = tokio::time::timeout(self.terms.timeout + GRACE, call).await
             else {
                 session.discard();

@@ -10,13 +10,14 @@ use crate::failure;
 use crate::session::Session;
 
 /// The version of the tables and functions that this program works with.
-const VERSION: i32 = 3;
+const VERSION: i32 = 4;
 
 /// What brings the tables to each version from the one before.
-const MIGRATIONS: [(i32, &str); 3] = [
+const MIGRATIONS: [(i32, &str); 4] = [
     (1, include_str!("../migrations/001.sql")),
     (2, include_str!("../migrations/002.sql")),
     (3, include_str!("../migrations/003.sql")),
+    (4, include_str!("../migrations/004.sql")),
 ];
 
 /// The table of versions, which comes before any.
@@ -24,10 +25,11 @@ const VERSIONS: &str = include_str!("../migrations/000.sql");
 
 /// The functions, each file after those that it needs. They are replaced as a whole with
 /// each migration.
-const FUNCTIONS: [&str; 20] = [
+const FUNCTIONS: [&str; 21] = [
     include_str!("../sql/tools.sql"),
     include_str!("../sql/due.sql"),
     include_str!("../sql/expire.sql"),
+    include_str!("../sql/rank.sql"),
     include_str!("../sql/add.sql"),
     include_str!("../sql/add_limited.sql"),
     include_str!("../sql/wake.sql"),

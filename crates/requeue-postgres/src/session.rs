@@ -11,6 +11,7 @@ use tokio_postgres::{Client, Row, Statement};
 
 use crate::address::Address;
 use crate::failure;
+use crate::pool::Terms;
 
 /// What each connection is told first. `read committed` is what the statements are written
 /// for. Their plans are known: the settings keep the planner from others, which it would
@@ -55,12 +56,12 @@ impl Session {
     /// Calls a function of the schema; its statement is prepared the first time.
     pub(crate) async fn call(
         &mut self,
-        schema: &str,
+        terms: &Terms,
         name: &'static str,
         params: &[Param],
     ) -> Result<Vec<Row>, tokio_postgres::Error> {
         if !self.statements.contains_key(name) {
-            let text = call_text(schema, name, params.len());
+            let text = terms.statement(name, params.len());
             let statement = self.client.prepare(&text).await?;
             self.statements.insert(name, statement);
         }

@@ -22,6 +22,7 @@ use crate::pool::Pool;
 use crate::rows::Rows;
 use crate::session::{Param, call_text, param_ref};
 use crate::settlement::Settlement;
+use crate::share::Share;
 use crate::units::unsigned;
 use crate::wake::{SOON, Wake};
 use crate::{failure, number, people, signed};
@@ -40,6 +41,7 @@ struct Inner {
     clock: Option<EngineClock>,
     low: Low,
     rows: Rows,
+    share: Share,
     wake: Wake,
 }
 
@@ -53,7 +55,8 @@ impl PostgresStore {
     pub(crate) fn new(pool: Arc<Pool>, queue: i32, clock: Option<EngineClock>) -> Self {
         let wake = Wake::new(Arc::clone(&pool), queue, clock.clone());
         let (low, rows) = (Low::default(), Rows::default());
-        let inner = Inner { pool, queue, clock, low, rows, wake };
+        let share = Share::new(clock.is_some());
+        let inner = Inner { pool, queue, clock, low, rows, share, wake };
         Self { inner: Arc::new(inner) }
     }
 
@@ -184,7 +187,10 @@ impl Inner {
 
     async fn lease_once(&self, request: &LeaseRequest) -> Result<Answer, Error> {
         let aim = self.low.aim();
-        let params = grants::params(self.queue, request, aim, self.now());
+        let now = self.now();
+        let wanted = grants::wanted(request) as u64;
+        let longest_first = self.share.take(now.map_or(0, unsigned), wanted);
+        let params = grants::params(self.queue, request, aim, longest_first, now);
         let row = self.one("lease", params).await?;
         let answer =
             Answer::read(&row).map_err(|error| self.pool.unreadable("lease", error))?;

@@ -1,6 +1,7 @@
 //! Tests of the store in PostgreSQL, on a server that `scripts/with-servers` starts.
 
 mod conformance;
+mod durability;
 mod faults;
 mod races;
 mod schema;

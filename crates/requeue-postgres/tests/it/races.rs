@@ -84,6 +84,40 @@ fn a_key_that_is_added_in_a_transaction_is_not_handed_out_before_it_commits() {
     });
 }
 
+/// Adds a key with a priority, in a transaction that commits while an add of the usual one
+/// waits for it: the priority with which the key comes. It is the first priority of the
+/// queue, so the second add cannot have heard of it before it waited.
+async fn meets_an_add(bench: Bench, first: Add) -> i8 {
+    let mut producer = connect(&bench.url).await;
+    let transaction = producer.transaction().await.expect("it begins");
+    let holder = pid(&transaction).await;
+    bench.store.add_in(&transaction, &[first]).await.expect("it is added");
+
+    let store = bench.store.clone();
+    let adding = tokio::spawn(async move { store.add(&[add("a")]).await });
+    bench.somebody_waits_for(holder).await;
+    transaction.commit().await.expect("it commits");
+    adding.await.expect("no panic").expect("an answer");
+    lease(&bench.store, 1).await[0].priority
+}
+
+#[test]
+fn an_add_that_waits_for_one_of_a_higher_priority_keeps_that() {
+    run(|bench| async move {
+        let later = When::After(Duration::from_secs(60));
+        let first = Add { when: later, priority: 5, ..add("a") };
+        assert_eq!(meets_an_add(bench, first).await, 5);
+    });
+}
+
+#[test]
+fn an_add_that_waits_for_one_of_a_lower_priority_raises_that() {
+    run(|bench| async move {
+        let first = Add { priority: -5, ..add("a") };
+        assert_eq!(meets_an_add(bench, first).await, 0);
+    });
+}
+
 #[test]
 fn a_key_that_is_added_in_a_transaction_that_is_rolled_back_was_never_there() {
     run(|bench| async move {
@@ -174,6 +208,33 @@ fn a_token_ends_no_lease_of_another_key_in_the_same_call() {
         assert_eq!(refused, [Finished::LeaseLost, Finished::LeaseLost]);
         let ended = bench.store.finish(&[a, b]).await.unwrap();
         assert_eq!(ended, [Finished::Done, Finished::Done]);
+    });
+}
+
+/// Rows that were deleted by a list of their addresses were locked in the order of those,
+/// and an add that locked the same keys in their order waited until one of both was undone.
+#[test]
+fn ends_wait_for_keys_in_the_order_of_keys() {
+    run(|bench| async move {
+        for name in ["b", "a"] {
+            bench.store.add(&[add(name)]).await.unwrap();
+        }
+        let grants = lease(&bench.store, 2).await;
+        let mut producer = connect(&bench.url).await;
+        let transaction = producer.transaction().await.unwrap();
+        let holder = pid(&transaction).await;
+        bench.store.add_in(&transaction, &[add("a")]).await.unwrap();
+
+        // It does not know where the rows are.
+        let other = PostgresStore::builder(&*bench.url).queue(&*bench.queue).open().await;
+        let (other, ends) = (other.unwrap(), [done(&grants[0]), done(&grants[1])]);
+        let finishing = tokio::spawn(async move { other.finish(&ends).await.unwrap() });
+        bench.somebody_waits_for(holder).await;
+        let lock =
+            "select from requeue.item where queue = $1 and key = 'b' for update nowait";
+        transaction.query_one(lock, &[&bench.queue_id().await]).await.unwrap();
+        transaction.commit().await.unwrap();
+        assert_eq!(finishing.await.unwrap(), [Finished::Done, Finished::Requeued]);
     });
 }
 

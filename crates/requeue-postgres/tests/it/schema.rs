@@ -1,7 +1,7 @@
 //! Tables that are made, found, and not understood.
 
 use requeue_postgres::PostgresStore;
-use requeue_store::{ErrorKind, Store};
+use requeue_store::{Add, ErrorKind, Store};
 
 use crate::tools::{add, block_on, connect, lease, new_name, run, url};
 
@@ -18,7 +18,7 @@ fn opening_twice_and_at_once_makes_the_tables_once() {
         }
         open().await.unwrap().unwrap();
         let text = format!("select count(*) from {schema}.migration");
-        assert_eq!(bench.client.query_one(&text, &[]).await.unwrap().get::<_, i64>(0), 3);
+        assert_eq!(bench.client.query_one(&text, &[]).await.unwrap().get::<_, i64>(0), 4);
         let text = format!("select count(*) from {schema}.queue");
         assert_eq!(bench.client.query_one(&text, &[]).await.unwrap().get::<_, i64>(0), 1);
         let drop = format!("drop schema {schema} cascade");
@@ -95,6 +95,13 @@ fn any_language_can_add_with_a_function() {
         let stats = bench.store.stats().await.unwrap();
         assert_eq!((stats.ready, stats.delayed), (1, 1));
         assert_eq!(&*lease(&bench.store, 9).await[0].key, b"a");
+        let urgent =
+            format!("select requeue.add('{}', 'c', priority => 127)", bench.queue);
+        bench.client.batch_execute(&urgent).await.unwrap();
+        assert_eq!(lease(&bench.store, 9).await[0].priority, 127);
+        let beyond =
+            format!("select requeue.add('{}', 'c', priority => 128)", bench.queue);
+        assert!(bench.client.batch_execute(&beyond).await.is_err());
         let long = format!("select requeue.add('{}', repeat('x', 1025))", bench.queue);
         assert!(bench.client.batch_execute(&long).await.is_err());
     });
@@ -121,5 +128,11 @@ fn an_add_of_a_key_that_is_ready_or_dirty_writes_nothing() {
         assert_ne!(dirty, ready);
         bench.store.add(&[add("a")]).await.unwrap();
         assert_eq!(written().await, dirty);
+
+        bench.store.add(&[Add { priority: 5, ..add("a") }]).await.unwrap();
+        let raised = written().await;
+        assert_ne!(raised, dirty);
+        bench.store.add(&[add("a")]).await.unwrap();
+        assert_eq!(written().await, raised);
     });
 }
