@@ -34,13 +34,10 @@ impl Address {
     pub(crate) fn parse(text: &str) -> Result<Self, Error> {
         // The parser's own message may repeat parts of what it read: a password among them.
         let (text, wish) = ssl::take(text)?;
-        let mut config = Config::from_str(&text).map_err(|_| {
-            Error::new(
-                ErrorKind::Invalid,
-                "the address of the PostgreSQL database cannot be read; write \
-                 postgres://user:password@host:port/database",
-            )
-        })?;
+        let mut config = Config::from_str(&text).map_err(|_| unreadable())?;
+        if config.get_hosts().is_empty() && config.get_hostaddrs().is_empty() {
+            return Err(unreadable());
+        }
         config.ssl_mode(match wish {
             Wish::Plain => SslMode::Disable,
             Wish::Preferred => SslMode::Prefer,
@@ -81,6 +78,12 @@ impl Address {
     pub(crate) fn database(&self) -> &str {
         self.config.get_dbname().unwrap_or_else(|| self.user())
     }
+}
+
+fn unreadable() -> Error {
+    let text = "the address of the PostgreSQL database cannot be read; write \
+                postgres://user:password@host:port/database";
+    Error::new(ErrorKind::Invalid, text)
 }
 
 #[cfg(feature = "tls")]
@@ -148,9 +151,11 @@ mod tests {
 
     #[test]
     fn an_address_that_cannot_be_read_is_not_repeated_in_the_error() {
-        let error = Address::parse("postgres://me:secret@host:port/app").unwrap_err();
-        assert_eq!(error.kind(), ErrorKind::Invalid);
-        assert!(!format!("{error:?}").contains("secret"));
+        for url in ["postgres://me:secret@host:port/app", "postgres://", "user=me"] {
+            let error = Address::parse(url).unwrap_err();
+            assert_eq!(error.kind(), ErrorKind::Invalid);
+            assert!(!format!("{error:?}").contains("secret"));
+        }
     }
 
     #[cfg(not(feature = "tls"))]

@@ -56,7 +56,7 @@ pub struct Builder<K> {
 }
 
 /// Tells a metrics provider of the queue, which is not built yet.
-type Attach<K> = Box<dyn FnOnce(&str, &Weak<Shared<K>>) -> Box<dyn Recorder>>;
+type Attach<K> = Box<dyn FnOnce(&str, &Weak<Shared<K>>) -> Box<dyn Recorder> + Send>;
 
 /// Failures of this many keys that are neither ready, delayed nor processing are
 /// remembered; each takes as much memory as a ready key.

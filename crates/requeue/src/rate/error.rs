@@ -90,11 +90,14 @@ impl From<ReserveError> for WaitError {
 }
 
 fn exceeds_burst(f: &mut fmt::Formatter<'_>, asked: u32, burst: u32) -> fmt::Result {
-    write!(f, "asked for {asked} tokens at once, but the burst is {burst}")
+    let tokens = if asked == 1 { "token" } else { "tokens" };
+    write!(f, "asked for {asked} {tokens} at once, but the burst is {burst}")
 }
 
 fn never(f: &mut fmt::Formatter<'_>, asked: u32) -> fmt::Result {
-    write!(f, "asked for {asked} tokens that never come at the present limit")
+    let come =
+        if asked == 1 { "token that never comes" } else { "tokens that never come" };
+    write!(f, "asked for {asked} {come} at the present limit")
 }
 
 /// A number that is no frequency; see [`Limit::try_per_second`](super::Limit::try_per_second).

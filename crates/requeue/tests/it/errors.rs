@@ -43,6 +43,11 @@ fn limiters_say_what_they_were_asked_for() {
     limiter.set_limit(Limit::ZERO);
     let error = limiter.reserve_n(2).unwrap_err();
     assert_says(&error, "asked for 2 tokens that never come at the present limit");
+    let error = limiter.reserve().unwrap_err();
+    assert_says(&error, "asked for 1 token that never comes at the present limit");
+    limiter.set_burst(0);
+    let error = limiter.reserve().unwrap_err();
+    assert_says(&error, "asked for 1 token at once, but the burst is 0");
 }
 
 #[test]

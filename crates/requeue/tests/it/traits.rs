@@ -22,6 +22,7 @@ fn handles_leases_and_futures_can_be_moved_and_shared_between_threads() {
     shareable::<Queue<String>>();
     shareable::<Lease<String>>();
     shareable::<Batch<String>>();
+    sendable::<Builder<String>>();
     sendable::<Get<String>>();
     sendable::<GetMany<String>>();
     sendable::<Drain<String>>();
