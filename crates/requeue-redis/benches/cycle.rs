@@ -50,7 +50,8 @@ async fn main() {
             })*
         };
     }
-    measure!(ceiling floor batches cycles priorities singles shared while_processing wake_ups shared_wake_ups delays);
+    measure!(ceiling floor batches cycles priorities singles shared while_processing);
+    measure!(wake_up_floor wake_ups shared_wake_ups delays);
 }
 
 impl Bench {
@@ -251,6 +252,31 @@ impl Bench {
             let name = format!("add of a processing key, {count} processing");
             self.measure(&name, 50_000, adding).await;
         }
+    }
+
+    /// How long it takes from a push onto a bare list until one who waited at it has that.
+    async fn wake_up_floor(&mut self) {
+        let client = redis::Client::open(self.url.as_str()).unwrap();
+        let patient = redis::AsyncConnectionConfig::new().set_response_timeout(None);
+        let waiter = client.get_multiplexed_async_connection_with_config(&patient);
+        let waiter = waiter.await.unwrap();
+        let mut times = Vec::new();
+        for _ in 0..500 {
+            let waiting = tokio::spawn({
+                let mut waiter = waiter.clone();
+                async move {
+                    let mut pop = redis::cmd("BLPOP");
+                    pop.arg("floor").arg(5).exec_async(&mut waiter).await.unwrap();
+                    SystemClock.now()
+                }
+            });
+            pause(Duration::from_millis(1)).await;
+            let began = SystemClock.now();
+            let mut push = redis::cmd("LPUSH");
+            push.arg("floor").arg("key").exec_async(&mut self.server).await.unwrap();
+            times.push(waiting.await.unwrap() - began);
+        }
+        print_times("floor: LPUSH until BLPOP has it", times);
     }
 
     /// How long it takes from an add until one who waited has the key.
