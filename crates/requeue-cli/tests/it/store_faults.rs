@@ -3,7 +3,8 @@
 use std::io::{BufRead, BufReader, Write};
 use std::net::TcpStream;
 
-use crate::harness::Dir;
+use crate::harness::{Dir, Live};
+use crate::proxy::Proxy;
 use crate::stores::{Home, embedded, on_each_server, on_each_store, queue_name, server};
 
 const VERBS: [&[&str]; 9] = [
@@ -273,21 +274,26 @@ fn a_password_that_was_typed_cannot_be_read_by_others() {
     live.ended().expect(0);
 }
 
+/// A worker whose store goes away while it works on a key, and that has done with it.
+fn cut_off_at_work(home: &Home) -> (Proxy, Live) {
+    let (proxy, away) = home.through_proxy();
+    home.dir.fifo("pid");
+    home.dir.fifo("go");
+    home.add(&["k"]);
+    let script = "echo $$ > pid; cat go > /dev/null; echo {}";
+    let mut live = away.args(["run", "--worker", "--shell", script]).start();
+    home.dir.hear("pid");
+    proxy.cut();
+    live.err_line("lost the store");
+    home.dir.release("go");
+    assert_eq!(live.out_line(), "k", "what runs goes on");
+    (proxy, live)
+}
+
 #[test]
 fn a_store_that_goes_away_is_told_once_and_when_it_is_back() {
     on_each_server(|home| {
-        let (proxy, away) = home.through_proxy();
-        let dir = &home.dir;
-        dir.fifo("pid");
-        dir.fifo("go");
-        home.add(&["k"]);
-        let script = "echo $$ > pid; cat go > /dev/null; echo {}";
-        let mut live = away.args(["run", "--worker", "--shell", script]).start();
-        dir.hear("pid");
-        proxy.cut();
-        live.err_line("lost the store");
-        dir.release("go");
-        assert_eq!(live.out_line(), "k", "what runs goes on");
+        let (proxy, mut live) = cut_off_at_work(home);
         proxy.mend();
         live.err_line("the store is back after");
         live.wait_for_status("ready 0  running 0/");
@@ -321,18 +327,7 @@ fn a_store_that_stays_away_does_not_keep_a_worker() {
 #[test]
 fn whoever_ends_a_run_is_told_that_the_store_is_waited_for() {
     on_each_server(|home| {
-        let (proxy, away) = home.through_proxy();
-        let dir = &home.dir;
-        dir.fifo("pid");
-        dir.fifo("go");
-        home.add(&["k"]);
-        let script = "echo $$ > pid; cat go > /dev/null; echo {}";
-        let mut live = away.args(["run", "--worker", "--shell", script]).start();
-        dir.hear("pid");
-        proxy.cut();
-        live.err_line("lost the store");
-        dir.release("go");
-        assert_eq!(live.out_line(), "k");
+        let (_proxy, mut live) = cut_off_at_work(home);
         live.signal("TERM");
         live.err_line("waiting for the store to answer; once more ends without it");
         live.signal("TERM");
