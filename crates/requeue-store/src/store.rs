@@ -73,7 +73,7 @@ pub type Reply<'a, T> = Pin<Box<dyn Future<Output = Result<T, Error>> + Send + '
 /// 10. **Batches may repeat a key.** The result is that of one after the other.
 /// 11. **The most important first.** Ready keys of a higher priority are handed out before
 ///     those of a lower one. What is planned for a key, that it is ready, dirty or delayed,
-///     has one priority: the highest of the adds that planned it, those among them that
+///     has one priority: the highest of the adds that planned it, also of those that
 ///     were answered with `Duplicate`. A ready key whose priority grows goes to the end of
 ///     its new line. A grant takes the priority with it, and leaves it to a delay that the
 ///     key has besides. `Retry`, `RetryAfter`, `Release`, and a lease that runs out plan
