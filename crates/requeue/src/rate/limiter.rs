@@ -378,6 +378,24 @@ impl Limiter {
         reason = "measured: a quarter of a call's instructions"
     )]
     pub(super) fn take(&self, ask: Ask) -> Result<Grant, Refusal> {
+        let state = &self.shared.state;
+        // Quicker than what follows, by a tenth of a call: see `Versioned::exchange`.
+        let handed = state.exchange_if(
+            |words| {
+                let State { bucket, terms } = State::from_words(words);
+                bucket.surely_has(terms, ask)
+            },
+            |words| {
+                let State { bucket, terms } = State::from_words(words);
+                let (bucket, grant) = bucket.hand_out(terms, ask);
+                (State { bucket, terms }.to_words(), grant)
+            },
+        );
+        handed.map_or_else(|| self.take_or_refuse(ask), Ok)
+    }
+
+    #[inline]
+    fn take_or_refuse(&self, ask: Ask) -> Result<Grant, Refusal> {
         self.shared.state.update(|words| {
             let state = State::from_words(words);
             match state.bucket.reserve(state.terms, ask) {

@@ -94,6 +94,26 @@ impl<const N: usize> Versioned<N> {
         value
     }
 
+    /// As [`exchange`](Self::exchange), if `fits` says so of the words. `None`, and nothing
+    /// written, if it does not or if somebody else was quicker.
+    ///
+    /// `fits` may be shown words that never were together; `step` is not.
+    #[inline]
+    pub(super) fn exchange_if<T>(
+        &self,
+        fits: impl FnOnce([u64; N]) -> bool,
+        step: impl FnOnce([u64; N]) -> ([u64; N], T),
+    ) -> Option<T> {
+        let version = self.even()?;
+        let words = self.load();
+        if !fits(words) || !self.claim(version) {
+            return None;
+        }
+        let (words, value) = step(words);
+        self.publish(version, words);
+        Some(value)
+    }
+
     #[inline]
     fn load(&self) -> [u64; N] {
         // Relaxed: `is_still` and `claim` find out if the words belong together.
@@ -245,6 +265,27 @@ mod loom_tests {
         });
     }
 
+    /// An exchange that gives way to a writer, and then replaces the words as others do.
+    fn exchange_if_even(cell: &Pair) {
+        let step = |[a, b]: [u64; 2]| ([a + 1, b + 2], [a, b]);
+        match cell.exchange_if(|[a, _]| a % 2 == 0, step) {
+            Some([a, b]) => assert_eq!((a % 2, b), (0, 2 * a)),
+            None => self::step(cell),
+        }
+    }
+
+    #[test]
+    fn no_exchange_on_a_condition_is_lost_and_none_is_made_without_it() {
+        loom::model(|| {
+            let cell = pair();
+            let other = Arc::clone(&cell);
+            let writing = thread::spawn(move || exchange_if_even(&other));
+            exchange_if_even(&cell);
+            writing.join().unwrap();
+            assert_eq!(cell.read(), [2, 4]);
+        });
+    }
+
     #[test]
     fn no_exchange_is_lost_beside_another() {
         loom::model(|| {
@@ -291,6 +332,7 @@ mod tests {
         let cell = Versioned::new([7]);
         let value = cell.update(|[word]| Step::Keep(word));
         assert_eq!(value, 7);
+        assert_eq!(cell.exchange_if(|[word]| word > 7, |[word]| ([word + 1], ())), None);
         assert_eq!(cell.version.load(Ordering::Relaxed), 0);
         cell.update(|[word]| Step::Replace([word + 1], ()));
         assert_eq!(cell.version.load(Ordering::Relaxed), 2);
