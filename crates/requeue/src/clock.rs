@@ -149,6 +149,19 @@ impl AnyClock {
         }
     }
 
+    /// The present moment, which the system's clock has just said is `now`.
+    #[inline]
+    pub(crate) fn reread(&self, now: Instant) -> Instant {
+        match self {
+            Self::System => now,
+            Self::Other(clock) => clock.now(),
+        }
+    }
+
+    pub(crate) fn is_system(&self) -> bool {
+        matches!(self, Self::System)
+    }
+
     pub(crate) fn timer(&self, deadline: Instant) -> Timer {
         match self {
             Self::System => SystemClock.timer(deadline),

@@ -19,7 +19,7 @@ use super::state::State;
 use super::timing::{Nanos, News};
 use crate::clock::AnyClock;
 use crate::metrics::{Gauges, Keeper, Probed, Recorder};
-use crate::retry::RetryPolicy;
+use crate::retry::{ByCount, RetryPolicy};
 use crate::sync::{Mutex, MutexGuard, lock};
 
 use self::policy::Backoff;
@@ -36,6 +36,8 @@ pub(super) struct Shared<K> {
     retry: Box<dyn RetryPolicy<K>>,
     /// Whether the policy is by count, so that the slots count failures.
     counted: bool,
+    /// Whether failures that the policy was asked about by count are counted at all.
+    counts: bool,
     recorder: Option<Box<dyn Recorder>>,
 }
 
@@ -103,13 +105,15 @@ impl<K> Shared<K> {
     pub(super) fn new(parts: Parts<K>) -> Self {
         let core =
             Core { state: parts.state, park: Park::default(), watch: Watch::default() };
+        let by_count = parts.retry.by_count();
         Self {
             core: Mutex::new(core),
             name: parts.name,
             epoch: parts.clock.now(),
             clock: parts.clock,
             hashing: parts.hashing,
-            counted: parts.retry.by_count().is_some(),
+            counted: by_count.is_some(),
+            counts: by_count.is_none_or(ByCount::counts),
             retry: parts.retry,
             recorder: parts.recorder,
         }
@@ -340,7 +344,7 @@ impl<K: Eq + Hash> Shared<K> {
         let now = self.now();
         let mut backoff = Backoff::from(Duration::ZERO);
         let when = |retries: &mut u32| {
-            backoff = self.charge(retries);
+            backoff = self.charge(retries, Some(now));
             now.saturating_add(nanos(shorter(backoff.delay)))
         };
         let added = self.with_at(now, |state| {

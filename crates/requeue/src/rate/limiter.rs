@@ -378,9 +378,17 @@ impl Limiter {
         reason = "measured: a quarter of a call's instructions"
     )]
     pub(super) fn take(&self, ask: Ask) -> Result<Grant, Refusal> {
-        let state = &self.shared.state;
-        // Quicker than what follows, by a tenth of a call: see `Versioned::exchange`.
-        let handed = state.exchange_if(
+        match self.take_at_hand(ask) {
+            Some(grant) => Ok(grant),
+            None => self.take_or_refuse(ask),
+        }
+    }
+
+    /// Takes tokens that need not be counted first: a tenth quicker, see
+    /// [`Versioned::exchange`].
+    #[inline]
+    fn take_at_hand(&self, ask: Ask) -> Option<Grant> {
+        self.shared.state.exchange_if(
             |words| {
                 let State { bucket, terms } = State::from_words(words);
                 bucket.surely_has(terms, ask)
@@ -390,8 +398,7 @@ impl Limiter {
                 let (bucket, grant) = bucket.hand_out(terms, ask);
                 (State { bucket, terms }.to_words(), grant)
             },
-        );
-        handed.map_or_else(|| self.take_or_refuse(ask), Ok)
+        )
     }
 
     #[inline]
@@ -446,9 +453,20 @@ impl Limiter {
     /// wait for it. `None` if it never comes.
     #[inline]
     pub(crate) fn take_one(&self) -> Option<Duration> {
-        let at = self.now();
-        let grant =
-            self.take(Ask { at, n: 1, patience: Patience::UpTo(FOREVER) }).ok()?;
+        self.take_one_on(self.now())
+    }
+
+    /// The same for one who has just read the system's clock.
+    #[inline]
+    pub(crate) fn take_one_at(&self, now: Instant) -> Option<Duration> {
+        self.take_one_on(At::Now(self.moment(self.clock().reread(now))))
+    }
+
+    #[inline]
+    fn take_one_on(&self, at: At) -> Option<Duration> {
+        // Retries are many when they come: the bucket is in debt then.
+        let ask = Ask { at, n: 1, patience: Patience::UpTo(FOREVER) };
+        let grant = self.take_or_refuse(ask).ok()?;
         Some(duration(grant.ready.since(at.given())))
     }
 

@@ -2,7 +2,7 @@
 
 use std::fmt;
 use std::hash::Hash;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use super::{ByCount, Exponential, MaxOf, MaxWait, RetryPolicy};
 use crate::rate::{Keyed, Limit, Limiter};
@@ -97,6 +97,10 @@ impl<K> RetryPolicy<K> for Bucket {
 impl ByCount for Bucket {
     fn delay(&self, _: u32) -> Duration {
         self.next()
+    }
+
+    fn delay_at(&self, _: u32, now: Instant) -> Duration {
+        self.limiter.take_one_at(now).unwrap_or(Self::NEVER)
     }
 
     fn counts(&self) -> bool {

@@ -1,7 +1,7 @@
 //! A random part of another policy's delay.
 
 use std::fmt;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use super::random::Random;
 use super::{AsByCount, ByCount, RetryPolicy, whole_nanos};
@@ -70,6 +70,10 @@ impl<P> Jitter<P> {
         self
     }
 
+    fn varied(&self, delay: impl FnOnce(&dyn ByCount) -> Duration) -> Duration {
+        self.jitter((self.by_count)(&self.policy).map_or(Duration::ZERO, delay))
+    }
+
     fn jitter(&self, delay: Duration) -> Duration {
         let longest = whole_nanos(delay);
         let shortest = match self.form {
@@ -102,8 +106,11 @@ impl<K, P: RetryPolicy<K>> RetryPolicy<K> for Jitter<P> {
 /// that form. One that does not count any longer waits no time at all.
 impl<P: Send + Sync> ByCount for Jitter<P> {
     fn delay(&self, retries: u32) -> Duration {
-        (self.by_count)(&self.policy)
-            .map_or(Duration::ZERO, |policy| self.jitter(policy.delay(retries)))
+        self.varied(|policy| policy.delay(retries))
+    }
+
+    fn delay_at(&self, retries: u32, now: Instant) -> Duration {
+        self.varied(|policy| policy.delay_at(retries, now))
     }
 
     fn counts(&self) -> bool {

@@ -1,7 +1,7 @@
 //! The longer of two delays.
 
 use std::fmt;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use super::{AsByCount, ByCount, RetryPolicy};
 
@@ -45,6 +45,10 @@ impl<A, B> MaxOf<A, B> {
     fn both(&self) -> Option<(&dyn ByCount, &dyn ByCount)> {
         (self.a_by_count)(&self.a).zip((self.b_by_count)(&self.b))
     }
+
+    fn longer(&self, delay: impl Fn(&dyn ByCount) -> Duration) -> Duration {
+        self.both().map_or(Duration::ZERO, |(a, b)| delay(a).max(delay(b)))
+    }
 }
 
 impl<K, A: RetryPolicy<K>, B: RetryPolicy<K>> RetryPolicy<K> for MaxOf<A, B> {
@@ -70,8 +74,11 @@ impl<K, A: RetryPolicy<K>, B: RetryPolicy<K>> RetryPolicy<K> for MaxOf<A, B> {
 /// that form. One that does not count any longer waits no time at all.
 impl<A: Send + Sync, B: Send + Sync> ByCount for MaxOf<A, B> {
     fn delay(&self, retries: u32) -> Duration {
-        self.both()
-            .map_or(Duration::ZERO, |(a, b)| a.delay(retries).max(b.delay(retries)))
+        self.longer(|policy| policy.delay(retries))
+    }
+
+    fn delay_at(&self, retries: u32, now: Instant) -> Duration {
+        self.longer(|policy| policy.delay_at(retries, now))
     }
 
     fn counts(&self) -> bool {

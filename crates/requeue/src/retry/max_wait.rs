@@ -1,7 +1,7 @@
 //! A bound on another policy's delay.
 
 use std::fmt;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use super::{AsByCount, ByCount, RetryPolicy};
 
@@ -37,6 +37,10 @@ impl<P> MaxWait<P> {
     {
         Self { policy, max, by_count: P::by_count }
     }
+
+    fn bounded(&self, delay: impl FnOnce(&dyn ByCount) -> Duration) -> Duration {
+        (self.by_count)(&self.policy).map_or(Duration::ZERO, delay).min(self.max)
+    }
 }
 
 impl<K, P: RetryPolicy<K>> RetryPolicy<K> for MaxWait<P> {
@@ -61,8 +65,11 @@ impl<K, P: RetryPolicy<K>> RetryPolicy<K> for MaxWait<P> {
 /// that form. One that does not count any longer waits no time at all.
 impl<P: Send + Sync> ByCount for MaxWait<P> {
     fn delay(&self, retries: u32) -> Duration {
-        (self.by_count)(&self.policy)
-            .map_or(Duration::ZERO, |policy| policy.delay(retries).min(self.max))
+        self.bounded(|policy| policy.delay(retries))
+    }
+
+    fn delay_at(&self, retries: u32, now: Instant) -> Duration {
+        self.bounded(|policy| policy.delay_at(retries, now))
     }
 
     fn counts(&self) -> bool {

@@ -63,7 +63,7 @@ mod random;
 mod tests;
 
 use std::sync::Arc;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 pub use bucket::{Bucket, PerKeyBucket, controller_default};
 pub use decorrelated::Decorrelated;
@@ -252,7 +252,15 @@ pub trait ByCount: Send + Sync {
     /// How long to wait after a failure that `retries` others came before.
     fn delay(&self, retries: u32) -> Duration;
 
-    /// Whether failures are counted at all; `false` makes every count read as 0.
+    /// The same for a caller that has just read the [system's clock](crate::SystemClock):
+    /// a policy that goes by the time, or asks one that may, need not read it again.
+    fn delay_at(&self, retries: u32, now: Instant) -> Duration {
+        let _ = now;
+        self.delay(retries)
+    }
+
+    /// Whether failures are counted at all; `false` makes every count read as 0. It is
+    /// asked when a queue is made.
     fn counts(&self) -> bool {
         true
     }

@@ -1,4 +1,5 @@
 use super::*;
+use crate::clock::{Clock, SystemClock};
 use crate::rate::{Keyed, Limit, Limiter};
 use crate::testing::FakeClock;
 
@@ -321,4 +322,29 @@ fn bucket_of_each_key_is_its_own() {
 fn bucket_of_each_key_without_tokens_waits_as_long_as_gos() {
     let policy = PerKeyBucket::new(Keyed::new(Limit::per_second(10.0), 0));
     assert_eq!(policy.when(&1), Bucket::NEVER);
+}
+
+#[test]
+fn bucket_goes_by_the_time_it_is_told_through_all_that_is_around_it() {
+    let limiter = Limiter::new(Limit::per_second(1.0), 1);
+    let policy =
+        Exponential::<u32>::new(MS, MS).and(Bucket::new(limiter).at_most(SEC * 9));
+    let policy = policy.equal_jitter().seed(1);
+    let (policy, now) = (by_count(&policy), SystemClock.now());
+    assert!(policy.delay_at(0, now) <= MS);
+    assert!((SEC / 2..=SEC).contains(&policy.delay_at(0, now)));
+    assert!((SEC / 2..=SEC).contains(&policy.delay_at(0, now + SEC)));
+    assert!(policy.delay_at(0, now + SEC * 60) <= MS);
+}
+
+#[test]
+fn bucket_on_a_clock_of_its_own_does_not_mind_the_systems() {
+    let clock = FakeClock::new();
+    let limiter = Limiter::with_clock(Limit::per_second(1.0), 1, clock.clone());
+    let policy = Bucket::new(limiter);
+    let (policy, now) = (by_count(&policy), SystemClock.now());
+    assert_eq!(policy.delay_at(0, now), Duration::ZERO);
+    assert_eq!(policy.delay_at(0, now + SEC * 60), SEC);
+    clock.advance(SEC * 60);
+    assert_eq!(policy.delay_at(0, now), Duration::ZERO);
 }

@@ -2,10 +2,10 @@
 
 use std::collections::HashMap;
 use std::sync::{Arc, Mutex, OnceLock};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use requeue::retry::{ByCount, Exponential, RetryPolicy};
-use requeue::{AddOptions, Added, Counts, Queue};
+use requeue::{AddOptions, Added, Clock, Counts, Queue, SystemClock};
 
 use crate::helpers::{ms, secs, take_all, timed, timed_with};
 
@@ -207,6 +207,38 @@ fn policy_that_does_not_count_reports_no_failures() {
     let (queue, _clock) = timed_with(Queue::builder().retry(Constant));
     assert_eq!(delays(&queue, 3), [secs(2); 3]);
     assert_eq!(queue.num_requeues(&7), 0);
+}
+
+#[test]
+fn policy_is_told_the_time_by_the_systems_clock_alone() {
+    struct Told;
+    impl RetryPolicy<u32> for Told {
+        fn when(&self, _: &u32) -> Duration {
+            unreachable!("the queue counts")
+        }
+        fn forget(&self, _: &u32) {}
+        fn num_requeues(&self, _: &u32) -> u32 {
+            0
+        }
+        fn by_count(&self) -> Option<&dyn ByCount> {
+            Some(self)
+        }
+    }
+    impl ByCount for Told {
+        fn delay(&self, _: u32) -> Duration {
+            secs(1)
+        }
+        fn delay_at(&self, _: u32, now: Instant) -> Duration {
+            assert!(now <= SystemClock.now());
+            secs(2)
+        }
+    }
+    let (queue, _clock) = timed_with(Queue::builder().retry(Told));
+    assert_eq!(delays(&queue, 1), [secs(1)]);
+    let queue = Queue::builder().retry(Told).build();
+    queue.add_after(1, Duration::ZERO);
+    queue.add_after(2, secs(3600)); // so that the time matters when 1 ends
+    assert_eq!(queue.try_get().unwrap().retry(), secs(2));
 }
 
 #[test]

@@ -8,6 +8,7 @@ use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::time::Duration;
 
 use super::{Finish, Shared};
+use crate::queue::timing::Nanos;
 use crate::retry::{ByCount, QueueDefault, RetryPolicy};
 
 /// How long a key that failed waits.
@@ -66,19 +67,27 @@ impl<K> Shared<K> {
     }
 
     /// Counts a failure, if failures are counted, and says how long it makes the key wait.
-    pub(super) fn charge(&self, retries: &mut u32) -> Backoff {
+    pub(super) fn charge(&self, retries: &mut u32, now: Option<Nanos>) -> Backoff {
         let before = *retries;
-        let answer = catch_unwind(AssertUnwindSafe(|| {
-            let policy = self.retry.by_count()?;
-            Some((policy.delay(before), policy.counts()))
-        }));
+        let answer = catch_unwind(AssertUnwindSafe(|| self.delay_by_count(before, now)));
         let panicked = answer.is_err();
-        let (delay, counts) =
-            answer.ok().flatten().unwrap_or_else(|| (default_delay(before), true));
-        if counts {
+        if self.counts || panicked {
             *retries = before.saturating_add(1);
         }
+        let delay = answer.ok().flatten().unwrap_or_else(|| default_delay(before));
         Backoff { delay, panicked }
+    }
+
+    /// What a policy that is by count says at `now`, if the time is known.
+    #[inline]
+    fn delay_by_count(&self, retries: u32, now: Option<Nanos>) -> Option<Duration> {
+        let policy = self.retry.by_count()?;
+        // What another clock says means nothing to the policy.
+        let now = now.filter(|_| self.clock.is_system()).and_then(|now| self.moment(now));
+        Some(match now {
+            Some(now) => policy.delay_at(retries, now),
+            None => policy.delay(retries),
+        })
     }
 
     /// How often a key that is with a worker failed.

@@ -110,13 +110,18 @@ impl<K> Shared<K> {
         ending: &Ending,
         now: Option<Nanos>,
     ) -> Option<Backoff> {
-        let backoff = self.settle_failures(state, ending)?;
+        let backoff = self.settle_failures(state, ending, now)?;
         self.come_again(state, ending, backoff.delay, now);
         Some(backoff)
     }
 
     /// Counts or forgets failures, and says after which delay the key comes again.
-    fn settle_failures(&self, state: &mut State<K>, ending: &Ending) -> Option<Backoff> {
+    fn settle_failures(
+        &self,
+        state: &mut State<K>,
+        ending: &Ending,
+        now: Option<Nanos>,
+    ) -> Option<Backoff> {
         match ending.finish {
             Finish::Done => None,
             Finish::Succeed => {
@@ -129,7 +134,7 @@ impl<K> Shared<K> {
             }
             Finish::Retry => {
                 let advice = ending.advice.map(Backoff::from);
-                advice.or_else(|| Some(self.charge(state.failures(ending.slot))))
+                advice.or_else(|| Some(self.charge(state.failures(ending.slot), now)))
             }
         }
     }
