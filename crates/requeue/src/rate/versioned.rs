@@ -95,20 +95,28 @@ impl<const N: usize> Versioned<N> {
     }
 
     /// As [`exchange`](Self::exchange), if `fits` says so of the words. `None`, and nothing
-    /// written, if it does not or if somebody else was quicker.
+    /// written, if it does not.
     ///
     /// `fits` may be shown words that never were together; `step` is not.
     #[inline]
     pub(super) fn exchange_if<T>(
         &self,
-        fits: impl FnOnce([u64; N]) -> bool,
+        fits: impl Fn([u64; N]) -> bool,
         step: impl FnOnce([u64; N]) -> ([u64; N], T),
     ) -> Option<T> {
-        let version = self.even()?;
-        let words = self.load();
-        if !fits(words) || !self.claim(version) {
-            return None;
-        }
+        let mut spins = 0;
+        let (version, words) = loop {
+            if let Some(version) = self.even() {
+                let words = self.load();
+                if !fits(words) {
+                    return None;
+                }
+                if self.claim(version) {
+                    break (version, words);
+                }
+            }
+            back_off(&mut spins);
+        };
         let (words, value) = step(words);
         self.publish(version, words);
         Some(value)
@@ -265,7 +273,7 @@ mod loom_tests {
         });
     }
 
-    /// An exchange that gives way to a writer, and then replaces the words as others do.
+    /// An exchange of even words; odd ones are replaced as others do.
     fn exchange_if_even(cell: &Pair) {
         let step = |[a, b]: [u64; 2]| ([a + 1, b + 2], [a, b]);
         match cell.exchange_if(|[a, _]| a % 2 == 0, step) {
