@@ -183,12 +183,12 @@ impl<K> Slots<K> {
         }
     }
 
-    #[cfg(test)]
-    pub(super) fn hash(&self, index: u32) -> u32 {
-        match &self.all[index as usize] {
-            Slot::Vacant { .. } => 0,
-            Slot::Held { hash, .. } | Slot::Lent { hash, .. } => *hash,
-        }
+    /// The slots that are in use, each with the hash of its key.
+    pub(super) fn known(&self) -> impl Iterator<Item = (u32, u32)> + '_ {
+        (0..).zip(&self.all).filter_map(|(index, slot)| match slot {
+            Slot::Vacant { .. } => None,
+            Slot::Held { hash, .. } | Slot::Lent { hash, .. } => Some((*hash, index)),
+        })
     }
 
     /// The key in a slot that is in use.
@@ -255,21 +255,13 @@ impl<K> Slots<K> {
             }
         }
     }
-
-    #[cfg(test)]
-    pub(super) fn indices(&self) -> impl Iterator<Item = u32> + '_ {
-        (0..).zip(&self.all).filter_map(|(index, slot)| match slot {
-            Slot::Vacant { .. } => None,
-            Slot::Held { .. } | Slot::Lent { .. } => Some(index),
-        })
-    }
 }
 
 #[cfg(test)]
 impl<K> Slots<K> {
     /// Panics unless the invariants in the module docs hold.
     pub(super) fn check(&self) {
-        assert_eq!(self.indices().count(), self.live, "live keys are counted");
+        assert_eq!(self.known().count(), self.live, "live keys are counted");
         self.check_vacant();
         self.all.iter().for_each(Self::check_slot);
         for cell in &self.spare {

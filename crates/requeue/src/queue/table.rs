@@ -5,10 +5,12 @@
 //! touches two, and growing asks neither keys nor slots for their hashes.
 //!
 //! A large table is not in the cache, and each entry stands somewhere else: what an
-//! operation costs is one wait for memory. Removals therefore wait for each other and
-//! leave together, so that the processor waits for all of them at once. Until then the
-//! word of a key that is gone is found like any other: callers look whether the slot
-//! still holds the key, and may give the slot to another key meanwhile, or to the same.
+//! operation costs is one wait for memory. So a key that is removed from it only goes on a
+//! list of those that are leaving. Many leave together when their places are needed, so
+//! that the processor waits for all of them at once; of a queue that runs empty, none ever
+//! has to. Until then the word of a key that is gone is found like any other: callers look
+//! whether the slot still holds the key, and may give the slot to another key meanwhile, or
+//! to the same.
 //!
 //! # Invariants
 //!
@@ -79,14 +81,29 @@ pub(super) struct Table {
     room: usize,
     /// Words of slots that were removed; none in a small table.
     leaving: Vec<Word>,
+    /// Whether places were short, so that words leave faster than others are removed until
+    /// none is leaving.
+    settling: bool,
 }
 
 /// Where a search ended that found nothing.
 #[derive(Clone, Copy)]
-pub(super) struct Gap(usize);
+pub(super) struct Gap {
+    place: usize,
+    /// How many words of this hash the search met.
+    twins: usize,
+}
+
+impl Gap {
+    const NOWHERE: Self = Self { place: 0, twins: 0 };
+}
 
 /// How many words leave a large table together: more than a processor waits for at once.
-const LEAVING_MAX: usize = 32;
+const LEAVING_TOGETHER: usize = 64;
+
+/// How many words of one hash may stand in the table before some leave: a key that comes
+/// and goes leaves one each time, and they stand in each other's way.
+const MAX_TWINS: usize = 8;
 
 /// The smallest size that is not zero.
 const MIN: usize = 8;
@@ -94,7 +111,6 @@ const MIN: usize = 8;
 impl Table {
     /// Makes room for `keys` keys, if memory can hold them.
     pub(super) fn reserve(&mut self, keys: usize) {
-        self.settle();
         let (before, size) = (self.words.len(), size_for(keys));
         if size > before && self.words.try_reserve_exact(size - before).is_ok() {
             self.stretch(size);
@@ -117,15 +133,17 @@ impl Table {
         look: impl Fn(u32) -> Option<R>,
     ) -> Result<(u32, R), Gap> {
         if self.words.is_empty() {
-            return Err(Gap(0));
+            return Err(Gap::NOWHERE);
         }
+        let mut twins = 0;
         let mut place = self.home(hash);
         loop {
             let word = self.words[place];
             if word == Word::EMPTY {
-                return Err(Gap(place));
+                return Err(Gap { place, twins });
             }
             if word.hash() == hash {
+                twins += 1;
                 if let Some(seen) = look(word.slot()) {
                     return Ok((word.slot(), seen));
                 }
@@ -142,8 +160,10 @@ impl Table {
             return self.grow_and_insert(word);
         }
         self.len += 1;
-        let Gap(place) = gap;
-        self.words[place] = word;
+        self.words[gap.place] = word;
+        if gap.twins > MAX_TWINS {
+            self.settle();
+        }
     }
 
     #[cold]
@@ -161,19 +181,22 @@ impl Table {
             return self.take_out(word);
         }
         self.leaving.push(word);
-        if self.leaving.len() >= LEAVING_MAX {
+        if self.settling && self.leaving.len() % (LEAVING_TOGETHER / 2) == 0 {
             self.settle();
         }
     }
 
-    /// Takes out the words that are leaving.
+    /// Takes out some of the words that are leaving, the last first.
+    #[cold]
     fn settle(&mut self) {
+        let stay = self.leaving.len().saturating_sub(LEAVING_TOGETHER);
         let mut leaving = std::mem::take(&mut self.leaving);
-        self.fetch(leaving.iter().map(|word| word.hash()));
-        for word in leaving.drain(..) {
+        self.fetch(leaving[stay..].iter().map(|word| word.hash()));
+        for word in leaving.drain(stay..) {
             self.take_out(word);
         }
         self.leaving = leaving;
+        self.settling &= stay > 0;
     }
 
     /// Gets ready for searches for these hashes, so that they wait for memory together if
@@ -204,31 +227,34 @@ impl Table {
         probing::close_gap(&mut self.words, place);
     }
 
-    /// Gives back room beyond what `keys` keys need.
-    pub(super) fn shrink_to(&mut self, keys: usize) {
-        self.settle();
-        let size = size_for(keys.max(self.len));
+    /// Gives back room beyond what `keys` keys need, which are all that are known: each
+    /// with its hash.
+    pub(super) fn shrink_to(
+        &mut self,
+        keys: usize,
+        known: impl Iterator<Item = (u32, u32)>,
+    ) {
+        let size = size_for(keys);
         if size < self.words.len() {
-            self.rebuild(size);
+            *self =
+                Self { words: probing::empty(size), room: room(size), ..Self::default() };
+            for (hash, slot) in known {
+                self.len += 1;
+                probing::put(&mut self.words, Word::new(hash, slot));
+            }
         }
     }
 
     fn make_room(&mut self) {
-        self.settle();
-        if self.len >= self.room {
-            self.stretch(larger(self.words.len()));
+        if self.leaving.is_empty() {
+            return self.stretch(larger(self.words.len()));
         }
+        self.settling = true;
+        self.settle();
     }
 
-    /// Grows a table that no word is leaving.
     fn stretch(&mut self, size: usize) {
         probing::stretch(&mut self.words, size);
-        self.room = room(size);
-    }
-
-    /// Makes a smaller table of one that no word is leaving.
-    fn rebuild(&mut self, size: usize) {
-        probing::rebuild(&mut self.words, size);
         self.room = room(size);
     }
 

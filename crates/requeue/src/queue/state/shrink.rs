@@ -22,7 +22,7 @@ impl<K> State<K> {
         self.forgotten = 0;
         self.slots.shrink();
         let bound = self.slots.bound();
-        self.table.shrink_to(self.slots.live().max(MIN_KEPT));
+        self.table.shrink_to(self.slots.live().max(MIN_KEPT), self.slots.known());
         self.line.shrink();
         self.delays.shrink(bound);
         shrink_to(&mut self.retries, bound);

@@ -77,7 +77,10 @@ proptest! {
                     prop_assert!(!table.has(hash, slot));
                 }
                 Step::Remove(_) => {}
-                Step::Shrink(keys) => table.shrink_to(keys),
+                Step::Shrink(keys) => {
+                    let known = model.iter().map(|(slot, hash)| (*hash, *slot));
+                    table.shrink_to(keys.max(model.len()), known);
+                }
                 Step::Reserve(keys) => table.reserve(keys),
             }
             table.check();
@@ -111,16 +114,64 @@ fn large_table(count: u32) -> Table {
     table
 }
 
+/// Takes out the words that are leaving.
+fn settle_all(table: &mut Table) {
+    while !table.leaving.is_empty() {
+        table.settle();
+    }
+}
+
+/// A hash of its own for each slot.
+fn scattered(slot: u32) -> u32 {
+    slot.wrapping_mul(0x85EB_CA6B)
+}
+
+/// Enters and removes new slots for as long as the table is `settling` or not.
+fn pass_through(
+    table: &mut Table,
+    slots: &mut impl Iterator<Item = u32>,
+    settling: bool,
+) {
+    while table.settling == settling {
+        let slot = slots.next().unwrap();
+        table.enter(scattered(slot), slot);
+        table.remove(scattered(slot), slot);
+    }
+}
+
 #[test]
-fn slots_leave_a_large_table_together() {
+fn slots_that_left_a_large_table_make_room_before_it_grows() {
     let mut table = large_table(1000);
-    for (hash, slot) in hashes(900) {
-        table.remove(hash, slot);
-        assert!(table.leaving.len() < LEAVING_MAX);
-        assert_eq!(table.len(), 999 - slot as usize);
+    let size = table.words.len();
+    let mut slots = 1000..;
+    for _ in 0..3 {
+        pass_through(&mut table, &mut slots, false);
+        table.check();
+        assert!(table.leaving.len() > table.room / 2, "they left before they had to");
+        pass_through(&mut table, &mut slots, true);
+        assert!(table.leaving.is_empty());
+        assert_eq!((table.words.len(), table.len), (size, 1000));
     }
     table.check();
-    table.shrink_to(0);
+    assert!(hashes(1000).all(|(hash, slot)| table.has(hash, slot)));
+}
+
+#[test]
+fn table_without_slots_that_leave_grows() {
+    let mut table = large_table(1000);
+    let (size, room) = (table.words.len(), u32::try_from(table.room).unwrap());
+    (1000..=room).for_each(|slot| table.enter(scattered(slot), slot));
+    assert!(table.words.len() > size);
+    table.check();
+}
+
+#[test]
+fn table_that_shrinks_holds_the_slots_that_are_known() {
+    let mut table = large_table(1000);
+    hashes(900).for_each(|(hash, slot)| table.remove(hash, slot));
+    table.check();
+    assert_eq!(table.len(), 100);
+    table.shrink_to(100, hashes(1000).skip(900));
     table.check();
     assert_eq!((table.leaving.len(), table.len), (0, 100));
     assert!(hashes(1000).all(|(hash, slot)| table.has(hash, slot) == (slot >= 900)));
@@ -131,15 +182,26 @@ fn slot_that_is_entered_while_it_leaves_stays() {
     let mut table = large_table(10);
     let slot = 10;
     table.enter(7, slot);
-    for (old, new) in [(7, 7), (7, 9), (9, 9), (9, 7)].repeat(LEAVING_MAX) {
+    for (old, new) in [(7, 7), (7, 9), (9, 9), (9, 7)].repeat(LEAVING_TOGETHER) {
         table.remove(old, slot);
         table.enter(new, slot);
         assert!(table.has(new, slot));
         assert_eq!(table.len(), 11);
     }
-    table.settle();
+    settle_all(&mut table);
     table.check();
     assert!(table.has(7, slot) && !table.has(9, slot));
+}
+
+#[test]
+fn key_that_comes_and_goes_leaves_few_words() {
+    let mut table = large_table(10);
+    for slot in 10..10_000 {
+        table.enter(7, slot);
+        table.remove(7, slot);
+        assert!(table.leaving.len() <= LEAVING_TOGETHER);
+    }
+    table.check();
 }
 
 #[test]

@@ -14,14 +14,14 @@ impl<K: Eq> State<K> {
         self.slots.check();
         self.check_counts();
         self.check_table();
-        for slot in self.slots.indices() {
+        for (_, slot) in self.slots.known() {
             self.check_key(slot);
         }
         self.check_columns();
     }
 
     fn count(&self, phases: &[Phase]) -> usize {
-        self.slots.indices().filter(|slot| phases.contains(&self.phase(*slot))).count()
+        self.slots.known().filter(|(_, slot)| phases.contains(&self.phase(*slot))).count()
     }
 
     fn check_counts(&self) {
@@ -39,9 +39,9 @@ impl<K: Eq> State<K> {
 
     fn check_table(&self) {
         assert_eq!(self.table.len(), self.slots.live(), "invariant 3: as many as keys");
-        for slot in self.slots.indices() {
+        for (hash, slot) in self.slots.known() {
             let twin = |other: u32| self.slots.key(other) == self.slots.key(slot);
-            let found = self.table.find(self.slots.hash(slot), twin);
+            let found = self.table.find(hash, twin);
             assert_eq!(found, Some(slot), "invariant 3");
         }
     }
