@@ -13,7 +13,7 @@ pub(crate) enum Stage {
 }
 
 /// What the server says when it cannot carry out anything for now.
-const NOT_NOW: [&str; 8] = [
+const NOT_NOW: [&str; 9] = [
     "LOADING",
     "READONLY",
     "CLUSTERDOWN",
@@ -21,6 +21,8 @@ const NOT_NOW: [&str; 8] = [
     "MISCONF",
     "BUSY",
     "NOREPLICAS",
+    // It has become a replica while somebody waited.
+    "UNBLOCKED",
     "max number of clients",
 ];
 
