@@ -84,8 +84,7 @@ pub(crate) fn conduct(piece: &Piece) -> Result<Outcome> {
 fn conduct_in(piece: &Piece, folder: &Path) -> Result<(Faults, Shortcuts, Verdict)> {
     let mut targets = prepare(piece, folder)?;
     let end = SystemClock.now() + Duration::from_secs(piece.seconds);
-    let faults =
-        Nemesis::new(&mut targets, piece.scene.store, piece.seed).disturb(end)?;
+    let faults = Nemesis::new(&mut targets, &piece.scene, piece.seed)?.disturb(end)?;
     let rest = calm(folder, &mut targets)?;
     fs::write(folder.join("rest.json"), serde_json::to_string(&rest)?)?;
     let shortcuts = targets.servers.shortcuts();

@@ -15,6 +15,7 @@ mod engine;
 mod event;
 mod journal;
 mod loss;
+mod migration;
 mod mutant;
 mod muted;
 mod nemesis;

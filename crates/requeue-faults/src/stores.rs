@@ -75,6 +75,11 @@ impl Kind {
     }
 }
 
+/// A Redis key of a partition of the queue.
+pub(crate) fn redis_key(partition: usize) -> String {
+    format!("rq:{{{QUEUE}:{partition}}}:m")
+}
+
 /// Opens a store, with a bug if one is asked for, as soon as its engine is there.
 pub(crate) async fn open(
     scene: &Scene,
