@@ -8,6 +8,8 @@ use requeue::{Clock, SystemClock};
 use crate::check::Home;
 use crate::crew::Member;
 use crate::dice::Dice;
+use crate::event::Event;
+use crate::journal::Journal;
 use crate::migration::Migrations;
 use crate::proxy::{Trouble, park};
 use crate::roles::Role;
@@ -100,6 +102,7 @@ pub(crate) struct Nemesis<'a> {
     undo: Vec<(Instant, Undo)>,
     faults: Faults,
     migrations: Migrations,
+    journal: &'a Journal,
 }
 
 impl<'a> Nemesis<'a> {
@@ -107,6 +110,7 @@ impl<'a> Nemesis<'a> {
         targets: &'a mut Targets,
         scene: &Scene,
         seed: u64,
+        journal: &'a Journal,
     ) -> Result<Self> {
         let deck: &[&[Fault]] = match (scene.store, scene.store.home()) {
             (Kind::Memory, _) => &[&MEMORY],
@@ -118,7 +122,7 @@ impl<'a> Nemesis<'a> {
         let migrations = Migrations::new(slots, &targets.servers)?;
         let (deck, dice) = (deck.concat(), Dice::new(seed, "nemesis"));
         let (hand, undo, faults) = Default::default();
-        Ok(Self { targets, deck, hand, dice, undo, faults, migrations })
+        Ok(Self { targets, deck, hand, dice, undo, faults, migrations, journal })
     }
 
     /// Disturbs until `end`, and then undoes all: how often what happened.
@@ -246,6 +250,7 @@ impl<'a> Nemesis<'a> {
     fn kill_engine(&mut self) -> Result<()> {
         let delay = self.dice.millis(0..200);
         self.faults.engine_kills += 1;
+        self.journal.write(Event::KillingEngine);
         self.server().engine.kill()?;
         self.later(delay, Undo::StartEngine);
         // Should the first start have come too early.
