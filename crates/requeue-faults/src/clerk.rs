@@ -30,7 +30,8 @@ pub(crate) async fn work(
     producer: usize,
     mutant: Option<Bug>,
 ) -> Result<()> {
-    let store = stores::patiently(|| stores::open_postgres(place)).await?;
+    let scene = process.plan.scene;
+    let store = stores::patiently(|| stores::open_postgres(&scene, place)).await?;
     let lanes = (producer * LANES_EACH)..((producer + 1) * LANES_EACH);
     let lanes = lanes.map(|number| {
         let (process, store, place) = (process.clone(), store.clone(), place.to_owned());

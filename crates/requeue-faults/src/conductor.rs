@@ -12,7 +12,7 @@ use crate::check::{Counts, History, Home, Verdict, check};
 use crate::crew::{Member, Terms, name_of};
 use crate::engine::Keeping;
 use crate::event::Rest;
-use crate::journal::now;
+use crate::journal::{Journal, now};
 use crate::nemesis::{Faults, Nemesis, Targets};
 use crate::process::runtime;
 use crate::rest::rest;
@@ -84,13 +84,14 @@ pub(crate) fn conduct(piece: &Piece) -> Result<Outcome> {
 fn conduct_in(piece: &Piece, folder: &Path) -> Result<(Faults, Shortcuts, Verdict)> {
     let mut targets = prepare(piece, folder)?;
     let end = SystemClock.now() + Duration::from_secs(piece.seconds);
-    let faults =
-        Nemesis::new(&mut targets, piece.scene.store, piece.seed).disturb(end)?;
+    let journal = Journal::create(folder, "nemesis")?;
+    let nemesis = Nemesis::new(&mut targets, &piece.scene, piece.seed, &journal)?;
+    let faults = nemesis.disturb(end)?;
     let rest = calm(folder, &mut targets)?;
     fs::write(folder.join("rest.json"), serde_json::to_string(&rest)?)?;
     let shortcuts = targets.servers.shortcuts();
     drop(targets);
-    let verdict = check(&History::read(folder)?, &rest, &piece.scene);
+    let verdict = check(History::read(folder)?, &rest, &piece.scene);
     Ok((faults, shortcuts, verdict))
 }
 

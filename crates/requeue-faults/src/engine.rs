@@ -154,6 +154,37 @@ impl Engine {
         self.tell(&format!("CLUSTER ADDSLOTS {}", slots.join(" ")))
     }
 
+    /// The node that has a slot in the beginning.
+    pub(crate) fn first_home(slot: u16, count: usize) -> usize {
+        let has = |number: &usize| usize::from(slot) < SLOTS * (number + 1) / count;
+        (0..count).find(has).unwrap_or(0)
+    }
+
+    pub(crate) fn slot_of(&self, key: &str) -> Result<u16> {
+        let answer = self.ask(&format!("CLUSTER KEYSLOT {key}"))?;
+        let slot = answer.lines().next().and_then(|line| line.strip_prefix(':'));
+        slot.and_then(|slot| slot.parse().ok()).with_context(|| said(&answer))
+    }
+
+    /// What a node is called among others.
+    pub(crate) fn id(&self) -> Result<String> {
+        let answer = self.ask("CLUSTER MYID")?;
+        first_text(&answer).with_context(|| said(&answer))
+    }
+
+    /// One of the Redis keys that a node has in a slot.
+    pub(crate) fn key_in(&self, slot: u16) -> Result<Option<String>> {
+        let answer = self.ask(&format!("CLUSTER GETKEYSINSLOT {slot} 1"))?;
+        ensure!(answer.starts_with('*'), said(&answer));
+        Ok(first_text(&answer))
+    }
+
+    /// Sends a Redis key to another node, where it may be already if this one was killed
+    /// before it had it deleted.
+    pub(crate) fn send_key(&self, key: &str, to: u16, timeout: u32) -> Result<()> {
+        self.tell(&format!("MIGRATE 127.0.0.1 {to} {key} 0 {timeout} REPLACE"))
+    }
+
     fn postgres(&self) -> Result<Command> {
         let mut command = mortal();
         as_postgres(&mut command);
@@ -243,7 +274,7 @@ impl Engine {
     /// Tells a Redis server something that it must accept.
     pub(crate) fn tell(&self, command: &str) -> Result<()> {
         let answer = self.ask(command)?;
-        ensure!(answer.starts_with("+OK"), "the server said {answer:?}");
+        ensure!(answer.starts_with("+OK"), said(&answer));
         Ok(())
     }
 
@@ -262,6 +293,17 @@ impl Drop for Engine {
     fn drop(&mut self) {
         drop(self.kill());
     }
+}
+
+fn said(answer: &str) -> String {
+    format!("the server said {answer:?}")
+}
+
+/// The first text in an answer.
+fn first_text(answer: &str) -> Option<String> {
+    let mut lines = answer.lines();
+    lines.find(|line| line.starts_with('$'))?;
+    lines.next().map(str::to_owned)
 }
 
 /// A command that ends with the conductor, whatever ends that.

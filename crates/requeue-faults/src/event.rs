@@ -29,6 +29,8 @@ pub(crate) enum Event {
     Answered { call: u64, answer: Answer },
     /// A run has begun, and has seen these versions of its key, one for each lane.
     Run { key: String, token: u64, versions: Vec<u64> },
+    /// The engine is about to be killed.
+    KillingEngine,
 }
 
 /// A key and the token of its grant.

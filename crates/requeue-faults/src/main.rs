@@ -15,6 +15,7 @@ mod engine;
 mod event;
 mod journal;
 mod loss;
+mod migration;
 mod mutant;
 mod muted;
 mod nemesis;
@@ -167,7 +168,7 @@ fn check_again(folder: &Path) -> Result<bool> {
         fs::read(folder.join("rest.json")).context("the folder has no rest.json")?;
     let plan = Plan::read(folder)?;
     let verdict = check::check(
-        &History::read(folder)?,
+        History::read(folder)?,
         &serde_json::from_slice(&text)?,
         &plan.scene,
     );

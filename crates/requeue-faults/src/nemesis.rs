@@ -8,8 +8,12 @@ use requeue::{Clock, SystemClock};
 use crate::check::Home;
 use crate::crew::Member;
 use crate::dice::Dice;
+use crate::event::Event;
+use crate::journal::Journal;
+use crate::migration::Migrations;
 use crate::proxy::{Trouble, park};
 use crate::roles::Role;
+use crate::scene::Scene;
 use crate::servers::{Server, Servers};
 use crate::stores::Kind;
 
@@ -23,6 +27,7 @@ enum Fault {
     KillEngine,
     Cut,
     Trouble(Trouble),
+    MoveSlot,
 }
 
 /// All that can happen to a shared store. Each happens before one happens again.
@@ -45,6 +50,9 @@ const SERVER: [Fault; 16] = [
     Fault::Trouble(Trouble::DropReplies),
 ];
 
+/// What can happen to a cluster besides.
+const NODES: [Fault; 4] = [Fault::MoveSlot; 4];
+
 /// All that can happen to an embedded store.
 const EMBEDDED: [Fault; 6] = [
     Fault::KillWorker,
@@ -66,6 +74,7 @@ pub(crate) struct Faults {
     pub(crate) engine_kills: usize,
     pub(crate) cuts: usize,
     pub(crate) troubles: usize,
+    pub(crate) moves: usize,
 }
 
 /// What the nemesis can lay hands on.
@@ -80,28 +89,40 @@ enum Undo {
     Continue(usize),
     Heal,
     StartEngine,
+    /// The next step of a slot that moves.
+    MoveOn,
 }
 
 /// The one who makes things go wrong.
 pub(crate) struct Nemesis<'a> {
     targets: &'a mut Targets,
-    deck: &'static [Fault],
+    deck: Vec<Fault>,
     hand: Vec<Fault>,
     dice: Dice,
     undo: Vec<(Instant, Undo)>,
     faults: Faults,
+    migrations: Migrations,
+    journal: &'a Journal,
 }
 
 impl<'a> Nemesis<'a> {
-    pub(crate) fn new(targets: &'a mut Targets, kind: Kind, seed: u64) -> Self {
-        let deck: &[Fault] = match (kind, kind.home()) {
-            (Kind::Memory, _) => &MEMORY,
-            (_, Home::Embedded) => &EMBEDDED,
-            (_, Home::Server) => &SERVER,
+    pub(crate) fn new(
+        targets: &'a mut Targets,
+        scene: &Scene,
+        seed: u64,
+        journal: &'a Journal,
+    ) -> Result<Self> {
+        let deck: &[&[Fault]] = match (scene.store, scene.store.home()) {
+            (Kind::Memory, _) => &[&MEMORY],
+            (Kind::Cluster, _) => &[&SERVER, &NODES],
+            (_, Home::Embedded) => &[&EMBEDDED],
+            (_, Home::Server) => &[&SERVER],
         };
-        let dice = Dice::new(seed, "nemesis");
-        let (hand, undo) = (Vec::new(), Vec::new());
-        Self { targets, deck, hand, dice, undo, faults: Faults::default() }
+        let slots = if scene.store == Kind::Cluster { scene.partitions } else { 0 };
+        let migrations = Migrations::new(slots, &targets.servers)?;
+        let (deck, dice) = (deck.concat(), Dice::new(seed, "nemesis"));
+        let (hand, undo, faults) = Default::default();
+        Ok(Self { targets, deck, hand, dice, undo, faults, migrations, journal })
     }
 
     /// Disturbs until `end`, and then undoes all: how often what happened.
@@ -124,7 +145,7 @@ impl<'a> Nemesis<'a> {
 
     fn draw(&mut self) -> Fault {
         if self.hand.is_empty() {
-            self.hand = self.deck.to_vec();
+            self.hand.clone_from(&self.deck);
             self.dice.shuffle(&mut self.hand);
         }
         self.hand.pop().unwrap_or(Fault::Cut)
@@ -132,7 +153,6 @@ impl<'a> Nemesis<'a> {
 
     /// Undoes what is due until then, each thing at its time.
     fn undo_until(&mut self, end: Instant) -> Result<()> {
-        self.undo.sort_by_key(|(at, _)| *at);
         while let Some((at, undo)) = self.undo.pop_if_due(end) {
             park(at.saturating_duration_since(SystemClock.now()));
             self.put_right(&undo)?;
@@ -148,6 +168,7 @@ impl<'a> Nemesis<'a> {
                 Ok(())
             }
             Undo::StartEngine => self.targets.servers.ensure_running(),
+            Undo::MoveOn => self.move_on(),
         }
     }
 
@@ -157,6 +178,7 @@ impl<'a> Nemesis<'a> {
             Fault::KillProducer => self.kill(Role::adds),
             Fault::Stop(millis) => self.stop(Duration::from_millis(millis)),
             Fault::KillEngine => self.kill_engine(),
+            Fault::MoveSlot => self.move_slot(),
             Fault::Cut => {
                 self.faults.cuts += 1;
                 self.server().proxy.cut();
@@ -209,9 +231,26 @@ impl<'a> Nemesis<'a> {
         &mut self.targets.servers[place]
     }
 
+    fn move_slot(&mut self) -> Result<()> {
+        let nodes = self.targets.servers.len();
+        if !self.migrations.begin(nodes, &mut self.dice) {
+            return Ok(());
+        }
+        self.faults.moves += 1;
+        self.move_on()
+    }
+
+    fn move_on(&mut self) -> Result<()> {
+        if let Some(delay) = self.migrations.step(&self.targets.servers)? {
+            self.later(delay, Undo::MoveOn);
+        }
+        Ok(())
+    }
+
     fn kill_engine(&mut self) -> Result<()> {
         let delay = self.dice.millis(0..200);
         self.faults.engine_kills += 1;
+        self.journal.write(Event::KillingEngine);
         self.server().engine.kill()?;
         self.later(delay, Undo::StartEngine);
         // Should the first start have come too early.
@@ -220,14 +259,15 @@ impl<'a> Nemesis<'a> {
     }
 }
 
-/// Taking what is due from a list that is in the order of time.
+/// Taking what is due first from a list.
 trait PopIfDue<T> {
     fn pop_if_due(&mut self, end: Instant) -> Option<(Instant, T)>;
 }
 
 impl<T> PopIfDue<T> for Vec<(Instant, T)> {
     fn pop_if_due(&mut self, end: Instant) -> Option<(Instant, T)> {
-        let due = self.first().is_some_and(|(at, _)| *at <= end);
-        due.then(|| self.remove(0))
+        let due = self.iter().enumerate().filter(|(_, (at, _))| *at <= end);
+        let first = due.min_by_key(|(_, (at, _))| *at).map(|(place, _)| place);
+        first.map(|place| self.remove(place))
     }
 }

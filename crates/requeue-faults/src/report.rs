@@ -28,10 +28,11 @@ pub(crate) fn outcome(piece: &Piece, outcome: &Outcome) {
     let Piece { scene, seconds, seed, .. } = piece;
     let (store, load) = (name_of(&scene.store), name_of(&scene.load));
     println!("{store}, {load}, {seconds} s, seed {seed}");
-    let Faults { kills, stalls, engine_kills, cuts, troubles } = outcome.faults;
+    let Faults { kills, stalls, engine_kills, cuts, troubles, moves } = outcome.faults;
     println!(
         "  {kills} processes killed, {stalls} stopped; engine killed {engine_kills} times; \
-         connections cut {cuts} times, delayed, half-open or without replies {troubles} times"
+         connections cut {cuts} times, delayed, half-open or without replies {troubles} times; \
+         slots moved {moves} times"
     );
     verdict(&outcome.verdict);
     let Shortcuts { adds, leases, ends } = outcome.shortcuts;

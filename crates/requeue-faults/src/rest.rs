@@ -22,7 +22,7 @@ const AT_ONCE: usize = 500;
 
 /// Waits until nothing is left, but no longer than patience lasts: what is left.
 pub(crate) async fn rest(store: &dyn Store, plan: &Plan) -> Result<Rest> {
-    let give_up = SystemClock.now() + PATIENCE;
+    let give_up = SystemClock.now() + PATIENCE + plan.scene.until_undone_ends_pass();
     loop {
         let over = SystemClock.now() >= give_up;
         match left(store, plan).await {

@@ -21,6 +21,18 @@ pub(crate) enum Load {
     Calm,
 }
 
+/// What of its answers an engine has on disk.
+#[derive(
+    Clone, Copy, Debug, Default, PartialEq, Eq, ValueEnum, Serialize, Deserialize,
+)]
+pub(crate) enum Durability {
+    /// All of them
+    #[default]
+    All,
+    /// Adds; leases and ends of the last moments may be undone by a kill. Only on PostgreSQL
+    Adds,
+}
+
 /// What is run, as it was typed; the same for every verb that runs.
 #[derive(Clone, Copy, Debug, Args)]
 pub(crate) struct SceneFlags {
@@ -41,6 +53,9 @@ pub(crate) struct SceneFlags {
     /// How many milliseconds a lease lasts, instead of what fits the load
     #[arg(long)]
     lease: Option<u64>,
+    /// What of its answers the engine has on disk
+    #[arg(long, default_value = "all")]
+    durability: Durability,
 }
 
 impl SceneFlags {
@@ -62,7 +77,9 @@ impl SceneFlags {
     fn scene(&self, load: Load, seed: u64) -> Scene {
         let scene = Scene::new(self.store, load, seed);
         let lease = self.lease.map_or(scene.lease, Duration::from_millis);
-        Scene { partitions: self.partitions.unwrap_or(scene.partitions), lease, ..scene }
+        let (partitions, durability) = (self.partitions, self.durability);
+        let partitions = partitions.unwrap_or(scene.partitions);
+        Scene { partitions, lease, durability, ..scene }
     }
 }
 
@@ -74,6 +91,8 @@ pub(crate) struct Scene {
     /// Only Redis has them. Those of a cluster are on all nodes.
     pub(crate) partitions: usize,
     pub(crate) lease: Duration,
+    #[serde(default)]
+    pub(crate) durability: Durability,
 }
 
 impl Scene {
@@ -90,7 +109,15 @@ impl Scene {
             Load::Busy => Duration::from_millis(400),
             Load::Calm => LEASE_AFTER_WAIT,
         };
-        Self { store, load, partitions, lease }
+        Self { store, load, partitions, lease, durability: Durability::All }
+    }
+
+    /// An end that was undone leaves its key processing for as long as the lease lasts.
+    pub(crate) fn until_undone_ends_pass(&self) -> Duration {
+        match self.durability {
+            Durability::All => Duration::ZERO,
+            Durability::Adds => self.lease,
+        }
     }
 
     pub(crate) fn is_calm(&self) -> bool {

@@ -17,7 +17,7 @@ use crate::bug::Bug;
 use crate::check::Home;
 use crate::mutant::Mutant;
 use crate::process::pause;
-use crate::scene::Scene;
+use crate::scene::{Durability, Scene};
 
 /// How long an engine may take to be there.
 const PATIENCE: Duration = Duration::from_secs(20);
@@ -75,6 +75,11 @@ impl Kind {
     }
 }
 
+/// A Redis key of a partition of the queue.
+pub(crate) fn redis_key(partition: usize) -> String {
+    format!("rq:{{{QUEUE}:{partition}}}:m")
+}
+
 /// Opens a store, with a bug if one is asked for, as soon as its engine is there.
 pub(crate) async fn open(
     scene: &Scene,
@@ -106,16 +111,23 @@ where
 }
 
 /// Opens the queue in PostgreSQL.
-pub(crate) async fn open_postgres(place: &str) -> Result<PostgresStore, Error> {
+pub(crate) async fn open_postgres(
+    scene: &Scene,
+    place: &str,
+) -> Result<PostgresStore, Error> {
     let builder = PostgresStore::builder(place).queue(QUEUE).connections(3);
-    builder.timeout(TIMEOUT).open().await
+    let durability = match scene.durability {
+        Durability::All => requeue_postgres::Durability::Server,
+        Durability::Adds => requeue_postgres::Durability::Adds,
+    };
+    builder.durability(durability).timeout(TIMEOUT).open().await
 }
 
 async fn open_once(scene: &Scene, place: &str) -> Result<Arc<dyn Store>, Error> {
     Ok(match scene.store {
         Kind::Memory => Arc::new(MemoryStore::new()),
         Kind::Fjall => Arc::new(FjallStore::builder(place).open()?),
-        Kind::Postgres => Arc::new(open_postgres(place).await?),
+        Kind::Postgres => Arc::new(open_postgres(scene, place).await?),
         Kind::Redis | Kind::Cluster => {
             let builder = RedisStore::builder(place).queue(QUEUE);
             let builder = builder.partitions(scene.partitions).timeout(TIMEOUT);

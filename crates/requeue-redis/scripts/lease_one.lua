@@ -18,7 +18,8 @@ if not last or last >= stamp or stamp >= sub(last, 17, 32) then
 end
 local before, meta, odd = sub(last, 33), KEYS[4], false
 if before ~= holder and before ~= ':' then
-    if not meta then
+    -- On a cluster a fourth is the guard.
+    if not KEYS[5] then
         return 1
     end
     odd = sub(before, 1, 1) == '!'

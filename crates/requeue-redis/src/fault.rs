@@ -18,12 +18,16 @@ const NOT_NOW: [&str; 9] = [
     "READONLY",
     "CLUSTERDOWN",
     "MASTERDOWN",
-    "TRYAGAIN",
     "MISCONF",
     "BUSY",
     "NOREPLICAS",
+    // It has become a replica while somebody waited.
+    "UNBLOCKED",
     "max number of clients",
 ];
+
+/// What a node says while a slot is on its way to another, before anything is done.
+const MOVES: [&str; 2] = ["TRYAGAIN", "ASK"];
 
 /// What it says to those it does not trust.
 const REFUSED: [&str; 4] = ["NOAUTH", "WRONGPASS", "NOPERM", "invalid password"];
@@ -52,6 +56,9 @@ pub(crate) fn fault(what: &str, error: RedisError, stage: Stage) -> Error {
             "the server is a node of a cluster; write its address as redis-cluster://"
         }
         ErrorKind::Unavailable if stage == Stage::Connecting => "cannot connect",
+        ErrorKind::Unavailable if moves(&error) => {
+            "the slot is being moved to another node; nothing is done until it is there"
+        }
         ErrorKind::Unavailable => "the server is not ready",
         _ => "the server answered with an error",
     };
@@ -68,6 +75,10 @@ fn says(error: &RedisError, words: &[&str]) -> bool {
     words.iter().any(|word| error.code() == Some(*word) || text.contains(word))
 }
 
+fn moves(error: &RedisError) -> bool {
+    error.code().is_some_and(|code| MOVES.contains(&code))
+}
+
 /// What sort of error it is.
 ///
 /// Errors inside a script come with its own words around them, so the text is searched.
@@ -80,8 +91,7 @@ pub(crate) fn kind_of(error: &RedisError, stage: Stage) -> ErrorKind {
         _ if failed_by(error, TLS_REFUSED) => ErrorKind::Invalid,
         _ if says(error, &REFUSED) => ErrorKind::Denied,
         _ if says(error, &NOT_NOW) => ErrorKind::Unavailable,
-        // The slot is on its way to another node; only a part of its keys is there.
-        _ if error.code() == Some("ASK") => ErrorKind::Unavailable,
+        _ if moves(error) => ErrorKind::Unavailable,
         _ if error.code() == Some("MOVED") => ErrorKind::Invalid,
         Cause::Io | Cause::Parse if stage == Stage::Calling => ErrorKind::Unknown,
         Cause::Io | Cause::Parse => ErrorKind::Unavailable,

@@ -19,6 +19,17 @@ pub(crate) fn names(queue: &str, partition: usize) -> Vec<String> {
     PARTS.iter().map(name).collect()
 }
 
+/// The name of a Redis key of a partition that is never there, and that every script on a
+/// cluster is given after its parts.
+///
+/// While a slot moves, a node refuses a call if a key that it names is not there, before the
+/// call begins. In the middle of a script it would refuse the next command, too, for a part
+/// that is empty since the one before: and what was written until then would stay. So all
+/// that names a key which is never there has run as a whole, or not at all.
+pub(crate) fn guard(queue: &str, partition: usize) -> String {
+    format!("rq:{{{queue}:{partition}}}:g")
+}
+
 /// The partition of a key: FNV-1a of its bytes, in 64 bits, modulo how many there are.
 ///
 /// Queues live in servers for years and each key has to be found again: this must never

@@ -76,13 +76,16 @@ impl Script {
         Self { code, sha, parts }
     }
 
-    /// The command that calls it in one partition; its arguments are still to come.
+    /// The command that calls it in one partition; its arguments are still to come. After
+    /// the names of the parts may come that of the [guard](crate::partition::guard).
     pub(crate) fn command(&self, names: &[String]) -> Cmd {
+        let guard = names.get(PARTS.len());
         let mut command = redis::cmd("EVALSHA");
-        command.arg(&self.sha).arg(self.parts.len());
+        command.arg(&self.sha).arg(self.parts.len() + usize::from(guard.is_some()));
         for part in &self.parts {
             command.arg(&names[*part]);
         }
+        command.arg(guard);
         command
     }
 

@@ -17,7 +17,7 @@ use crate::builder::Builder;
 use crate::link::Call;
 use crate::name::name_of;
 use crate::next::Spare;
-use crate::partition::{Chunk, names, spread};
+use crate::partition::{Chunk, guard, names, spread};
 use crate::people::NOTHING;
 use crate::reply::Answer;
 use crate::script::{self, PARTS, Script};
@@ -33,7 +33,7 @@ use crate::wish;
 pub struct RedisStore {
     pub(crate) servers: Arc<Servers>,
     queue: Arc<str>,
-    /// The Redis keys of each partition.
+    /// The Redis keys of each partition, and its guard in a cluster.
     names: Arc<[Vec<String>]>,
     clock: Option<EngineClock>,
     pub(crate) watch: Arc<Watch>,
@@ -60,8 +60,12 @@ impl RedisStore {
     pub(crate) fn new(servers: Arc<Servers>, settings: &Builder) -> Self {
         let queue: Arc<str> = settings.queue.as_str().into();
         let count = settings.partitions.get();
-        let names: Arc<[_]> =
-            (0..count).map(|partition| names(&queue, partition)).collect();
+        let is_cluster = matches!(*servers, Servers::Many(_));
+        let names_of = |partition| {
+            let guard = is_cluster.then(|| guard(&queue, partition));
+            names(&queue, partition).into_iter().chain(guard).collect()
+        };
+        let names: Arc<[Vec<String>]> = (0..count).map(names_of).collect();
         let wake = PARTS.iter().position(|(part, _)| *part == "wake");
         let wake = wake.expect("the mark is one of the parts");
         let marks = names.iter().map(|names| names[wake].clone()).collect();

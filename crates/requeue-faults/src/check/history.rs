@@ -17,6 +17,8 @@ use crate::journal::EXTENSION;
 pub(crate) struct History {
     pub(crate) keys: BTreeMap<String, Story>,
     pub(crate) reclaims: Vec<Reclaim>,
+    /// When the engine was killed.
+    pub(crate) kills: Vec<u64>,
 }
 
 impl History {
@@ -131,11 +133,11 @@ impl History {
     }
 
     fn put_extensions(&mut self, held: &[Held], lease: u64, call: &Call<'_>) {
-        let Some((_, Answer::Extended(answers))) = call.answer else { return };
+        let Some((answered, Answer::Extended(answers))) = call.answer else { return };
         for ((key, token), extended) in held.iter().zip(answers) {
             let grant = self.grant(key, *token).filter(|_| *extended);
             if let Some(grant) = grant {
-                grant.extensions.push(Extension { sent: call.sent, lease });
+                grant.extensions.push(Extension { sent: call.sent, answered, lease });
             }
         }
     }
@@ -176,6 +178,7 @@ impl History {
                         grant.versions = Some(versions.clone());
                     }
                 }
+                Event::KillingEngine => self.kills.push(line.at),
                 Event::Added { .. } | Event::Sent { .. } | Event::Answered { .. } => {}
             }
         }

@@ -103,7 +103,8 @@ impl View<'_> {
     }
 
     fn fences(&self, found: &mut dyn FnMut(String)) {
-        for (grant, next) in self.pairs().filter(|(old, new)| old.token < new.token) {
+        let follow = |(old, new): &(&Granted, &Granted)| old.token < new.token;
+        for (grant, next) in self.pairs().filter(follow).filter(|(_, new)| !new.undone) {
             let (old, new) = (grant.token, next.token);
             if grant.accepted().is_some_and(|end| next.answered <= end.sent) {
                 found(format!("the end of {old} was accepted after {new} was granted"));
@@ -117,6 +118,7 @@ impl View<'_> {
     fn overlaps(&self, found: &mut dyn FnMut(String)) {
         for (grant, next) in self.pairs().filter(|(old, new)| old.token < new.token) {
             let is_dead = self.home == Home::Embedded && grant.process != next.process;
+            let is_dead = is_dead || grant.undone;
             let deadline = grant.deadline();
             if next.answered < deadline && !is_dead && !self.may_have_ended(grant, next) {
                 let early = (deadline - next.answered) / 1000;
@@ -144,7 +146,8 @@ impl View<'_> {
         let is_back = |taken: &&Exhumation| !taken.drops && taken.may_follow(0);
         let revived = self.story.exhumations.iter().filter(is_back).count();
         let is_over = |end: &End| matches!(end.ending, Ending::Done | Ending::Bury);
-        let comes_again = |grant: &&Granted| !grant.accepted().is_some_and(is_over);
+        let comes_again =
+            |grant: &&Granted| grant.undone || !grant.accepted().is_some_and(is_over);
         let again = self.grants().iter().filter(comes_again).count();
         let grants = self.grants().len();
         if grants > adds + revived + again {

@@ -68,6 +68,8 @@ pub(crate) struct Granted {
     pub(crate) versions: Option<Vec<u64>>,
     pub(crate) ends: Vec<End>,
     pub(crate) extensions: Vec<Extension>,
+    /// The engine may have forgotten it.
+    pub(crate) undone: bool,
 }
 
 /// One attempt to end a lease.
@@ -83,6 +85,7 @@ pub(crate) struct End {
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Extension {
     pub(crate) sent: u64,
+    pub(crate) answered: u64,
     pub(crate) lease: u64,
 }
 

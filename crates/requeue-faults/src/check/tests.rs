@@ -4,7 +4,7 @@ use super::*;
 use crate::event::{
     Added, Answer, Ending, Event, Finished, Grant, Line, Receipt, Request,
 };
-use crate::scene::Load;
+use crate::scene::{Durability, Load};
 use crate::stores::Kind;
 
 const LEASE: u64 = 400;
@@ -145,7 +145,7 @@ fn judge(
 ) -> Vec<Rule> {
     let lines = processes.into_iter().map(|process| process.lines).collect();
     let store = if home == Home::Server { Kind::Postgres } else { Kind::Memory };
-    let verdict = check(&History::of(lines), rest, &Scene::new(store, Load::Busy, 0));
+    let verdict = check(History::of(lines), rest, &Scene::new(store, Load::Busy, 0));
     verdict.violations.iter().map(|violation| violation.rule).collect()
 }
 
@@ -437,4 +437,51 @@ fn a_key_that_comes_before_its_share_of_the_rate_is_found() {
 fn a_key_that_was_added_twice_may_come_by_the_earlier_share() {
     let adds = producer().add_with(5, 1, None).add_paced(10, 60);
     assert_eq!(rules([adds, a().run(50, 50, 1).done(60, 50)]), []);
+}
+
+/// With an engine that has only adds on disk, and is killed at that time.
+fn rules_of_undone(kill: u64, processes: impl IntoIterator<Item = Process>) -> Vec<Rule> {
+    let nemesis = Process::new("nemesis").at(kill, Event::KillingEngine);
+    let lines = processes.into_iter().chain([nemesis]).map(|process| process.lines);
+    let scene = Scene::new(Kind::Postgres, Load::Busy, 0);
+    let scene = Scene { durability: Durability::Adds, ..scene };
+    let verdict = check(History::of(lines.collect()), &Rest::default(), &scene);
+    verdict.violations.iter().map(|violation| violation.rule).collect()
+}
+
+/// Long after all else.
+const LATER: u64 = 10_000_000;
+
+#[test]
+fn an_end_may_be_undone_by_a_kill_if_only_adds_are_on_disk() {
+    let runs = || {
+        let first = a().run(20, 20, 1).done(30, 20);
+        [producer().add(10, 1), first.delivery(500, 500, 1, 2).done(510, 500)]
+    };
+    assert_eq!(rules_of_undone(40, runs()), []);
+    assert_eq!(rules_of_undone(LATER, runs()), rules(runs()));
+    assert!(rules(runs()).contains(&Rule::I5));
+}
+
+#[test]
+fn a_lease_may_be_undone_by_a_kill_if_only_adds_are_on_disk() {
+    let runs =
+        || [producer().add(10, 1), a().run(20, 20, 1), b().run(60, 60, 1).done(70, 60)];
+    assert_eq!(rules_of_undone(50, runs()), []);
+    assert_eq!(rules_of_undone(LATER, runs()), [Rule::I4]);
+}
+
+#[test]
+fn a_death_may_be_undone_by_a_kill_if_only_adds_are_on_disk() {
+    let runs = || {
+        let first = a().run(20, 20, 1).bury(30, 20);
+        [producer().add(10, 1), first.delivery(500, 500, 1, 2).done(510, 500)]
+    };
+    assert_eq!(rules_of_undone(40, runs()), []);
+    assert!(rules_of_undone(LATER, runs()).contains(&Rule::I6));
+}
+
+#[test]
+fn no_add_may_be_undone_by_a_kill_if_they_are_on_disk() {
+    assert_eq!(rules_of_undone(15, [producer().add(10, 1)]), [Rule::I1]);
 }

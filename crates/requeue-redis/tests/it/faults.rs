@@ -65,6 +65,23 @@ async fn a_replica_is_unavailable_until_it_may_be_written_to() {
     add(&store, &["a"]).await;
 }
 
+/// A failover ended every wait on the old server for good: what it says then was not known.
+#[tokio::test]
+async fn who_waits_on_a_server_that_becomes_a_replica_is_to_try_again() {
+    let Some(own) = Own::start().await else { return };
+    let store = server::fresh(&own.url).open().await.unwrap();
+    let waiting = tokio::spawn({
+        let store = store.clone();
+        async move { store.wait(Duration::from_secs(60)).await }
+    });
+    own.until_somebody_waits().await;
+    let mut server = server::connection(&own.url).await;
+    let mut replicate = redis::cmd("REPLICAOF");
+    replicate.arg("127.0.0.1").arg(1).exec_async(&mut server).await.unwrap();
+    let error = waiting.await.unwrap().unwrap_err();
+    assert_eq!(error.kind(), ErrorKind::Unavailable, "{error}");
+}
+
 #[tokio::test]
 async fn a_user_without_rights_is_denied() {
     let Some(own) = Own::start().await else { return };

@@ -7,6 +7,7 @@ mod cost;
 mod faults;
 mod line;
 mod model;
+mod moving;
 mod next;
 mod nodes;
 mod opening;

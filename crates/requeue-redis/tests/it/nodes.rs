@@ -109,6 +109,13 @@ impl Nodes {
 
     /// Moves the slot of a Redis key, with all that is in it, to another node.
     pub(crate) async fn move_slot(&self, key: &str) {
+        let moving = self.open_slot(key).await;
+        moving.carry(&moving.left().await).await;
+        moving.settle().await;
+    }
+
+    /// Begins to move the slot of a Redis key to another node.
+    pub(crate) async fn open_slot(&self, key: &str) -> Moving<'_> {
         let slot: u16 = self.cluster(0, &["KEYSLOT", key]).await;
         let slot = slot.to_string();
         let (mut from, mut ids) = (None, Vec::new());
@@ -121,14 +128,7 @@ impl Nodes {
         let to = (from + 1) % COUNT;
         self.cluster::<()>(to, &["SETSLOT", &slot, "IMPORTING", &ids[from]]).await;
         self.cluster::<()>(from, &["SETSLOT", &slot, "MIGRATING", &ids[to]]).await;
-        let keys: Vec<String> = self.cluster(from, &["GETKEYSINSLOT", &slot, "99"]).await;
-        let mut migrate = redis::cmd("MIGRATE");
-        migrate.arg("127.0.0.1").arg(self.ports[to]).arg("").arg(0).arg(5000);
-        migrate.arg("KEYS").arg(keys);
-        migrate.exec_async(&mut self.node(from).await).await.unwrap();
-        for number in [to, from, (from + 2) % COUNT] {
-            self.cluster::<()>(number, &["SETSLOT", &slot, "NODE", &ids[to]]).await;
-        }
+        Moving { nodes: self, slot, from, to, ids }
     }
 
     async fn cluster<T: FromRedisValue>(&self, number: usize, args: &[&str]) -> T {
@@ -151,6 +151,49 @@ impl Nodes {
         for address in self.addresses() {
             until_it_is_whole(&address).await;
         }
+    }
+}
+
+/// A slot on its way from one node to another.
+#[derive(Debug)]
+pub(crate) struct Moving<'a> {
+    nodes: &'a Nodes,
+    slot: String,
+    from: usize,
+    to: usize,
+    ids: Vec<String>,
+}
+
+impl Moving<'_> {
+    /// The Redis keys that are not there yet.
+    pub(crate) async fn left(&self) -> Vec<String> {
+        self.nodes.cluster(self.from, &["GETKEYSINSLOT", &self.slot, "99"]).await
+    }
+
+    pub(crate) async fn carry(&self, keys: &[String]) {
+        let mut migrate = redis::cmd("MIGRATE");
+        migrate.arg("127.0.0.1").arg(self.nodes.ports[self.to]).arg("").arg(0).arg(5000);
+        migrate.arg("KEYS").arg(keys);
+        migrate.exec_async(&mut self.nodes.node(self.from).await).await.unwrap();
+    }
+
+    /// Once all is there: the node has the slot.
+    pub(crate) async fn settle(self) {
+        for number in [self.to, self.from, (self.from + 2) % COUNT] {
+            self.set(number, &["NODE", &self.ids[self.to]]).await;
+        }
+    }
+
+    /// Before anything is there: the slot stays where it is.
+    pub(crate) async fn call_off(self) {
+        for number in [self.from, self.to] {
+            self.set(number, &["STABLE"]).await;
+        }
+    }
+
+    async fn set(&self, number: usize, state: &[&str]) {
+        let words = [&["SETSLOT", &self.slot], state].concat();
+        self.nodes.cluster::<()>(number, &words).await;
     }
 }
 
