@@ -53,7 +53,8 @@ Exit codes:
 
 Signals:
   The first Ctrl-C or TERM finishes what runs and starts nothing more. The second sends TERM \
-  to what runs, the third, or --kill-after, sends KILL. USR1 prints a summary.
+  to what runs, the third, or --kill-after, sends KILL, and the fourth ends requeue at once, \
+  whatever it waits for. QUIT sends KILL at once. USR1 prints a summary.
 
 Environment of the command:
   REQUEUE_KEY      the key

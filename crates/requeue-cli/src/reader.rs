@@ -31,6 +31,8 @@ struct Bundle {
     lines: HashSet<Vec<u8>>,
     /// What is to go to a store.
     unsent: Vec<Add>,
+    /// Lines that are told of as merged once what they merged with has gone there.
+    merged: Vec<Vec<u8>>,
 }
 
 impl Reader {
@@ -42,12 +44,12 @@ impl Reader {
                 Record::Line(line) => self.add(run, line, &mut bundle),
                 Record::Pause => {
                     bundle.lines.clear();
-                    send(run, &mut bundle.unsent)
+                    send(run, &mut bundle)
                 }
             };
             let read = source.read(input.separator, take);
             // The last line may end without a pause.
-            let sent = send(run, &mut bundle.unsent);
+            let sent = send(run, &mut bundle);
             match read {
                 Ok(flow) => {
                     flow?;
@@ -68,7 +70,7 @@ impl Reader {
     fn add(&self, run: &Run, line: &[u8], bundle: &mut Bundle) -> ControlFlow<()> {
         let Some(field) = self.priority else {
             if bundle.lines.contains(line) {
-                return self.tell(run, line, || Added::Duplicate);
+                return self.merge(run, line, bundle);
             }
             bundle.lines.insert(line.to_vec());
             return self.add_key(run, line, None, bundle);
@@ -77,6 +79,17 @@ impl Reader {
             Ok((priority, key)) => self.add_key(run, &key, Some(priority), bundle),
             Err(why) => {
                 run.report.refused(line, &why.to_string());
+                ControlFlow::Continue(())
+            }
+        }
+    }
+
+    /// Tells that a line was merged with an equal one: not before that was added.
+    fn merge(&self, run: &Run, line: &[u8], bundle: &mut Bundle) -> ControlFlow<()> {
+        match &run.supply {
+            Supply::Memory(_) => self.tell(run, line, || Added::Duplicate),
+            Supply::Store(_) => {
+                bundle.merged.push(line.to_vec());
                 ControlFlow::Continue(())
             }
         }
@@ -96,9 +109,7 @@ impl Reader {
                 }
                 self.tell(run, key, || self.enqueue(queue, key, priority))
             }
-            Supply::Store(keys) => {
-                put(run, key, keys.wish(key, priority), &mut bundle.unsent)
-            }
+            Supply::Store(keys) => put(run, key, keys.wish(key, priority), bundle),
         }
     }
 
@@ -143,22 +154,35 @@ fn put(
     run: &Run,
     key: &[u8],
     add: Result<Add, Error>,
-    unsent: &mut Vec<Add>,
+    bundle: &mut Bundle,
 ) -> ControlFlow<()> {
     match add {
-        Ok(add) => unsent.push(add),
-        Err(error) => run.report.refused(key, &error.to_string()),
+        Ok(add) => bundle.unsent.push(add),
+        Err(error) => {
+            // There is nothing that an equal line could be merged with.
+            bundle.lines.remove(key);
+            run.report.refused(key, &error.to_string());
+        }
     }
-    if unsent.len() < BATCH { ControlFlow::Continue(()) } else { send(run, unsent) }
+    if bundle.unsent.len() < BATCH {
+        ControlFlow::Continue(())
+    } else {
+        send(run, bundle)
+    }
 }
 
-/// Sends keys to the store, no more than there is room for at a time.
-fn send(run: &Run, unsent: &mut Vec<Add>) -> ControlFlow<()> {
+/// Sends keys to the store, no more than there is room for at a time, and tells of those
+/// that were merged with them.
+fn send(run: &Run, bundle: &mut Bundle) -> ControlFlow<()> {
     let Supply::Store(keys) = &run.supply else { return ControlFlow::Continue(()) };
+    let unsent = &mut bundle.unsent;
     while !unsent.is_empty() {
         let room = run.room.as_ref().map_or(unsent.len(), |room| keys.room(room.max));
         let batch: Vec<_> = unsent.drain(..room.min(unsent.len())).collect();
         send_batch(run, keys, &batch)?;
+    }
+    for line in bundle.merged.drain(..) {
+        run.logged(run.report.added(&line, Added::Duplicate));
     }
     ControlFlow::Continue(())
 }

@@ -17,7 +17,7 @@ use crate::ledger::Ledger;
 use crate::metrics;
 use crate::plan::{Plan, Progress, StorePlan};
 use crate::reader::Reader;
-use crate::report::{Report, Resumed, View};
+use crate::report::{Report, Resumed, View, brief};
 use crate::shared::{self, SharedKeys};
 use crate::signals::{self, Control, Reason, Request, Stage};
 use crate::slots::Slots;
@@ -43,13 +43,14 @@ pub(crate) struct Run {
 
 /// Runs the plan to its end: the exit code.
 pub(crate) fn run(plan: Plan) -> Result<u8> {
-    let signals = signals::listen().context("cannot listen to signals")?;
     let prometheus = plan.metrics.is_some().then(Prometheus::new);
     let report = Arc::new(Report::new(plan.progress, plan.log));
     let (supply, ledger) = match &plan.store {
         None => (Supply::in_memory(&plan.policy, prometheus.clone()), None),
         Some(store) => open(store, prometheus.clone(), &report)?,
     };
+    // Until here a signal ends the process: nothing runs, and a store may be far away.
+    let signals = signals::listen().context("cannot listen to signals")?;
     let run = Arc::new(Run {
         supply,
         ledger,
@@ -156,6 +157,7 @@ impl Run {
             signals::heed(signals, &run.control, |request| match request {
                 Request::Summary => again.announce(Self::tell_summary),
                 Request::End(stage) => again.end_by(stage, kill_after),
+                Request::Leave(signal) => signals::leave(signal),
             });
         })
     }
@@ -168,6 +170,7 @@ impl Run {
             Stage::Terminating => {
                 self.abandon_store();
                 self.slots.each(Group::terminate);
+                self.announce(move |run| run.tell_terminating(kill_after));
                 let escalate = move |run: &Self| run.kill_later(kill_after);
                 // Without this thread, a third signal still kills.
                 self.spawn("killer", escalate).unwrap_or_default();
@@ -175,6 +178,7 @@ impl Run {
             Stage::Killing => {
                 self.abandon_store();
                 self.slots.each(Group::kill);
+                self.announce(Self::tell_killing);
             }
         }
     }
@@ -217,7 +221,7 @@ impl Run {
 
     /// Says something while signals go on being heeded: whoever reads what is printed may
     /// have stopped reading.
-    fn announce(self: &Arc<Self>, tell: fn(&Self)) {
+    fn announce(self: &Arc<Self>, tell: impl FnOnce(&Self) + Send + 'static) {
         // Without this thread, nothing is said.
         self.spawn("announcer", tell).unwrap_or_default();
     }
@@ -234,6 +238,26 @@ impl Run {
             ));
         }
         self.tell_silence();
+    }
+
+    fn tell_terminating(&self, kill_after: Duration) {
+        let running = self.slots.running().len();
+        if running > 0 && self.control.stage() == Stage::Terminating {
+            self.report.note(&format!(
+                "sent TERM to what runs ({running}); KILL follows in {}, or at once if \
+                 asked once more",
+                brief(kill_after)
+            ));
+        }
+    }
+
+    fn tell_killing(&self) {
+        let running = self.slots.running().len();
+        if running > 0 {
+            self.report.note(&format!(
+                "sent KILL to what runs ({running}); once more ends without waiting for it"
+            ));
+        }
     }
 
     /// Tells of a store that does not answer, and is waited for all the same.
@@ -377,7 +401,7 @@ impl Run {
             Some(Reason::CannotRun(code)) => code,
             Some(Reason::Fault) => 2,
             Some(Reason::Signal(signal)) if unread || left > 0 => {
-                u8::try_from(128 + signal).unwrap_or(u8::MAX)
+                signals::exit_code(signal)
             }
             Some(Reason::Signal(_) | Reason::Failure | Reason::BrokenPipe) | None => {
                 failed

@@ -6,7 +6,7 @@
 //! | `Emptying`  | yes        | goes on          | the end, when nothing is left         |
 //! | `Finishing` | no         | goes on          | `Terminating` by a further signal     |
 //! | `Terminating` | no       | was sent TERM    | `Killing` by a signal or `--kill-after` |
-//! | `Killing`   | no         | is sent KILL     | the end                               |
+//! | `Killing`   | no         | is sent KILL     | the end, at once by a further signal  |
 //!
 //! Stages are entered in this order only; some may be left out.
 
@@ -117,21 +117,22 @@ impl Control {
         self.enter(Stage::Finishing, None);
     }
 
-    /// Goes on to killing what runs, if it still runs.
+    /// Goes on to killing what runs, unless that was done.
     pub(crate) fn kill(&self) -> bool {
         self.enter(Stage::Killing, None)
     }
 
-    /// What a signal to end brings about: the stage that it leads to.
-    fn end_by(&self, signal: i32) -> Stage {
+    /// What a signal to end asks for; a stage that it leads to has been entered.
+    fn end_by(&self, signal: i32) -> Request {
         let next = match self.stage() {
+            Stage::Killing => return Request::Leave(signal),
             _ if signal == SIGQUIT => Stage::Killing,
             Stage::Reading | Stage::Emptying => Stage::Finishing,
             Stage::Finishing => Stage::Terminating,
-            Stage::Terminating | Stage::Killing => Stage::Killing,
+            Stage::Terminating => Stage::Killing,
         };
         self.enter(next, Some(Reason::Signal(signal)));
-        next
+        Request::End(next)
     }
 
     /// Waits until the input has ended or nothing more is started.
@@ -168,6 +169,8 @@ impl Control {
 pub(crate) enum Request {
     /// Go over to this stage, which the control has entered.
     End(Stage),
+    /// End by this signal without waiting for anything.
+    Leave(i32),
     /// Print a summary.
     Summary,
 }
@@ -196,9 +199,19 @@ pub(crate) fn heed(mut signals: Signals, control: &Control, act: impl Fn(Request
     for signal in signals.forever() {
         act(match signal {
             SIGUSR1 => Request::Summary,
-            _ => Request::End(control.end_by(signal)),
+            _ => control.end_by(signal),
         });
     }
+}
+
+/// The code of a process that a signal has ended.
+pub(crate) fn exit_code(signal: i32) -> u8 {
+    u8::try_from(128 + signal).unwrap_or(u8::MAX)
+}
+
+/// Ends this process at once: nothing is waited for, not even for what others hold.
+pub(crate) fn leave(signal: i32) -> ! {
+    signal_hook::low_level::exit(exit_code(signal).into())
 }
 
 #[cfg(test)]
@@ -208,11 +221,15 @@ mod tests {
     #[test]
     fn each_signal_is_more_earnest_than_the_one_before() {
         let control = Control::new();
-        let stages =
-            [SIGINT, SIGTERM, SIGINT, SIGINT].map(|signal| control.end_by(signal));
-        let wanted =
-            [Stage::Finishing, Stage::Terminating, Stage::Killing, Stage::Killing];
-        assert_eq!(stages, wanted);
+        let asked =
+            [SIGINT, SIGTERM, SIGINT, SIGTERM].map(|signal| control.end_by(signal));
+        let wanted = [
+            Request::End(Stage::Finishing),
+            Request::End(Stage::Terminating),
+            Request::End(Stage::Killing),
+            Request::Leave(SIGTERM),
+        ];
+        assert_eq!(asked, wanted);
         assert_eq!(control.reason(), Some(Reason::Signal(SIGINT)), "the first counts");
     }
 
@@ -229,7 +246,7 @@ mod tests {
     #[test]
     fn quit_kills_at_once() {
         let control = Control::new();
-        assert_eq!(control.end_by(SIGQUIT), Stage::Killing);
+        assert_eq!(control.end_by(SIGQUIT), Request::End(Stage::Killing));
         assert!(!control.wait_until(SystemClock.now() + Duration::from_secs(3600)));
         assert!(control.wait_for(Stage::Terminating, Duration::ZERO));
     }

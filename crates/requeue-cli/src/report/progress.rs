@@ -91,7 +91,8 @@ impl Snapshot<'_> {
         let parts = [
             (self.merged > 0)
                 .then(|| format!("merging saved {merged} of {}", self.lines)),
-            (self.skipped > 0).then(|| format!("{} were finished before", self.skipped)),
+            (self.skipped > 0)
+                .then(|| format!("{} skipped as finished before", self.skipped)),
             (left > 0).then(|| format!("{} left", count(left as u64, "key", "keys"))),
             self.times.map(|(half, most)| {
                 format!("p50 {}, p99 {}", duration(half), duration(most))

@@ -9,7 +9,7 @@ const SHOWN: usize = 120;
 /// Bytes as text of one line: control characters are shown as such, long ones are cut.
 pub(crate) fn shown(bytes: &[u8]) -> String {
     let cut = bytes.len() > SHOWN;
-    let text = String::from_utf8_lossy(&bytes[..bytes.len().min(SHOWN)]);
+    let text = String::from_utf8_lossy(beginning(bytes));
     let mut plain = String::with_capacity(text.len());
     for c in text.chars() {
         if c.is_control() { plain.extend(c.escape_default()) } else { plain.push(c) }
@@ -18,6 +18,13 @@ pub(crate) fn shown(bytes: &[u8]) -> String {
         plain.push('…');
     }
     plain
+}
+
+/// As much as is shown, and no part of a character.
+fn beginning(bytes: &[u8]) -> &[u8] {
+    let begins = |at: &usize| bytes.get(*at).is_none_or(|byte| byte & 0xc0 != 0x80);
+    let end = (SHOWN - 3..=SHOWN).rev().find(begins).unwrap_or(SHOWN);
+    &bytes[..end.min(bytes.len())]
 }
 
 /// The last line that is not blank.
@@ -31,11 +38,12 @@ pub(crate) fn last_line(bytes: &[u8]) -> String {
 pub(crate) fn duration(time: Duration) -> String {
     let seconds = time.as_secs_f64();
     match seconds {
-        _ if seconds < 0.001 => format!("{:.0}us", seconds * 1e6),
+        _ if seconds < 0.000_999_5 => format!("{:.0}us", seconds * 1e6),
         _ if seconds < 0.9995 => format!("{:.0}ms", seconds * 1e3),
-        _ if seconds < 60.0 => format!("{seconds:.1}s"),
+        _ if seconds < 59.95 => format!("{seconds:.1}s"),
         _ if seconds < 3600.0 => {
-            format!("{}m{:02}s", time.as_secs() / 60, time.as_secs() % 60)
+            let whole = time.as_secs().max(60);
+            format!("{}m{:02}s", whole / 60, whole % 60)
         }
         _ => format!("{}h{:02}m", time.as_secs() / 3600, time.as_secs() / 60 % 60),
     }
@@ -71,6 +79,9 @@ mod tests {
         assert_eq!(shown("Füße".as_bytes()), "Füße");
         assert_eq!(shown(b"\xff"), "\u{fffd}");
         assert_eq!(shown(&[b'x'; 500]).chars().count(), SHOWN + 1);
+        let long = format!("x{}", "ü".repeat(100));
+        assert_eq!(shown(long.as_bytes()), format!("x{}…", "ü".repeat(59)));
+        assert_eq!(shown(&[0x80; 500]).chars().count(), SHOWN + 1);
     }
 
     #[test]
@@ -81,8 +92,9 @@ mod tests {
 
     #[test]
     fn durations_are_short() {
-        let shown = [70, 41_000, 1_940_000, 61_000_000, 7_261_000_000]
-            .map(|micros| duration(Duration::from_micros(micros)));
-        assert_eq!(shown, ["70us", "41ms", "1.9s", "1m01s", "2h01m"]);
+        let shown = |micros| duration(Duration::from_micros(micros));
+        let some = [70, 41_000, 1_940_000, 61_000_000, 7_261_000_000].map(shown);
+        assert_eq!(some, ["70us", "41ms", "1.9s", "1m01s", "2h01m"]);
+        assert_eq!([999_700, 59_970_000].map(shown), ["1.0s", "1m00s"]);
     }
 }

@@ -2,7 +2,7 @@
 
 use std::fs::File;
 use std::os::unix::fs::PermissionsExt;
-use std::process::{Command, Stdio};
+use std::process::{Child, Command, Stdio};
 
 use crate::harness::{Dir, Live, is_alive, numbers, patiently, signal};
 
@@ -58,8 +58,11 @@ fn what_ignores_term_is_killed_by_the_third_signal() {
         "trap 'echo heard > heard' TERM; echo $$ > pid; while :; do cat go; done";
     let (mut live, pid) = start_slow(&dir, &["--kill-after", "1h"], script);
     live.signal("TERM");
-    live.err_line("finishing");
+    live.err_line("finishing what runs (1); once more sends TERM to it");
     live.signal("TERM");
+    live.err_line(
+        "sent TERM to what runs (1); KILL follows in 1h00m, or at once if asked once more",
+    );
     // Its cat is gone, and so it says that it heard the signal; it goes on.
     live.wait_for_status("running 1/1");
     live.signal("TERM");
@@ -178,32 +181,58 @@ fn a_broken_pipe_ends_the_run_without_a_word() {
     assert_eq!(live.ended().expect(0).err, "");
 }
 
-/// What was to be said of the first signal waited for the output, and the second signal
-/// for that.
-#[test]
-fn signals_are_heeded_while_nobody_reads_the_output() {
-    let dir = Dir::new();
+/// Starts a run that waits for somebody to read its output, which nobody does: its process,
+/// that of its command, and what could be read.
+fn start_unread(dir: &Dir) -> (Child, String, File) {
     dir.fifo("out");
     dir.fifo("pid");
     // More than a pipe holds, and less than two do.
     let script = "yes | head -c 100000; echo $$ > pid; exec sleep 1000 #";
     let line = format!("exec \"$0\" run --line-buffer --shell '{script}' ::: k > out");
-    let mut child = Command::new("sh")
+    let child = Command::new("sh")
         .args(["-c", &line, env!("CARGO_BIN_EXE_requeue")])
         .current_dir(dir.path("."))
         .stderr(Stdio::null())
         .spawn()
         .unwrap();
     let unread = File::open(dir.path("out")).unwrap();
-    let (requeue, command) = (child.id().to_string(), dir.hear("pid"));
+    let command = dir.hear("pid").trim().to_owned();
+    (child, command, unread)
+}
+
+/// What was to be said of the first signal waited for the output, and the second signal
+/// for that.
+#[test]
+fn signals_are_heeded_while_nobody_reads_the_output() {
+    let dir = Dir::new();
+    let (mut child, command, unread) = start_unread(&dir);
+    let requeue = child.id().to_string();
     patiently("the end of a command", move || {
-        while is_alive(command.trim()) {
+        while is_alive(&command) {
             signal("TERM", &requeue);
         }
     });
     drop(unread);
     let status = patiently("the end of requeue", move || child.wait().unwrap());
     assert_eq!(status.code(), Some(143));
+}
+
+/// Only KILL ended a run whose output nobody read.
+#[test]
+fn the_fourth_signal_ends_it_whatever_it_waits_for() {
+    let dir = Dir::new();
+    let (mut child, command, unread) = start_unread(&dir);
+    let status = patiently("the end of requeue", move || {
+        loop {
+            if let Some(status) = child.try_wait().unwrap() {
+                return status;
+            }
+            signal("TERM", &child.id().to_string());
+        }
+    });
+    assert_eq!(status.code(), Some(143));
+    assert!(!is_alive(&command), "the third has killed what ran");
+    drop(unread);
 }
 
 #[test]

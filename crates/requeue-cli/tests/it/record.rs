@@ -67,7 +67,7 @@ fn finished_keys_do_not_run_again() {
     dir.write("mended", "");
     let ran = dir.run(flags).arg(script).stdin("good\nbad\nnew\n").ran().expect(0);
     assert_eq!(ran.sorted(), ["bad", "new"]);
-    assert!(ran.err.contains("1 were finished before"), "{}", ran.err);
+    assert!(ran.err.contains("1 skipped as finished before"), "{}", ran.err);
     let ran = dir.run(flags).arg(script).stdin("good\nbad\nnew\n").ran().expect(0);
     assert_eq!(ran.out, "");
 }

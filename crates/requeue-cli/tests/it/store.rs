@@ -25,6 +25,29 @@ fn keys_of_the_input_are_run_until_the_queue_is_empty() {
     });
 }
 
+/// A line that was merged with one that was still on its way to the store was told first.
+#[test]
+fn a_key_is_added_before_it_is_merged() {
+    on_each_store(|home| {
+        let flags = ["--log", "log", "--progress=none", "true"];
+        home.run(&flags).stdin("a\na\n").ran().expect(0);
+        let told = home.dir.log("log").into_iter().map(|line| line["event"].clone());
+        let told: Vec<_> =
+            told.filter(|event| event == "added" || event == "merged").collect();
+        assert_eq!(told, ["added", "merged"]);
+    });
+}
+
+/// The second was told as merged with the first, which was never added.
+#[test]
+fn a_line_that_no_store_takes_is_left_out_each_time() {
+    let home = embedded();
+    let long = "x".repeat(5000);
+    let ran = home.run(&["echo"]).stdin(format!("{long}\n{long}\n")).ran().expect(1);
+    assert_eq!(ran.err.matches("line left out").count(), 2, "{}", ran.err);
+    assert!(!ran.err.contains("merging"), "{}", ran.err);
+}
+
 #[test]
 fn added_keys_wait_in_the_store() {
     on_each_store(|home| {

@@ -1,7 +1,7 @@
 //! What cannot be opened, used or typed, and that no password is told.
 
 use std::io::{BufRead, BufReader, Write};
-use std::net::TcpStream;
+use std::net::{TcpListener, TcpStream};
 
 use crate::harness::{Dir, Live};
 use crate::proxy::Proxy;
@@ -37,6 +37,20 @@ fn every_verb_says_which_server_it_could_not_reach() {
             assert!(ran.err.contains("127.0.0.1:1"), "{}", ran.err);
             assert!(!ran.err.contains("secret"), "{}", ran.err);
         }
+    }
+}
+
+/// Signals were caught before the store was open, and heeded after.
+#[test]
+fn a_signal_ends_a_run_that_waits_for_its_store_to_open() {
+    let silent = TcpListener::bind("127.0.0.1:0").unwrap();
+    for scheme in ["redis", "postgres"] {
+        let url = format!("{scheme}://me@{}/0", silent.local_addr().unwrap());
+        let live = Dir::new().run(["--store", &url, "true"]).start();
+        let asked = silent.accept().unwrap();
+        live.signal_now("TERM");
+        assert_eq!(live.ended().code, None, "ended by the signal");
+        drop(asked);
     }
 }
 
