@@ -277,12 +277,16 @@ const TINY: usize = 1 << 12;
 /// three tenths stay empty.
 const SMALL: usize = 1 << 16;
 
+/// A table of fewer words than this doubles when it grows; of a larger one half remains
+/// unused too often.
+const LARGE: usize = 1 << 19;
+
 /// The size to which a table grows: a small one far, so that it need not do so again soon.
 fn larger(size: usize) -> usize {
     match size {
         0..TINY => (size * 4).clamp(MIN, TINY),
-        TINY..SMALL => size * 2,
-        SMALL.. => size + size / 2,
+        TINY..LARGE => size * 2,
+        LARGE.. => size + size / 2,
     }
 }
 
