@@ -227,8 +227,8 @@ impl Table {
         probing::close_gap(&mut self.words, place);
     }
 
-    /// Gives back room beyond what `keys` keys need, which are all that are known: each
-    /// with its hash.
+    /// Gives back room beyond what `keys` keys need. Of `known`, no more than that, are
+    /// the hashes and slots that stay.
     pub(super) fn shrink_to(
         &mut self,
         keys: usize,
@@ -246,7 +246,7 @@ impl Table {
     }
 
     fn make_room(&mut self) {
-        if self.leaving.is_empty() {
+        if self.leaving.len() < LEAVING_TOGETHER {
             return self.stretch(larger(self.words.len()));
         }
         self.settling = true;

@@ -157,12 +157,19 @@ fn slots_that_left_a_large_table_make_room_before_it_grows() {
 }
 
 #[test]
-fn table_without_slots_that_leave_grows() {
+fn table_that_few_slots_leave_grows() {
     let mut table = large_table(1000);
     let (size, room) = (table.words.len(), u32::try_from(table.room).unwrap());
-    (1000..=room).for_each(|slot| table.enter(scattered(slot), slot));
+    (1000..room).for_each(|slot| table.enter(scattered(slot), slot));
+    for slot in room..room + 8 {
+        table.remove(scattered(slot - 1), slot - 1);
+        table.enter(scattered(slot), slot);
+    }
     assert!(table.words.len() > size);
     table.check();
+    settle_all(&mut table);
+    table.check();
+    assert_eq!(table.len, room as usize);
 }
 
 #[test]
