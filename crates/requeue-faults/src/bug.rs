@@ -41,10 +41,9 @@ impl Bug {
     /// embedded has no engine of its own, nor other processes.
     pub(crate) fn exists_in(self, store: Kind) -> bool {
         let is_restarted = store != Kind::Memory;
-        let can_forget = matches!(store, Kind::Redis | Kind::Cluster);
         let is_shared = store.home() == Home::Server;
         (self != Self::IncrToken || is_restarted)
-            && (self != Self::ForgetfulEngine || can_forget)
+            && (self != Self::ForgetfulEngine || is_shared)
             && (self != Self::OwnBucket || is_shared)
     }
 }

@@ -33,21 +33,14 @@ pub(crate) enum Keeping {
 }
 
 impl Keeping {
-    /// The settings that a store has.
-    pub(crate) fn of(store: Kind) -> &'static [Self] {
-        match store {
-            // A node loses what a server does.
-            Kind::Memory | Kind::Fjall | Kind::Cluster => &[],
-            Kind::Redis => &[Self::Nothing, Self::Soon, Self::AtOnce],
-            Kind::Postgres => &[Self::Soon, Self::AtOnce],
-        }
-    }
-
     /// What the server calls it.
     pub(crate) fn name(self, store: Kind) -> &'static str {
         match (store, self) {
             (Kind::Postgres, Self::AtOnce) => "synchronous_commit=on",
-            (Kind::Postgres, Self::Nothing | Self::Soon) => "synchronous_commit=off",
+            (Kind::Postgres, Self::Soon) => "synchronous_commit=off",
+            (Kind::Postgres, Self::Nothing) => {
+                "synchronous_commit=off, wal_writer_delay=10s"
+            }
             (_, Self::Nothing) => "no persistence",
             (_, Self::Soon) => "appendfsync everysec",
             (_, Self::AtOnce) => "appendfsync always",
@@ -199,6 +192,10 @@ impl Engine {
             Keeping::AtOnce => "synchronous_commit=on",
         };
         command.args(["-c", commit, "-c", "fsync=on"]);
+        if self.keeping == Keeping::Nothing {
+            // The longest there is. It then writes when its buffers are full.
+            command.args(["-c", "wal_writer_delay=10s"]);
+        }
         Ok(command)
     }
 
@@ -236,6 +233,23 @@ impl Engine {
     /// Waits until a node is there, be it without its cluster.
     pub(crate) fn wait_until_it_pings(&mut self) -> Result<()> {
         self.wait_until(Self::pings)
+    }
+
+    /// Makes a Redis server the replica of the one on this port, and waits until it has all.
+    pub(crate) fn follow(&mut self, port: u16) -> Result<()> {
+        self.tell(&format!("REPLICAOF 127.0.0.1 {port}"))?;
+        self.wait_until(|replica| replica.has_link("up"))
+    }
+
+    /// Makes a replica the server, once it has all that the one that was killed has sent.
+    pub(crate) fn take_over(&mut self) -> Result<()> {
+        self.wait_until(|replica| replica.has_link("down"))?;
+        self.tell("REPLICAOF NO ONE")
+    }
+
+    fn has_link(&self, state: &str) -> bool {
+        let link = format!("master_link_status:{state}");
+        self.ask("INFO replication").is_ok_and(|answer| answer.contains(&link))
     }
 
     fn wait_until(&mut self, is_there: impl Fn(&Self) -> bool) -> Result<()> {

@@ -11,8 +11,7 @@ use crate::bug::Bug;
 use crate::check::{Counts, Verdict};
 use crate::conductor::{Outcome, Piece};
 use crate::crew::name_of;
-use crate::engine::Keeping;
-use crate::loss::Loss;
+use crate::loss::{Case, Loss};
 use crate::nemesis::Faults;
 use crate::shortcuts::Shortcuts;
 use crate::stores::Kind;
@@ -70,14 +69,17 @@ pub(crate) fn verdict(verdict: &Verdict) {
     }
 }
 
-/// What was lost at a setting.
-pub(crate) fn loss(store: Kind, keeping: Keeping, loss: &Loss) {
-    let Loss { kills, acknowledged, lost } = loss;
+/// What was lost in a case.
+pub(crate) fn loss(store: Kind, case: Case, loss: &Loss) {
+    let Loss { kills, acknowledged, lost, leased, undone } = loss;
     println!(
         "{}, {}: {lost} of {acknowledged} acknowledged keys lost in {kills} kills",
         name_of(&store),
-        keeping.name(store)
+        case.name(store)
     );
+    if *leased > 0 {
+        println!("  {undone} of {leased} leases undone");
+    }
 }
 
 /// A bug and how it was found, or not.

@@ -217,7 +217,7 @@ pub(crate) fn in_part(error: Error, carried_out: bool) -> Error {
     if carried_out && error.kind() == ErrorKind::Unavailable {
         return Error::new(
             ErrorKind::Unknown,
-            format!("{error}; a part was carried out"),
+            format!("{error}; a part may have been carried out"),
         )
         .because(error);
     }

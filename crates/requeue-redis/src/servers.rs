@@ -33,10 +33,7 @@ impl Servers {
             Self::One(link) => return link.call(calls).await,
             Self::Many(cluster) => cluster,
         };
-        let answers = cluster.call_each(&calls).await;
-        let carried_out = answers.iter().any(Result::is_ok);
-        let answers: Result<_, Error> = answers.into_iter().collect();
-        answers.map_err(|error| in_part(error, carried_out))
+        together(cluster.call_each(&calls).await)
     }
 
     /// As [`call`](Self::call), but nodes may fail by themselves. If there are fewer
@@ -110,5 +107,38 @@ impl Servers {
         }
         let text = format!("{}: the connection was lost", node.place());
         Some(Error::new(ErrorKind::Unavailable, text).because(error))
+    }
+}
+
+/// The answers of several nodes, or the first error. It says that nothing was carried out
+/// only if that goes for all of them.
+fn together(answers: Vec<Answered>) -> Result<Vec<Value>, Error> {
+    let may_be_done = |answer: &Answered| match answer {
+        Ok(_) => true,
+        Err(error) => error.kind() == ErrorKind::Unknown,
+    };
+    let in_parts = answers.iter().any(may_be_done);
+    let answers: Result<_, Error> = answers.into_iter().collect();
+    answers.map_err(|error| in_part(error, in_parts))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn kind_of(answers: Vec<Answered>) -> ErrorKind {
+        together(answers).unwrap_err().kind()
+    }
+
+    /// A slot that moved hid that another node had not answered: ends that it may have
+    /// carried out were repeated, and then told to be those of lost leases.
+    #[test]
+    fn nothing_was_done_only_if_no_node_may_have_done_anything() {
+        let refused = || Err(Error::new(ErrorKind::Unavailable, "not now"));
+        let silent = || Err(Error::new(ErrorKind::Unknown, "no answer"));
+        assert_eq!(kind_of(vec![refused(), refused()]), ErrorKind::Unavailable);
+        assert_eq!(kind_of(vec![refused(), silent()]), ErrorKind::Unknown);
+        assert_eq!(kind_of(vec![silent(), refused()]), ErrorKind::Unknown);
+        assert_eq!(kind_of(vec![refused(), Ok(Value::Nil)]), ErrorKind::Unknown);
     }
 }
