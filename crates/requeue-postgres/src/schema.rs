@@ -10,14 +10,15 @@ use crate::failure;
 use crate::session::Session;
 
 /// The version of the tables and functions that this program works with.
-const VERSION: i32 = 4;
+const VERSION: i32 = 5;
 
 /// What brings the tables to each version from the one before.
-const MIGRATIONS: [(i32, &str); 4] = [
+const MIGRATIONS: [(i32, &str); 5] = [
     (1, include_str!("../migrations/001.sql")),
     (2, include_str!("../migrations/002.sql")),
     (3, include_str!("../migrations/003.sql")),
     (4, include_str!("../migrations/004.sql")),
+    (5, include_str!("../migrations/005.sql")),
 ];
 
 /// The table of versions, which comes before any.
