@@ -91,7 +91,7 @@ create or replace function requeue.lease(
     clock bigint, low_place bigint, low_delay bigint, low_lease bigint, thorough boolean,
     longest_first boolean,
     out keys bytea[], out tokens bigint[], out delivered integer[], out failed integer[],
-    out addresses tid[], out priorities smallint[],
+    out addresses tid[], out priorities smallint[], out waited bigint[],
     out more_in bigint, out paused boolean, out moved boolean,
     out last_place bigint, out moment bigint, out spent bigint, out look_again boolean
 )
@@ -186,11 +186,12 @@ begin
                 deliveries = i.deliveries + 1
             from (select unnest(rows), generate_series(1, number)) r (tid, n)
             where i.ctid = r.tid
-            returning i.key, i.token, i.deliveries, i.failures, i.seq, i.ctid as tid
+            returning i.key, i.token, i.deliveries, i.failures, i.seq, i.since, i.ctid as tid
         )
         select array_agg(g.key), array_agg(g.token), array_agg(g.deliveries),
-            array_agg(g.failures), array_agg(g.tid), min(g.seq), max(g.seq)
-        into keys, tokens, delivered, failed, addresses, first_place, last_place
+            array_agg(g.failures), array_agg(g.tid), array_agg(at - g.since),
+            min(g.seq), max(g.seq)
+        into keys, tokens, delivered, failed, addresses, waited, first_place, last_place
         from granted g;
         if requeue.rank(first_place | last_place) = 0 then
             insert into requeue.grants

@@ -94,21 +94,24 @@ fn grants(row: &Row) -> Result<Vec<(Grant, RowAddress)>, Error> {
     let delivered: Vec<i32> = list(row, "delivered")?;
     let failed: Vec<i32> = list(row, "failed")?;
     let addresses: Vec<RowAddress> = list(row, "addresses")?;
+    let waited: Vec<i64> = list(row, "waited")?;
     // None at all if none has another one than 0.
     let priorities: Vec<i16> = list(row, "priorities")?;
     let priorities = priorities.into_iter().chain(std::iter::repeat(0));
-    let counts = delivered.into_iter().zip(failed).zip(priorities);
+    let counts = delivered.into_iter().zip(failed).zip(priorities).zip(waited);
     let rows = keys.into_iter().zip(tokens).zip(counts).zip(addresses);
-    let grant = |(((key, token), ((deliveries, failures), priority)), address)| {
-        let grant = Grant {
-            key: Key::new(key).ok()?,
-            token: Token(unsigned(token)),
-            deliveries: count(deliveries),
-            failures: count(failures),
-            priority: i8::try_from(priority).unwrap_or_default(),
+    let grant =
+        |(((key, token), (((deliveries, failures), priority), waited)), address)| {
+            let grant = Grant {
+                key: Key::new(key).ok()?,
+                token: Token(unsigned(token)),
+                deliveries: count(deliveries),
+                failures: count(failures),
+                priority: i8::try_from(priority).unwrap_or_default(),
+                waited: duration(waited),
+            };
+            Some((grant, address))
         };
-        Some((grant, address))
-    };
     let mut grants: Vec<_> = rows.filter_map(grant).collect();
     grants.sort_unstable_by_key(|(grant, _)| grant.token);
     Ok(grants)

@@ -89,11 +89,14 @@ impl Rows {
 
 #[cfg(test)]
 mod tests {
+    use std::time::Duration;
+
     use super::*;
 
     fn grant(key: &str, token: u64) -> Grant {
         let key = Key::new(key.as_bytes()).unwrap();
-        Grant { key, token: Token(token), deliveries: 1, failures: 0, priority: 0 }
+        let (token, waited) = (Token(token), Duration::ZERO);
+        Grant { key, token, deliveries: 1, failures: 0, priority: 0, waited }
     }
 
     fn hold(grant: &Grant) -> Hold {

@@ -3,7 +3,9 @@
 -- Answers with: how long until more may be ready (-1: never), how many keys are ready now
 -- (-1: the queue is paused), the first token (the others follow it one by one), for how
 -- many keys the deliveries, failures and priority are not 1, 0 and 0; for each of those its
--- place, its deliveries, its failures and its priority; and the keys.
+-- place, its deliveries, its failures and its priority; how many keys were ready for another
+-- time than the key before them; for each of those its place, and for how long; and the
+-- keys.
 --
 -- Most leases are plain: nothing is due, the queue is not paused, no entry of the line is
 -- stale, and `ranked` is empty. The field of `states` that is no key tells of the last
@@ -29,10 +31,10 @@ end
 local count = #keys
 local failing = call('EXISTS', failures) == 1
 local odd = failing or byte(before, 33) == 33 -- !
-local answer, fields = { -1, 0, first, 0 }, {}
+local answer, fields, times, same = { -1, 0, first, 0 }, {}, {}, nil
 if count > 0 then
     local look = odd or ranked_too
-    local values = look and call('HMGET', states, unpack(keys))
+    local values = call('HMGET', states, unpack(keys))
     local delayed = ranked_too and call('ZMSCORE', delays, unpack(keys))
     local failed = failing and call('HMGET', failures, unpack(keys))
     local deadline, fresh_holder = now + ARGV[4], '1:' .. ARGV[2]
@@ -46,10 +48,11 @@ if count > 0 then
         end
         scores[2 * i - 1], scores[2 * i] = score, key
         fields[2 * i - 1] = key
-        if not look or (#values[i] == 17 and not (failed and failed[i])) then
+        local value = values[i]
+        if not look or (#value == 17 and not (failed and failed[i])) then
             fields[2 * i] = 'P' .. last .. fresh_holder
         else
-            local value, levels, priority = values[i], '', 0
+            local levels, priority = '', 0
             if byte(value) == 64 then -- @, see level.lua
                 local planned = sub(value, 2, 5)
                 local still = delayed[i] and planned or '----'
@@ -64,6 +67,11 @@ if count > 0 then
             answer[a + 1], answer[a + 2] = i, deliveries
             answer[a + 3] = failures_of and string.match(failures_of, '^%d+') or 0
             answer[a + 4] = priority
+        end
+        local since = sub(value, 2, 17)
+        if since ~= same then
+            same, times[#times + 1] = since, i
+            times[#times + 1] = math.max(0, now - since)
         end
     end
     call('ZADD', leases, unpack(scores))
@@ -93,7 +101,12 @@ if not paused and (left > 0 or (count > 0 and more_in < UNWATCHED))
     call('ZADD', wake, '0', '1')
 end
 answer[1], answer[2] = more_in, paused and -1 or left
-local a = #answer
+local a = #answer + 1
+answer[a] = #times / 2
+for i = 1, #times do
+    answer[a + i] = times[i]
+end
+a = a + #times
 for i = 1, count do
     answer[a + i] = keys[i]
 end

@@ -14,13 +14,14 @@ local function plan(key, value, planned, priority)
     return math.max(planned or priority, priority)
 end
 
--- Makes a key ready, or moves one that is: its state.
-local function make_ready(key, deliveries, level)
-    if deliveries ~= '' then
+-- Makes a key ready, or moves one that is: its state. `since` is when it became so, and
+-- after that its deliveries.
+local function make_ready(key, since, level)
+    if #since > 16 then
         suspect()
     end
     stand(key, level, fresh, ranks)
-    return 'Q' .. stamp .. deliveries
+    return 'Q' .. since
 end
 
 -- Adds a key, or, for `later`, is told before it is delayed: the letter of the answer.
@@ -31,13 +32,13 @@ function add_level(key, before, priority, later)
     if kind == 81 then -- Q
         if level ~= (planned or 0) then
             leave(key, planned)
-            value = make_ready(key, sub(value, 18), level)
+            value = make_ready(key, sub(value, 2), level)
         end
     elseif kind == 80 and not later then -- P
         raised_dirty = raised_dirty + 1
         value, letter = 'D' .. sub(value, 2), 'd'
     elseif kind ~= 68 and not later then -- D
-        value, letter = make_ready(key, value and sub(value, 2) or '', level), 'r'
+        value, letter = make_ready(key, stamp .. (value and sub(value, 2) or ''), level), 'r'
     end
     local after = join(value, level, held)
     if after ~= before then

@@ -126,12 +126,18 @@ fn read_grant(value: Value) -> Result<Option<Grant>, Error> {
         read_visit(value, &mut grants)?;
         return Ok(grants.pop());
     };
-    let granted = bytes
-        .split_at_checked(16)
-        .and_then(|(token, key)| Some((Token(parse(token)?), key)));
-    let (token, key) = granted.ok_or_else(|| senseless("a lease"))?;
+    let (now, since, key) = read_times(&bytes).ok_or_else(|| senseless("a lease"))?;
     let key = key_of(key.to_vec())?;
-    Ok(Some(Grant { key, token, deliveries: 1, failures: 0, priority: 0 }))
+    let waited = Duration::from_micros(now.saturating_sub(since));
+    let token = Token(now);
+    Ok(Some(Grant { key, token, deliveries: 1, failures: 0, priority: 0, waited }))
+}
+
+/// Two times and what comes after them.
+fn read_times(bytes: &[u8]) -> Option<(u64, u64, &[u8])> {
+    let (now, rest) = bytes.split_at_checked(16)?;
+    let (since, rest) = rest.split_at_checked(16)?;
+    Some((parse(now)?, parse(since)?, rest))
 }
 
 #[cfg(test)]
@@ -139,14 +145,15 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_grant_is_the_token_and_the_key() {
-        let value = Value::BulkString(b"1700000000000000a/b".to_vec());
+    fn a_grant_is_the_token_since_when_the_key_was_ready_and_the_key() {
+        let value = Value::BulkString(b"17000000000000001699999999999990a/b".to_vec());
         let grant = read_grant(value).unwrap().unwrap();
         assert_eq!(
             (grant.token, &grant.key[..]),
             (Token(1_700_000_000_000_000), &b"a/b"[..])
         );
         assert_eq!((grant.deliveries, grant.failures), (1, 0));
+        assert_eq!(grant.waited, Duration::from_micros(10));
         assert!(read_grant(Value::BulkString(b"17".to_vec())).is_err());
         assert!(read_grant(Value::Nil).unwrap().is_none());
     }

@@ -252,11 +252,17 @@ pub(crate) fn read_visit(value: Value, grants: &mut Vec<Grant>) -> Result<Visit,
         let counted = (answer.small()?, answer.small()?, answer.priority()?);
         counts.insert(place, counted);
     }
+    let mut times = HashMap::new();
+    for _ in 0..answer.count()? {
+        times.insert(answer.count()?, answer.span()?.unwrap_or_default());
+    }
+    let mut waited = Duration::ZERO;
     for place in 0..answer.things_of(1) as u64 {
         let counted = counts.remove(&(place + 1));
         let (deliveries, failures, priority) = counted.unwrap_or((1, 0, 0));
+        waited = times.remove(&(place + 1)).unwrap_or(waited);
         let (key, token) = (answer.key()?, Token(first + place));
-        grants.push(Grant { key, token, deliveries, failures, priority });
+        grants.push(Grant { key, token, deliveries, failures, priority, waited });
     }
     let paused = left < 0;
     Ok(Visit { more_in, paused, left: usize::try_from(left).unwrap_or_default() })

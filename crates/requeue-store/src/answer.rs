@@ -42,6 +42,8 @@ pub struct Grant {
     pub failures: u32,
     /// The priority with which the key came.
     pub priority: i8,
+    /// How long the key was ready before that.
+    pub waited: Duration,
 }
 
 /// How the end of a lease was received.

@@ -36,7 +36,8 @@ impl<S: Store> RawLease<S> {
     /// A worker is given the key now.
     pub(crate) fn begin(&mut self) {
         let now = || self.engine.terms.clock.now();
-        self.begun = self.engine.measure(|meter| meter.began(now()));
+        let waited = self.grant.waited;
+        self.begun = self.engine.measure(|meter| meter.began(now(), waited));
     }
 
     pub(crate) fn engine(&self) -> &Arc<Engine<S>> {

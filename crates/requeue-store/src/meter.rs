@@ -1,8 +1,8 @@
 //! What a queue on a store measures: what passes through this process, and how the store
 //! said the whole queue stands.
 //!
-//! Nothing here asks the store. How long a key was ready before it was handed out is not
-//! known, since grants do not say so.
+//! Nothing here asks the store. How long a key was ready before it was leased is what the
+//! store said with the grant.
 
 use std::collections::BTreeSet;
 use std::fmt;
@@ -53,8 +53,9 @@ impl Meter {
         self.recorder.added_many(changes.count() as u64);
     }
 
-    /// A key was handed to a worker.
-    pub(crate) fn began(&self, at: Instant) -> Begun {
+    /// A key that had been ready for so long was handed to a worker.
+    pub(crate) fn began(&self, at: Instant, waited: Duration) -> Begun {
+        self.recorder.got_many(waited, 1);
         let mut running = lock(&self.running);
         running.count += 1;
         let begun = Begun { at, number: running.count };

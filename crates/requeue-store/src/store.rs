@@ -80,7 +80,13 @@ pub type Reply<'a, T> = Pin<Box<dyn Future<Output = Result<T, Error>> + Send + '
 ///     the key with at least the priority of the grant. A dead key has none; revived, its
 ///     priority is 0.
 /// 12. **Nobody starves.** About one grant in 256 goes to the key that has stood in its line
-///     for the longest, whatever its priority.
+///     for the longest, whatever its priority; or, of those that are first in their lines,
+///     to the one that has been ready for the longest.
+/// 13. **A grant tells how long its key was ready**: on the engine's clock, from the call
+///     that made it so until the grant, and nothing if the clock stepped back. An add of a
+///     key that is ready does not start that again, be it that the priority grows. A delay
+///     that is over and a lease that has run out make the key ready when they are moved, and
+///     a dirty key becomes so when its lease ends.
 ///
 /// [`Finished::LeaseLost`]: crate::Finished::LeaseLost
 pub trait Store: Send + Sync + 'static {

@@ -6,7 +6,7 @@
 use std::num::NonZeroU32;
 use std::time::Duration;
 
-use super::model::{KEYS, LEASE, MAX_DELIVERIES, Model, REVIVE, Record, State};
+use super::model::{KEYS, LEASE, MAX_DELIVERIES, Model, REVIVE, Record, State, Turn};
 use super::tools::{Trial, bury, key, retry, words, worker};
 use crate::{Add, Backoff, End, Ending, Grant, Hold, Key, LeaseRequest, Look, Phase, Stats, Token, When, Which};
 
@@ -129,8 +129,8 @@ fn same_grant(model: &mut Model, grant: &Grant, line: Line) -> Result<(), String
         return Err(format!("it was not the turn of {grant:?}"));
     }
     let Record { deliveries, failures, .. } = model.records[number];
-    let priority = turn.priority;
-    let should = Grant { deliveries, failures, priority, ..grant.clone() };
+    let Turn { priority, waited, .. } = turn;
+    let should = Grant { deliveries, failures, priority, waited, ..grant.clone() };
     let text = || format!("the store granted {grant:?}, the rules say {should:?}");
     (*grant == should).then_some(()).ok_or_else(text)
 }

@@ -301,6 +301,27 @@ suite! {
         a_dead_key_has_no_priority
         a_key_of_any_priority_wakes
     }
+    waited {
+        a_key_waits_from_the_add_that_made_it_ready
+        an_add_of_a_ready_key_does_not_start_it_again
+        a_key_that_grows_in_priority_has_waited_all_the_time
+        keys_of_one_call_have_each_waited_their_own_time
+        keys_of_all_priorities_have_each_waited_their_own_time
+        a_delayed_key_waits_from_when_it_was_moved
+        a_delay_that_is_over_while_the_key_is_ready_does_not_start_it_again
+        a_rate_limited_key_waits_from_when_it_was_moved
+        a_retried_key_waits_from_when_it_was_moved
+        a_key_that_comes_again_at_once_waits_from_the_end_of_its_lease
+        a_dirty_key_waits_from_the_end_of_the_lease
+        a_key_whose_lease_ran_out_waits_from_when_it_was_moved
+        a_reclaimed_key_waits_from_then
+        a_revived_key_waits_from_its_revival
+        a_removed_key_that_is_added_again_waits_from_then
+        a_key_of_a_paused_queue_waits_on
+        a_key_that_was_granted_or_failed_before_has_waited_too
+        a_clock_that_steps_back_takes_no_time_away
+        a_wait_that_leases_tells_it_too
+    }
     batches {
         answers_come_in_the_order_of_what_was_asked
         an_empty_batch_is_answered_with_nothing

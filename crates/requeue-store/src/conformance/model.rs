@@ -5,6 +5,7 @@
 //! what was moved at the same time has the same place, since its order is left open.
 
 use std::cmp::Reverse;
+use std::time::Duration;
 
 use requeue::Added;
 
@@ -25,6 +26,8 @@ pub(super) enum State {
     Absent,
     Ready {
         place: Place,
+        /// Since when, wherever it stood.
+        since: u64,
     },
     Held {
         token: Token,
@@ -57,6 +60,14 @@ pub(super) struct Turn {
     /// It was the first of the highest priority, or has waited for the longest.
     pub(super) has_come: bool,
     pub(super) priority: i8,
+    pub(super) waited: Duration,
+}
+
+impl State {
+    /// Of a key that becomes ready, and so has just got its place.
+    fn ready(place: Place) -> Self {
+        Self::Ready { place, since: place.at }
+    }
 }
 
 #[derive(Debug, Default)]
@@ -100,7 +111,7 @@ impl Model {
         let record = &mut self.records[number];
         let before = record.planned;
         record.planned = before.max(Some(priority));
-        if let State::Ready { place: mine } = &mut record.state {
+        if let State::Ready { place: mine, .. } = &mut record.state {
             *mine = if before < record.planned { place } else { *mine };
         }
     }
@@ -113,7 +124,7 @@ impl Model {
     fn make_ready_at(&mut self, number: usize, place: Place) -> Added {
         match &mut self.records[number].state {
             state @ State::Absent => {
-                *state = State::Ready { place };
+                *state = State::ready(place);
                 Added::Ready
             }
             State::Held { dirty: dirty @ false, .. } => {
@@ -145,22 +156,28 @@ impl Model {
     /// Takes a key out of its line, if it was in one.
     pub(super) fn grant(&mut self, grant: &Grant, number: usize) -> Option<Turn> {
         let in_line = |record: &Record| match record.state {
-            State::Ready { place } => Some((Reverse(record.planned), place)),
+            State::Ready { place, since } => {
+                Some((Reverse(record.planned), place, since))
+            }
             State::Absent | State::Held { .. } | State::Dead => None,
         };
-        let (rank, place) = in_line(&self.records[number])?;
+        let (rank, place, since) = in_line(&self.records[number])?;
         let ready = || self.records.iter().filter_map(in_line);
-        let first = ready().min() == Some((rank, place));
+        let is_first = |of, place| ready().all(|(rank, it, _)| rank != of || place <= it);
+        let mut firsts = ready().filter(|(rank, place, _)| is_first(*rank, *place));
+        let first = ready().all(|(other, it, _)| (rank, place) <= (other, it));
         // A store may compare places, or times, of which several keys may have the same.
-        let oldest = ready().all(|(_, other)| place.number <= other.number)
-            || ready().all(|(_, other)| place.at <= other.at);
+        let oldest = ready().all(|(_, other, _)| place.number <= other.number)
+            || ready().all(|(_, other, _)| place.at <= other.at)
+            || is_first(rank, place) && firsts.all(|(.., other)| since <= other);
         let record = &mut self.records[number];
         record.deliveries += 1;
         let priority = record.planned.expect("what is ready is planned");
         record.planned.take_if(|_| record.wake_at.is_none());
         let (token, deadline) = (grant.token, self.now + LEASE);
         record.state = State::Held { token, deadline, dirty: false, priority };
-        Some(Turn { has_come: first || oldest, priority })
+        let waited = Duration::from_micros(self.now.saturating_sub(since));
+        Some(Turn { has_come: first || oldest, priority, waited })
     }
 
     fn count(&self, of: impl Fn(&Record) -> bool) -> u64 {
@@ -226,7 +243,7 @@ impl Model {
             self.make_ready(number);
             return Finished::Requeued;
         }
-        let later = |delay| Finished::Delayed(std::time::Duration::from_micros(delay));
+        let later = |delay| Finished::Delayed(Duration::from_micros(delay));
         delay.map_or(Finished::Done, later)
     }
 
@@ -242,7 +259,7 @@ impl Model {
         for number in (0..KEYS).filter(|number| *number != but) {
             if let Some((.., priority)) = self.held(number) {
                 self.raise(number, priority);
-                self.records[number].state = State::Ready { place };
+                self.records[number].state = State::ready(place);
                 self.records[number].deliveries -= 1;
                 count += 1;
             }
@@ -307,7 +324,7 @@ impl Model {
                 } else {
                     let priority = self.held(number).map(|(.., priority)| priority);
                     self.raise(number, priority.expect("only what is held runs out"));
-                    self.records[number].state = State::Ready { place };
+                    self.records[number].state = State::ready(place);
                     expired.returned += 1;
                 }
             }
@@ -354,6 +371,6 @@ impl Model {
     }
 }
 
-fn micros(delay: std::time::Duration) -> u64 {
+fn micros(delay: Duration) -> u64 {
     u64::try_from(delay.as_micros()).expect("short")
 }

@@ -170,6 +170,7 @@ impl Machine {
     ) -> Option<Grant> {
         let lease = self.queue.try_get().ok()?;
         let key = lease.key().clone();
+        let waited = self.waited(&key, now);
         self.set_since(&key, None);
         self.last_token = (self.last_token + 1).max(now.micros());
         let token = Token(self.last_token);
@@ -182,7 +183,12 @@ impl Machine {
         let held = Held { lease, token, owner, granted: now, deadline, dirty, priority };
         record.held = Some(Box::new(held));
         self.leases.insert((deadline, key.clone()));
-        Some(Grant { key, token, deliveries, failures, priority })
+        Some(Grant { key, token, deliveries, failures, priority, waited })
+    }
+
+    /// How long a key has been ready.
+    fn waited(&mut self, key: &Key, now: Moment) -> Duration {
+        self.record(key).since.map_or(Duration::ZERO, |(at, _)| now.since(at))
     }
 
     pub(super) fn extend_one(&mut self, hold: &Hold, deadline: Moment) -> bool {

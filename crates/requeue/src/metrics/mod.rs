@@ -75,7 +75,7 @@ pub trait Metrics: Send + Sync {
 /// others: implement them where many events can be recorded for the price of one.
 ///
 /// A queue on a store, whose keys come from many processes, tells what passes through this
-/// one, and never says [`got`](Recorder::got): it does not know how long a key has waited.
+/// one. How long a key has waited is what the store says.
 ///
 /// # A very busy queue does not time every key
 ///

@@ -58,6 +58,10 @@ async fn a_small_history_is_told_exactly() {
         workqueue_adds_total{} 5\n\
         workqueue_depth{} 1\n\
         workqueue_longest_running_processor_seconds{} 4\n\
+        workqueue_queue_duration_seconds_bucket{,le=\"1\"} 2\n\
+        workqueue_queue_duration_seconds_bucket{,le=\"+Inf\"} 3\n\
+        workqueue_queue_duration_seconds_sum{} 2\n\
+        workqueue_queue_duration_seconds_count{} 3\n\
         workqueue_retries_total{} 2\n\
         workqueue_unfinished_work_seconds{} 4\n\
         workqueue_work_duration_seconds_bucket{,le=\"1\"} 1\n\
@@ -127,7 +131,9 @@ async fn a_key_that_no_worker_was_given_is_no_work() {
     settle().await;
     drop(get);
     settle().await;
-    assert!(samples(&prometheus).contains("workqueue_work_duration_seconds_count{} 0\n"));
+    let page = samples(&prometheus);
+    assert!(page.contains("workqueue_work_duration_seconds_count{} 0\n"), "{page}");
+    assert!(page.contains("workqueue_queue_duration_seconds_count{} 0\n"), "{page}");
 }
 
 #[tokio::test]

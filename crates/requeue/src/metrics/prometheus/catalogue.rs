@@ -3,7 +3,7 @@
 //! `docs/METRICS.md` describes the same metrics for people; a test compares the two.
 
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
 use super::family::{Kind, Labels, Value};
@@ -18,8 +18,6 @@ pub(super) struct Totals {
     pub(super) panics: AtomicU64,
     pub(super) waited: Histogram,
     pub(super) worked: Histogram,
-    /// One of them was seen to be in memory, and so tells how long keys have waited.
-    pub(super) in_memory: AtomicBool,
 }
 
 impl Totals {
@@ -30,13 +28,7 @@ impl Totals {
             panics: AtomicU64::new(0),
             waited: Histogram::new(Arc::clone(bounds)),
             worked: Histogram::new(Arc::clone(bounds)),
-            in_memory: AtomicBool::new(false),
         }
-    }
-
-    fn waited(&self) -> Option<&Histogram> {
-        let told = || self.waited.snapshot().count() > 0;
-        (self.in_memory.load(Ordering::Relaxed) || told()).then_some(&self.waited)
     }
 }
 
@@ -55,8 +47,7 @@ pub(super) enum Source<T, G> {
     ByResult(fn(&T) -> Vec<(&'static str, &AtomicU64)>),
     /// Nothing, if that is not known.
     Gauge(fn(&G) -> Option<Level>),
-    /// Nothing, if that is not measured.
-    Histogram(fn(&T) -> Option<&Histogram>),
+    Histogram(fn(&T) -> &Histogram),
 }
 
 /// One metric.
@@ -79,9 +70,7 @@ impl<T, G> Metric<T, G> {
         let value = match self.source {
             Source::Counter(of) => Some(count(of(totals))),
             Source::Gauge(of) => gauges.and_then(of).map(Value::Gauge),
-            Source::Histogram(of) => {
-                of(totals).map(|times| Value::Histogram(times.snapshot()))
-            }
+            Source::Histogram(of) => Some(Value::Histogram(of(totals).snapshot())),
             Source::ByResult(of) => {
                 let results = of(totals).into_iter();
                 let labelled = |result: &str| {
@@ -175,7 +164,7 @@ pub(super) const CATALOGUE: &[Metric<Totals, Gauges>] = &[
     Metric {
         name: "workqueue_queue_duration_seconds",
         help: "How long in seconds an item stays in workqueue before being requested.",
-        source: Source::Histogram(Totals::waited),
+        source: Source::Histogram(|totals| &totals.waited),
     },
     Metric {
         name: "workqueue_retries_total",
@@ -193,6 +182,6 @@ pub(super) const CATALOGUE: &[Metric<Totals, Gauges>] = &[
     Metric {
         name: "workqueue_work_duration_seconds",
         help: "How long in seconds processing an item from workqueue takes.",
-        source: Source::Histogram(|totals| Some(&totals.worked)),
+        source: Source::Histogram(|totals| &totals.worked),
     },
 ];

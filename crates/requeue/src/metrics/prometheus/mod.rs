@@ -18,7 +18,7 @@ use std::time::Duration;
 
 use prometheus_client::registry::Registry;
 
-use super::{Gauges, Keeper, Metrics, PoolRecorder, Probe, Recorder};
+use super::{Gauges, Metrics, PoolRecorder, Probe, Recorder};
 use catalogue::{CATALOGUE, Totals};
 use family::Family;
 use gauges::together;
@@ -233,9 +233,6 @@ impl Named {
     fn read(self, name: String) -> Sample {
         // Before the totals are read: a queue that is looked at tells what it has counted.
         let gauges = self.probes.iter().filter_map(Probe::read).reduce(together);
-        if gauges.is_some_and(|gauges| gauges.keeper == Keeper::Memory) {
-            self.totals.in_memory.store(true, Ordering::Relaxed);
-        }
         Sample { name, totals: self.totals, gauges }
     }
 }

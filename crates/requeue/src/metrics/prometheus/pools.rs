@@ -195,7 +195,7 @@ pub(super) const POOL_CATALOGUE: &[Metric<Totals, Workers>] = &[
     Metric {
         name: "controller_runtime_reconcile_time_seconds",
         help: "How long in seconds a run takes.",
-        source: Source::Histogram(|totals| Some(&totals.time)),
+        source: Source::Histogram(|totals| &totals.time),
     },
     Metric {
         name: "controller_runtime_reconcile_timeouts_total",
