@@ -77,6 +77,38 @@ begin
 end
 $$;
 
+-- The same for keys of which most probably none is there, as in a batch that lists what is
+-- new: they are written without a look for each, which is what most of an add costs. If one
+-- is there, or comes there meanwhile, all of that is undone and `add_keys` has the batch.
+--
+-- Answers `fresh` alone if all were new. What it undoes it has locked in the order of keys,
+-- and holds nothing of it while `add_keys` begins again.
+create or replace function requeue.add_new(
+    q integer, keys bytea[], ords bigint[], ranked boolean, delays bigint[],
+    revive_after bigint, clock bigint,
+    out changed bytea[], out states smallint[], out waits bigint[], out fresh boolean
+)
+language plpgsql volatile as $$
+declare
+    at bigint := requeue.micros(clock);
+    place bigint := requeue.places();
+begin
+    insert into requeue.item (queue, key, seq, state, since, wake_at)
+    select q, a.key, place + a.ord,
+        case a.delay when 0 then 1 else 0 end,
+        case a.delay when 0 then at end,
+        case a.delay when 0 then null else at + a.delay end
+    from (select unnest(keys), unnest(ords), unnest(delays)) a (key, ord, delay);
+    fresh := true;
+    if ranked then
+        perform requeue.note_ranked(q);
+    end if;
+exception when unique_violation then
+    select k.*, false into changed, states, waits, fresh
+    from requeue.add_keys(q, keys, ords, ranked, delays, revive_after, clock) k;
+end
+$$;
+
 -- Adds one key of a queue, which is made if it is not there: for any language, and inside
 -- any transaction. Workers find the key within a second after the commit; to wake them,
 -- call `wake` once it is committed.

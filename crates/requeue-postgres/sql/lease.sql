@@ -184,7 +184,7 @@ begin
                 owner = who,
                 lease_until = at + duration,
                 deliveries = i.deliveries + 1
-            from unnest(rows) with ordinality r (tid, n)
+            from (select unnest(rows), generate_series(1, number)) r (tid, n)
             where i.ctid = r.tid
             returning i.key, i.token, i.deliveries, i.failures, i.seq, i.since, i.ctid as tid
         )

@@ -48,23 +48,25 @@ language sql volatile as $$
     select requeue.wake(requeue.queue_id(queue), null)
 $$;
 
--- Adds keys as `add_keys`, and wakes workers once that is committed: in one round trip.
+-- Adds keys as `add_keys`, or as `add_new` if they are `hoped` to be new, and wakes workers
+-- once that is committed: in one round trip.
 create or replace procedure requeue.add_waking(
     q integer, keys bytea[], ords bigint[], ranked boolean, delays bigint[],
-    revive_after bigint, clock bigint,
+    revive_after bigint, clock bigint, hoped boolean,
     inout changed bytea[], inout states smallint[], inout waits bigint[],
-    inout told boolean
+    inout fresh boolean, inout told boolean
 )
 language plpgsql as $$
-declare
-    added record := requeue.add_keys(
-        q, keys, ords, ranked, delays, revive_after, clock);
 begin
-    changed := added.changed;
-    states := added.states;
-    waits := added.waits;
+    if hoped then
+        select n.* into changed, states, waits, fresh
+        from requeue.add_new(q, keys, ords, ranked, delays, revive_after, clock) n;
+    else
+        select k.*, false into changed, states, waits, fresh
+        from requeue.add_keys(q, keys, ords, ranked, delays, revive_after, clock) k;
+    end if;
     told := false;
-    if changed is not null then
+    if fresh or changed is not null then
         commit;
         told := requeue.wake(q, clock);
     end if;

@@ -91,6 +91,7 @@ mod address;
 mod builder;
 mod failure;
 mod grants;
+mod hunch;
 mod low;
 mod parcel;
 mod people;

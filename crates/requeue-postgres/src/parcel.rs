@@ -17,6 +17,10 @@ use crate::session::Param;
 /// The most keys of one statement: it stays short for those who wait for its locks.
 const MOST: usize = 500;
 
+/// From how many keys on it pays to write them as if they were new: what undoes them if they
+/// are not costs as much as a few keys.
+const MANY: usize = 8;
+
 /// What all adds of a statement have in common.
 #[derive(Clone, Copy, PartialEq)]
 struct Manner {
@@ -111,6 +115,16 @@ impl<'a> Parcel<'a> {
         ("add_limited", params)
     }
 
+    /// Whether all keys are told how long to wait: then it is for `add_keys`.
+    pub(crate) fn is_plain(&self) -> bool {
+        self.manner.limits == Limits::Told
+    }
+
+    /// Whether it is also for `add_new`, and worth that.
+    pub(crate) fn is_many(&self) -> bool {
+        self.is_plain() && self.sorted.len() >= MANY
+    }
+
     /// The place of an add in the batch, with the rank of its priority in front.
     fn ord(&self, index: usize) -> i64 {
         let rank = -i64::from(self.adds[index].priority);
@@ -119,6 +133,15 @@ impl<'a> Parcel<'a> {
 
     fn each<T>(&self, of: impl Fn(&Add) -> T) -> Vec<T> {
         self.sorted.iter().map(|&index| of(&self.adds[index])).collect()
+    }
+
+    /// Fills in the receipts for keys that were all new.
+    pub(crate) fn all_new(&self, receipts: &mut [Receipt]) {
+        for &index in &self.sorted {
+            let wait = crate::duration(micros(told(&self.adds[index])));
+            let state = i16::from(wait.is_zero());
+            receipts[index] = self.receipt(index, state, wait);
+        }
     }
 
     /// Reads the answer into the receipts. A repeated add of a key that was dead before the
@@ -150,7 +173,7 @@ impl<'a> Parcel<'a> {
 
     fn receipt(&self, index: usize, state: i16, wait: Duration) -> Receipt {
         let own = told(&self.adds[index]);
-        let plain = self.manner.limits == Limits::Told;
+        let plain = self.is_plain();
         if plain && !own.is_zero() {
             return Receipt { added: Added::Delayed, delay: wait };
         }

@@ -16,6 +16,7 @@ use tokio_postgres::{GenericClient, Row};
 
 use crate::builder::PostgresStoreBuilder;
 use crate::grants::{self, Answer};
+use crate::hunch::Hunch;
 use crate::low::Low;
 use crate::parcel::{Parcel, duplicate};
 use crate::pool::Pool;
@@ -42,6 +43,8 @@ struct Inner {
     low: Low,
     rows: Rows,
     share: Share,
+    /// Whether keys that are added are new.
+    newness: Hunch,
     wake: Wake,
 }
 
@@ -55,8 +58,8 @@ impl PostgresStore {
     pub(crate) fn new(pool: Arc<Pool>, queue: i32, clock: Option<EngineClock>) -> Self {
         let wake = Wake::new(Arc::clone(&pool), queue, clock.clone());
         let (low, rows) = (Low::default(), Rows::default());
-        let share = Share::new(clock.is_some());
-        let inner = Inner { pool, queue, clock, low, rows, share, wake };
+        let (share, newness) = (Share::new(clock.is_some()), Hunch::default());
+        let inner = Inner { pool, queue, clock, low, rows, share, newness, wake };
         Self { inner: Arc::new(inner) }
     }
 
@@ -101,6 +104,8 @@ impl PostgresStore {
         client: &C,
         adds: &[Add],
     ) -> Result<Vec<Receipt>, Error> {
+        // Never `add_new`, which is a transaction in that of the caller: the server keeps
+        // only so many of those at hand.
         let place = self.inner.pool.place();
         let schema = self.inner.pool.terms().schema.quoted();
         let mut receipts = vec![duplicate(Duration::ZERO); adds.len()];
@@ -155,15 +160,8 @@ impl Inner {
         let mut rest: VecDeque<_> = (0..adds.len()).collect();
         let mut untold = false;
         while let Some(parcel) = Parcel::take(adds, &mut rest) {
-            let (mut name, params) = parcel.call(self.queue, self.now());
-            let waking = name == "add_keys" && self.wake.take_turn();
-            if waking {
-                name = "add_waking";
-            }
-            let row = self.one(name, params).await?;
-            parcel
-                .read(&row, &mut receipts, &mut rest)
-                .map_err(|error| self.pool.unreadable(name, error))?;
+            let waking = parcel.is_plain() && self.wake.take_turn();
+            let row = self.add_parcel(&parcel, waking, &mut receipts, &mut rest).await?;
             if waking {
                 self.wake.told(row.try_get("told").unwrap_or_default());
             }
@@ -175,6 +173,37 @@ impl Inner {
             false => {}
         }
         Ok(receipts)
+    }
+
+    /// Adds what one statement takes, which also notifies if it is to be `waking`.
+    async fn add_parcel(
+        &self,
+        parcel: &Parcel<'_>,
+        waking: bool,
+        receipts: &mut [Receipt],
+        rest: &mut VecDeque<usize>,
+    ) -> Result<Row, Error> {
+        let (mut name, mut params) = parcel.call(self.queue, self.now());
+        let hoped = parcel.is_many() && self.newness.follow();
+        if waking {
+            name = "add_waking";
+            params.push(Box::new(hoped));
+        } else if hoped {
+            name = "add_new";
+        }
+        let row = self.one(name, params).await?;
+        let fresh = hoped && row.try_get("fresh").unwrap_or_default();
+        if hoped {
+            self.newness.learn(fresh);
+        }
+        if fresh {
+            parcel.all_new(receipts);
+        } else {
+            parcel
+                .read(&row, receipts, rest)
+                .map_err(|error| self.pool.unreadable(name, error))?;
+        }
+        Ok(row)
     }
 
     async fn lease(&self, request: &LeaseRequest) -> Result<Leased, Error> {

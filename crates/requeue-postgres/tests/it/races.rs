@@ -3,8 +3,9 @@
 
 use std::time::Duration;
 
+use requeue::Added;
 use requeue_postgres::PostgresStore;
-use requeue_store::{Add, End, Ending, Finished, Phase, Store, When};
+use requeue_store::{Add, End, Ending, Finished, Phase, Receipt, Store, When};
 
 use crate::tools::{Bench, add, connect, done, key, lease, pid, request, run};
 
@@ -128,6 +129,116 @@ fn a_key_that_is_added_in_a_transaction_that_is_rolled_back_was_never_there() {
         transaction.rollback().await.unwrap();
         assert!(lease(&bench.store, 9).await.is_empty());
         assert_eq!(bench.store.look(&[key("a")]).await.unwrap()[0].phase, Phase::Absent);
+    });
+}
+
+/// A batch that is written as if all its keys were new.
+fn batch() -> Vec<Add> {
+    ["c", "a", "b", "h", "g", "f", "e", "d"].map(add).into()
+}
+
+/// What became of each add.
+fn added(receipts: &[Receipt]) -> Vec<Added> {
+    receipts.iter().map(|receipt| receipt.added).collect()
+}
+
+/// Adds a batch while a transaction is open that adds two of its keys; `end` ends that.
+async fn batch_meets(bench: &Bench, end: &str) -> Vec<Added> {
+    let producer = connect(&bench.url).await;
+    producer.batch_execute("begin").await.expect("it begins");
+    let holder = pid(&producer).await;
+    let both = [add("b"), add("e")];
+    bench.store.add_in(&producer, &both).await.expect("they are added");
+
+    let store = bench.store.clone();
+    let adding = tokio::spawn(async move { store.add(&batch()).await });
+    bench.somebody_waits_for(holder).await;
+    producer.batch_execute(end).await.expect("it ends");
+    added(&adding.await.expect("no panic").expect("an answer"))
+}
+
+#[test]
+fn a_batch_of_new_keys_that_waits_for_an_add_sees_it() {
+    run(|bench| async move {
+        let added = batch_meets(&bench, "commit").await;
+        let (ready, there) = (Added::Ready, Added::Duplicate);
+        let expected = [ready, ready, there, ready, ready, ready, there, ready];
+        assert_eq!(added, expected);
+        let keys: Vec<_> =
+            lease(&bench.store, 99).await.into_iter().map(|grant| grant.key).collect();
+        assert_eq!(keys, ["b", "e", "c", "a", "h", "g", "f", "d"].map(key));
+    });
+}
+
+#[test]
+fn a_batch_of_new_keys_that_waits_for_an_add_that_is_undone_is_new() {
+    run(|bench| async move {
+        let added = batch_meets(&bench, "rollback").await;
+        assert_eq!(added, [Added::Ready; 8]);
+        assert_eq!(lease(&bench.store, 99).await.len(), 8);
+    });
+}
+
+#[test]
+fn a_batch_of_new_keys_that_waits_for_the_end_of_a_lease_is_new() {
+    run(|bench| async move {
+        bench.store.add(&[add("b")]).await.unwrap();
+        let grant = lease(&bench.store, 1).await.remove(0);
+        let mut worker = connect(&bench.url).await;
+        let transaction = worker.transaction().await.unwrap();
+        let holder = pid(&transaction).await;
+        let (queue, token) =
+            (bench.queue_id().await, i64::try_from(grant.token.0).unwrap());
+        let end = "select requeue.finish_clean($1, array[$2::bytea], array[$3::bigint], array[true])";
+        let row =
+            transaction.query_one(end, &[&queue, &&*grant.key, &token]).await.unwrap();
+        assert_eq!(row.get::<_, Vec<i64>>(0), [token]);
+
+        let store = bench.store.clone();
+        let adding = tokio::spawn(async move { store.add(&batch()).await.unwrap() });
+        bench.somebody_waits_for(holder).await;
+        transaction.commit().await.unwrap();
+        assert_eq!(added(&adding.await.unwrap()), [Added::Ready; 8]);
+        assert_eq!(lease(&bench.store, 99).await.len(), 8);
+    });
+}
+
+#[test]
+fn a_batch_in_which_keys_are_processed_delayed_or_dead_is_added_as_one_by_one() {
+    run(|bench| async move {
+        let later = When::After(Duration::from_secs(60));
+        bench.store.add(&[add("a"), add("b")]).await.unwrap();
+        let grants = lease(&bench.store, 2).await;
+        let bury = Ending::Bury { reason: "no use".to_owned() };
+        bench.store.finish(&[End { ending: bury, ..done(&grants[1]) }]).await.unwrap();
+        bench.store.add(&[Add { when: later, ..add("d") }]).await.unwrap();
+
+        let receipts = bench.store.add(&batch()).await.unwrap();
+        let mut expected = [Added::Ready; 8];
+        (expected[1], expected[2]) = (Added::Dirty, Added::Delayed);
+        assert_eq!(added(&receipts), expected);
+        assert_eq!(lease(&bench.store, 99).await.len(), 6);
+        let stats = bench.store.stats().await.unwrap();
+        assert_eq!((stats.dirty, stats.delayed, stats.dead), (1, 2, 0));
+    });
+}
+
+#[test]
+fn new_keys_of_a_batch_wait_and_come_as_they_are_told() {
+    run(|bench| async move {
+        let later = When::After(Duration::from_secs(60));
+        let mut adds = batch();
+        adds[0].when = later;
+        adds[7].priority = 5;
+        let receipts = bench.store.add(&adds).await.unwrap();
+        assert_eq!(
+            (receipts[0].added, receipts[0].delay),
+            (Added::Delayed, Duration::from_secs(60))
+        );
+        assert_eq!(added(&receipts[1..]), [Added::Ready; 7]);
+        let keys: Vec<_> =
+            lease(&bench.store, 99).await.into_iter().map(|grant| grant.key).collect();
+        assert_eq!(keys, ["d", "a", "b", "h", "g", "f", "e"].map(key));
     });
 }
 
