@@ -1,15 +1,18 @@
-//! A slot that moves from node to node while its queue is in use.
+//! A slot that moves from node to node, and one whose node is replaced, while its queue is in
+//! use.
 
 use std::collections::HashSet;
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use requeue::AddOptions;
-use requeue_redis::RedisStore;
+use requeue_redis::{Builder, RedisStore};
 use requeue_store::{
     Add, Backoff, End, Ending, Error, ErrorKind, Hold, LeaseRequest, Owner, SharedQueue,
     Store, When,
 };
+
+use tokio::task::JoinHandle;
 
 use crate::nodes::Nodes;
 use crate::server::{self, add, keys, ranked, request};
@@ -138,37 +141,72 @@ async fn work(queue: SharedQueue<String, RedisStore>) -> HashSet<String> {
     done
 }
 
+/// A queue in use.
+struct Busy {
+    queue: SharedQueue<String, RedisStore>,
+    stop: Arc<Mutex<bool>>,
+    producing: JoinHandle<HashSet<String>>,
+    working: Vec<JoinHandle<HashSet<String>>>,
+}
+
+impl Busy {
+    async fn start(builder: &Builder) -> Self {
+        let store = builder.clone().open().await.unwrap();
+        let queue = SharedQueue::builder(store).lease(HOUR).patience(HOUR).build();
+        let stop = Arc::default();
+        let producing = tokio::spawn(produce(queue.clone(), Arc::clone(&stop)));
+        let working = (0..4).map(|_| tokio::spawn(work(queue.clone()))).collect();
+        Self { queue, stop, producing, working }
+    }
+
+    /// Until something was done from now on.
+    async fn until_it_goes_on(&self) {
+        self.queue.add("between".to_owned()).await.unwrap();
+    }
+
+    /// Lets it come to rest: every key that was acknowledged must have been done.
+    async fn judge(self) {
+        *self.stop.lock().unwrap() = true;
+        let acknowledged = self.producing.await.unwrap();
+        loop {
+            let stats = self.queue.stats().await.unwrap();
+            if stats.ready + stats.delayed + stats.processing == 0 {
+                break;
+            }
+        }
+        self.queue.close();
+        let mut done = HashSet::new();
+        for worker in self.working {
+            done.extend(worker.await.unwrap());
+        }
+        let lost: Vec<_> = acknowledged.difference(&done).collect();
+        assert!(lost.is_empty(), "{} of {}: {lost:?}", lost.len(), acknowledged.len());
+    }
+}
+
 #[tokio::test]
 async fn no_key_is_lost_while_its_slot_moves_part_by_part() {
     let Some(nodes) = Nodes::start().await else { return };
     let builder = server::fresh(&nodes.url());
-    let store = builder.clone().open().await.unwrap();
-    let queue = SharedQueue::builder(store).lease(HOUR).patience(HOUR).build();
-    let stop = Arc::new(Mutex::new(false));
-    let producing = tokio::spawn(produce(queue.clone(), Arc::clone(&stop)));
-    let working: Vec<_> = (0..4).map(|_| tokio::spawn(work(queue.clone()))).collect();
+    let busy = Busy::start(&builder).await;
     for _ in 0..6 {
         let moving = nodes.open_slot(&server::part(&builder, "m")).await;
         for key in moving.left().await {
             moving.carry(&[key]).await;
         }
         moving.settle().await;
-        // Until something was done where it is now.
-        queue.add("between".to_owned()).await.unwrap();
+        busy.until_it_goes_on().await;
     }
-    *stop.lock().unwrap() = true;
-    let acknowledged = producing.await.unwrap();
-    loop {
-        let stats = queue.stats().await.unwrap();
-        if stats.ready + stats.delayed + stats.processing == 0 {
-            break;
-        }
-    }
-    queue.close();
-    let mut done = HashSet::new();
-    for worker in working {
-        done.extend(worker.await.unwrap());
-    }
-    let lost: Vec<_> = acknowledged.difference(&done).collect();
-    assert!(lost.is_empty(), "{} of {}: {lost:?}", lost.len(), acknowledged.len());
+    busy.judge().await;
+}
+
+#[tokio::test]
+async fn no_key_is_lost_when_a_replica_takes_over_that_has_all() {
+    let Some(nodes) = Nodes::start().await else { return };
+    let builder = server::fresh(&nodes.url());
+    let busy = Busy::start(&builder).await;
+    let pair = nodes.add_replica(&server::part(&builder, "m")).await;
+    pair.fail_over().await;
+    busy.until_it_goes_on().await;
+    busy.judge().await;
 }

@@ -14,21 +14,20 @@ use crate::server;
 
 const COUNT: usize = 3;
 
-/// Starts the nodes that it is given the ports of, each in a folder of its own, and again
-/// those whose ports are its input. It stops them when that ends: with the tests, however
+/// Starts the nodes that it is given the ports of, each in a folder of its own, and later, or
+/// again, those whose ports are its input. It stops them when that ends: with the tests, however
 /// those end.
 const KEEPER: &str = r#"
 folder=$1; shift
 start() {
+    mkdir -p "$folder/$1"
     redis-server --port "$1" --bind 127.0.0.1 --dir "$folder/$1" --save "" \
         --appendonly no --cluster-enabled yes --cluster-node-timeout 2000 \
+        --repl-diskless-sync-delay 0 \
         >>"$folder/$1/log" 2>&1 &
     pids="$pids $!"
 }
-for port in "$@"; do
-    mkdir -p "$folder/$port"
-    start "$port"
-done
+for port in "$@"; do start "$port"; done
 while read -r port; do start "$port"; done
 kill -KILL $pids 2>/dev/null
 wait
@@ -114,17 +113,47 @@ impl Nodes {
         moving.settle().await;
     }
 
-    /// Begins to move the slot of a Redis key to another node.
-    pub(crate) async fn open_slot(&self, key: &str) -> Moving<'_> {
+    /// The slot of a Redis key, and the node that has it.
+    async fn home_of(&self, key: &str) -> (String, usize) {
         let slot: u16 = self.cluster(0, &["KEYSLOT", key]).await;
         let slot = slot.to_string();
-        let (mut from, mut ids) = (None, Vec::new());
+        for number in 0..COUNT {
+            let count: u64 = self.cluster(number, &["COUNTKEYSINSLOT", &slot]).await;
+            if count > 0 {
+                return (slot, number);
+            }
+        }
+        panic!("no node has {key}");
+    }
+
+    /// Adds a node that is a replica of the one that has a Redis key.
+    pub(crate) async fn add_replica(&self, key: &str) -> Pair {
+        let (_, number) = self.home_of(key).await;
+        let (id, of) =
+            (self.cluster::<String>(number, &["MYID"]).await, self.ports[number]);
+        let port = free_port();
+        writeln!(self.keeper.stdin.as_ref().unwrap(), "{port}").unwrap();
+        server::until_it_answers(&url_of(port)).await;
+        let mut replica = server::connection(&url_of(port)).await;
+        let mut meet = redis::cmd("CLUSTER");
+        meet.arg("MEET").arg("127.0.0.1").arg(of);
+        meet.exec_async(&mut replica).await.unwrap();
+        let mut replicate = redis::cmd("CLUSTER");
+        replicate.arg("REPLICATE").arg(id);
+        // It has to hear of the others first.
+        while replicate.exec_async(&mut replica).await.is_err() {
+            tokio::task::yield_now().await;
+        }
+        Pair { first: of, second: port }
+    }
+
+    /// Begins to move the slot of a Redis key to another node.
+    pub(crate) async fn open_slot(&self, key: &str) -> Moving<'_> {
+        let (slot, from) = self.home_of(key).await;
+        let mut ids = Vec::new();
         for number in 0..COUNT {
             ids.push(self.cluster::<String>(number, &["MYID"]).await);
-            let count: u64 = self.cluster(number, &["COUNTKEYSINSLOT", &slot]).await;
-            from = from.or((count > 0).then_some(number));
         }
-        let from = from.unwrap();
         let to = (from + 1) % COUNT;
         self.cluster::<()>(to, &["SETSLOT", &slot, "IMPORTING", &ids[from]]).await;
         self.cluster::<()>(from, &["SETSLOT", &slot, "MIGRATING", &ids[to]]).await;
@@ -152,6 +181,60 @@ impl Nodes {
             until_it_is_whole(&address).await;
         }
     }
+}
+
+/// Two nodes, of which one is the replica of the other.
+#[derive(Debug)]
+pub(crate) struct Pair {
+    first: u16,
+    second: u16,
+}
+
+impl Pair {
+    /// Lets the replica take over, with all that there is. A cluster cannot do that again
+    /// and again in a short time.
+    pub(crate) async fn fail_over(self) {
+        until_it_tells(self.second, "master_link_status:up").await;
+        until_it_knows_a_replica(self.first).await;
+        let mut replica = server::connection(&url_of(self.second)).await;
+        let mut fail_over = redis::cmd("CLUSTER");
+        fail_over.arg("FAILOVER").exec_async(&mut replica).await.unwrap();
+        until_it_tells(self.second, "role:master").await;
+        until_it_tells(self.first, "role:slave").await;
+    }
+}
+
+/// Until a node says this of who follows whom.
+async fn until_it_tells(port: u16, words: &str) {
+    let mut node = server::connection(&url_of(port)).await;
+    loop {
+        let mut info = redis::cmd("INFO");
+        let text: String = info.arg("replication").query_async(&mut node).await.unwrap();
+        if text.contains(words) {
+            return;
+        }
+        tokio::task::yield_now().await;
+    }
+}
+
+/// A node does not heed one of which it has not heard yet that it is its replica.
+async fn until_it_knows_a_replica(port: u16) {
+    let mut node = server::connection(&url_of(port)).await;
+    let mut own = redis::cmd("CLUSTER");
+    let id: String = own.arg("MYID").query_async(&mut node).await.unwrap();
+    loop {
+        let mut list = redis::cmd("CLUSTER");
+        list.arg("REPLICAS").arg(&id);
+        let replicas: Vec<String> = list.query_async(&mut node).await.unwrap();
+        if !replicas.is_empty() {
+            return;
+        }
+        tokio::task::yield_now().await;
+    }
+}
+
+fn url_of(port: u16) -> String {
+    format!("redis://127.0.0.1:{port}")
 }
 
 /// A slot on its way from one node to another.
