@@ -8,10 +8,11 @@ local function unsettle()
     end
 end
 
--- Lets leases look at each key: one that is ready has failures, or deliveries before.
+-- Lets leases look at each key: one that is ready has failures, or deliveries before, or
+-- does not stand in the line of priority 0 by its time.
 local function suspect()
-    local last = call('HGET', states, '')
-    if last and byte(last, 33) ~= 33 then -- !
+    local last = call('HGET', states, '') or '00000000000000000000000000000000:'
+    if byte(last, 33) ~= 33 then -- !
         call('HSET', states, '', sub(last, 1, 32) .. '!' .. sub(last, 34))
     end
 end

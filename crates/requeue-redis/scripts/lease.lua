@@ -3,15 +3,14 @@
 -- Answers with: how long until more may be ready (-1: never), how many keys are ready now
 -- (-1: the queue is paused), the first token (the others follow it one by one), for how
 -- many keys the deliveries, failures and priority are not 1, 0 and 0; for each of those its
--- place, its deliveries, its failures and its priority; how many keys were ready for another
--- time than the key before them; for each of those its place, and for how long; and the
--- keys.
+-- place, its deliveries, its failures and its priority; the length of the list of times.lua,
+-- in pairs; that list; and the keys.
 --
 -- Most leases are plain: nothing is due, the queue is not paused, no entry of the line is
 -- stale, and `ranked` is empty. The field of `states` that is no key tells of the last
 -- lease: its token; until when leases are plain, which is no longer than UNWATCHED; a
--- colon, or `!` if a key may have failures, or one that is ready deliveries; and its owner,
--- if that is not noted in `meta`. Whoever changes any of that for the worse tells, see
+-- colon, or `!` if a key may have failures, or a ready one be suspect; and its owner, if that
+-- is not noted in `meta`. Whoever changes any of that for the worse tells, see
 -- last.lua, and the next lease finds out anew.
 
 local before = call('HGET', states, '') or '00000000000000000000000000000000:'
@@ -31,10 +30,13 @@ end
 local count = #keys
 local failing = call('EXISTS', failures) == 1
 local odd = failing or byte(before, 33) == 33 -- !
-local answer, fields, times, same = { -1, 0, first, 0 }, {}, {}, nil
+local answer, fields, times = { -1, 0, first, 0 }, {}, {}
 if count > 0 then
     local look = odd or ranked_too
-    local values = call('HMGET', states, unpack(keys))
+    local values = look and call('HMGET', states, unpack(keys))
+    if not look then
+        times = times_in_line(keys)
+    end
     local delayed = ranked_too and call('ZMSCORE', delays, unpack(keys))
     local failed = failing and call('HMGET', failures, unpack(keys))
     local deadline, fresh_holder = now + ARGV[4], '1:' .. ARGV[2]
@@ -48,11 +50,10 @@ if count > 0 then
         end
         scores[2 * i - 1], scores[2 * i] = score, key
         fields[2 * i - 1] = key
-        local value = values[i]
-        if not look or (#value == 17 and not (failed and failed[i])) then
+        if not look or (#values[i] == 17 and not (failed and failed[i])) then
             fields[2 * i] = 'P' .. last .. fresh_holder
         else
-            local levels, priority = '', 0
+            local value, levels, priority = values[i], '', 0
             if byte(value) == 64 then -- @, see level.lua
                 local planned = sub(value, 2, 5)
                 local still = delayed[i] and planned or '----'
@@ -68,11 +69,9 @@ if count > 0 then
             answer[a + 3] = failures_of and string.match(failures_of, '^%d+') or 0
             answer[a + 4] = priority
         end
-        local since = sub(value, 2, 17)
-        if since ~= same then
-            same, times[#times + 1] = since, i
-            times[#times + 1] = math.max(0, now - since)
-        end
+    end
+    if look then
+        list_times(times, 1, values)
     end
     call('ZADD', leases, unpack(scores))
     plain = math.min(plain, deadline)

@@ -32,6 +32,9 @@ function add_level(key, before, priority, later)
     if kind == 81 then -- Q
         if level ~= (planned or 0) then
             leave(key, planned)
+            if level == 0 then
+                suspect()
+            end
             value = make_ready(key, sub(value, 2), level)
         end
     elseif kind == 80 and not later then -- P

@@ -135,7 +135,7 @@ scripts! {
         "add_later_end";
     LEASE("states ready leases delays failures dead buried meta wake stale ranked") =
         "clock" "calendar" "rare" "last" "line" "level" "stale" "grave" "due" "longest"
-        "order" "lease_rare" "end" "lease";
+        "order" "lease_rare" "end" "times" "lease";
     FINISH("states ready leases delays failures dead buried meta wake ranked") =
         "rare" "clock" "last" "line" "level" "grave" "backoff" "delay" "finish_rare" "end"
         "finish";

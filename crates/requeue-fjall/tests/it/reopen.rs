@@ -39,6 +39,25 @@ async fn priorities_come_back_with_what_is_planned_and_what_was_with_a_worker() 
 }
 
 #[tokio::test]
+async fn a_ready_key_has_waited_in_all_lives_and_one_with_a_worker_from_when_it_is_back()
+{
+    let place = Place::new();
+    let second = Duration::from_secs(1);
+    add(&place.open(), "held").await;
+    assert_eq!(lease(&place.open(), 1).await.len(), 1);
+    add(&place.open(), "ready").await;
+    for _ in 0..2 {
+        place.clock.advance(second);
+        place.open();
+    }
+    let store = place.open();
+    store.expire(None).await.unwrap();
+    place.clock.advance(second);
+    let waited = lease(&store, 2).await.into_iter().map(|grant| grant.waited);
+    assert_eq!(waited.collect::<Vec<_>>(), [3 * second, second]);
+}
+
+#[tokio::test]
 async fn what_was_finished_does_not_come_back() {
     let place = Place::new();
     let store = place.open();

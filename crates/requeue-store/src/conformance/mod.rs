@@ -305,8 +305,10 @@ suite! {
         a_key_waits_from_the_add_that_made_it_ready
         an_add_of_a_ready_key_does_not_start_it_again
         a_key_that_grows_in_priority_has_waited_all_the_time
+        a_key_that_was_raised_among_many_has_waited_all_the_time
         keys_of_one_call_have_each_waited_their_own_time
         keys_of_all_priorities_have_each_waited_their_own_time
+        keys_that_are_asked_for_one_by_one_have_waited_too
         a_delayed_key_waits_from_when_it_was_moved
         a_delay_that_is_over_while_the_key_is_ready_does_not_start_it_again
         a_rate_limited_key_waits_from_when_it_was_moved
