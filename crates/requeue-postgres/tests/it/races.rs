@@ -374,6 +374,45 @@ fn a_token_ends_no_lease_of_another_key_in_the_same_call() {
     });
 }
 
+#[test]
+fn ends_of_a_batch_that_wait_for_an_add_see_it() {
+    run(|bench| async move {
+        bench.store.add(&batch()).await.unwrap();
+        let grants = lease(&bench.store, 8).await;
+        let mut producer = connect(&bench.url).await;
+        let transaction = producer.transaction().await.unwrap();
+        let holder = pid(&transaction).await;
+        bench.store.add_in(&transaction, &[add("b")]).await.unwrap();
+
+        let store = bench.store.clone();
+        let ends: Vec<_> = grants.iter().map(done).collect();
+        let finishing = tokio::spawn(async move { store.finish(&ends).await });
+        bench.somebody_waits_for(holder).await;
+        transaction.commit().await.unwrap();
+        let mut expected = [Finished::Done; 8];
+        expected[2] = Finished::Requeued;
+        assert_eq!(finishing.await.unwrap().unwrap(), expected);
+        let again = lease(&bench.store, 99).await;
+        assert!(again.len() == 1 && again[0].key == key("b"));
+    });
+}
+
+/// All or nothing is told of a batch first; who lost a lease must not be told that it ended.
+#[test]
+fn a_lease_that_was_lost_is_told_among_others_of_a_batch() {
+    run(|bench| async move {
+        bench.store.add(&batch()).await.unwrap();
+        let grants = lease(&bench.store, 8).await;
+        let other = PostgresStore::builder(&*bench.url).queue(&*bench.queue).open().await;
+        other.unwrap().finish(&[done(&grants[2])]).await.unwrap();
+        let ends: Vec<_> = grants.iter().map(done).collect();
+        let mut expected = [Finished::Done; 8];
+        expected[2] = Finished::LeaseLost;
+        assert_eq!(bench.store.finish(&ends).await.unwrap(), expected);
+        assert_eq!(bench.store.finish(&ends).await.unwrap(), [Finished::LeaseLost; 8]);
+    });
+}
+
 /// Rows that were deleted by a list of their addresses were locked in the order of those,
 /// and an add that locked the same keys in their order waited until one of both was undone.
 #[test]
