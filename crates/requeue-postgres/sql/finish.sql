@@ -61,6 +61,32 @@ begin
 end
 $$;
 
+-- The same for rows that most probably are all as they were handed out: to be told of each
+-- row costs as much as a quarter of its end. If one is not, all of that is undone and
+-- `finish_known` has them.
+create or replace function requeue.finish_all(
+    addresses tid[], tokens bigint[], succeed boolean[]
+) returns bigint[]
+language plpgsql volatile as $$
+declare
+    number integer;
+begin
+    delete from requeue.item i
+    using (
+        select unnest(addresses), unnest(tokens), unnest(succeed)
+    ) a (tid, token, succeed)
+    where i.ctid = a.tid and i.token = a.token and i.state + 0 = 2
+        and not i.dirty and i.wake_at is null and (a.succeed or i.failures + 0 = 0);
+    get diagnostics number = row_count;
+    if number < cardinality(tokens) then
+        raise sqlstate 'RQ001';
+    end if;
+    return tokens;
+exception when sqlstate 'RQ001' then
+    return requeue.finish_known(addresses, tokens, succeed);
+end
+$$;
+
 -- Ends leases, in any way:
 --   0  done      1  succeed     2  retry by backoff      3  retry after a delay
 --   4  bury      5  release

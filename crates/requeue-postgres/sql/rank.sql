@@ -1,10 +1,32 @@
 -- Priorities of adds. What is planned for a key has the highest of the adds that planned it.
 
--- Notes that a key of the queue has another priority than 0.
+-- Notes that a key of the queue has another priority than 0. The lock keeps others from
+-- noting the contrary before that key is there for them to see.
 create or replace function requeue.note_ranked(q integer) returns void
 language sql volatile as $$
+    select pg_advisory_xact_lock_shared('requeue.ranked'::regclass::integer, q);
     select setval('requeue.ranked', 1);
     update requeue.queue set ranked = true where id = q and not ranked
+$$;
+
+-- Notes that no key of the queue has another priority than 0 any more, if that is so and
+-- there are few keys to look at. It waits for nobody; what it sees, it sees with the lock.
+--
+-- Nobody loses anything if this is not on disk.
+create or replace function requeue.note_unranked(q integer) returns void
+language plpgsql volatile as $$
+begin
+    if not pg_try_advisory_xact_lock('requeue.ranked'::regclass::integer, q) then
+        return;
+    end if;
+    update requeue.queue u set ranked = false
+    from (select ctid as tid from requeue.queue where id = q for update skip locked) f
+    where u.ctid = f.tid and (
+        select count(*) < 1000
+            and coalesce(bool_and(requeue.rank(i.seq) = 0 and i.planned is null), true)
+        from (select j.seq, j.planned from requeue.item j where j.queue = q limit 1000) i
+    );
+end
 $$;
 
 -- The ranks that keys will have once they are added with these. Their rows are locked.

@@ -2,13 +2,16 @@
 -- time. Answers whether adds did not know that somebody waits: a key that was added since
 -- the worker looked then wakes nobody, and it has to look once more.
 --
+-- The first in a minute looks whether the queue can do without ranks again.
+--
 -- Nobody loses anything if this is not on disk.
 create or replace function requeue.note_idle(q integer, at bigint) returns boolean
 language plpgsql volatile as $$
 declare
     before bigint;
+    ranked boolean;
 begin
-    select u.idle_at into before from requeue.queue u where u.id = q;
+    select u.idle_at, u.ranked into before, ranked from requeue.queue u where u.id = q;
     if before between at - 500000 and at then
         return false;
     end if;
@@ -16,6 +19,9 @@ begin
     update requeue.queue u set idle_at = at
     from (select ctid as tid from requeue.queue where id = q for update skip locked) f
     where u.ctid = f.tid;
+    if ranked and before / 60000000 <> at / 60000000 then
+        perform requeue.note_unranked(q);
+    end if;
     return before not between at - 2000000 and at;
 end
 $$;

@@ -24,8 +24,16 @@ const GRACE: Duration = Duration::from_secs(1);
 
 /// What [`Durability::Adds`] does not wait for: these take back a key, or give it out, and
 /// plan nothing that would not come by itself. Each answers with one row.
-const REPEATED: [&str; 7] =
-    ["lease", "extend", "finish_known", "finish_clean", "finish", "reclaim", "expire"];
+const REPEATED: [&str; 8] = [
+    "lease",
+    "extend",
+    "finish_all",
+    "finish_known",
+    "finish_clean",
+    "finish",
+    "reclaim",
+    "expire",
+];
 
 /// How connections are made and used.
 #[derive(Clone, Debug)]

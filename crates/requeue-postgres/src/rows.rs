@@ -20,6 +20,8 @@ use bytes::BytesMut;
 use requeue_store::{Grant, Hold, Key, Token};
 use tokio_postgres::types::{FromSql, IsNull, ToSql, Type, to_sql_checked};
 
+use crate::hunch::Hunch;
+
 /// How many addresses make up one of two generations.
 const MOST: usize = 50_000;
 
@@ -60,6 +62,8 @@ type Addresses = HashMap<Token, (Key, RowAddress)>;
 #[derive(Default)]
 pub(crate) struct Rows {
     generations: Mutex<[Addresses; 2]>,
+    /// Whether rows that are to be ended are all as they were handed out.
+    pub(crate) unchanged: Hunch,
 }
 
 impl Rows {

@@ -1,6 +1,7 @@
 //! What happens when two transactions meet on one key. No test here waits for time to
 //! pass: each asks the server whether a statement waits.
 
+use std::slice;
 use std::time::Duration;
 
 use requeue::Added;
@@ -116,6 +117,57 @@ fn an_add_that_waits_for_one_of_a_lower_priority_raises_that() {
     run(|bench| async move {
         let first = Add { priority: -5, ..add("a") };
         assert_eq!(meets_an_add(bench, first).await, 0);
+    });
+}
+
+/// Lets a worker find nothing, the first one in a minute: whether the queue still says that
+/// it has priorities.
+async fn stays_ranked(bench: &Bench) -> bool {
+    let forget = "update requeue.queue set idle_at = 0 where id = $1";
+    let queue = bench.queue_id().await;
+    bench.client.execute(forget, &[&queue]).await.expect("it is forgotten");
+    assert!(lease(&bench.store, 9).await.is_empty());
+    let text = "select ranked from requeue.queue where id = $1";
+    bench.client.query_one(text, &[&queue]).await.expect("the queue is there").get(0)
+}
+
+#[test]
+fn a_queue_that_has_no_priorities_any_more_says_so() {
+    run(|bench| async move {
+        let ranked = |name, when| Add { when, priority: 5, ..add(name) };
+        let later = When::After(Duration::from_secs(60));
+        let adds = [ranked("a", When::Now), ranked("b", later)];
+        bench.store.add(&adds).await.unwrap();
+        let grant = lease(&bench.store, 1).await.remove(0);
+        assert!(stays_ranked(&bench).await, "a and b have");
+        bench.store.finish(&[done(&grant)]).await.unwrap();
+        assert!(stays_ranked(&bench).await, "b has");
+        bench.store.remove(&[key("b")]).await.unwrap();
+        assert!(!stays_ranked(&bench).await, "none has");
+
+        bench.store.add(&[add("usual"), ranked("a", When::Now)]).await.unwrap();
+        let keys: Vec<_> =
+            lease(&bench.store, 9).await.into_iter().map(|grant| grant.key).collect();
+        assert_eq!(keys, [key("a"), key("usual")]);
+    });
+}
+
+#[test]
+fn a_queue_says_that_it_has_priorities_while_a_transaction_adds_one() {
+    run(|bench| async move {
+        let ranked = Add { priority: 5, ..add("a") };
+        bench.store.add(slice::from_ref(&ranked)).await.unwrap();
+        let grant = lease(&bench.store, 1).await.remove(0);
+        bench.store.finish(&[done(&grant)]).await.unwrap();
+        let mut producer = connect(&bench.url).await;
+        let transaction = producer.transaction().await.unwrap();
+        bench.store.add_in(&transaction, &[ranked]).await.unwrap();
+
+        assert!(stays_ranked(&bench).await);
+        transaction.commit().await.unwrap();
+        bench.store.add(&[add("usual")]).await.unwrap();
+        assert_eq!(lease(&bench.store, 9).await[0].key, key("a"));
+        assert!(stays_ranked(&bench).await);
     });
 }
 
@@ -319,6 +371,45 @@ fn a_token_ends_no_lease_of_another_key_in_the_same_call() {
         assert_eq!(refused, [Finished::LeaseLost, Finished::LeaseLost]);
         let ended = bench.store.finish(&[a, b]).await.unwrap();
         assert_eq!(ended, [Finished::Done, Finished::Done]);
+    });
+}
+
+#[test]
+fn ends_of_a_batch_that_wait_for_an_add_see_it() {
+    run(|bench| async move {
+        bench.store.add(&batch()).await.unwrap();
+        let grants = lease(&bench.store, 8).await;
+        let mut producer = connect(&bench.url).await;
+        let transaction = producer.transaction().await.unwrap();
+        let holder = pid(&transaction).await;
+        bench.store.add_in(&transaction, &[add("b")]).await.unwrap();
+
+        let store = bench.store.clone();
+        let ends: Vec<_> = grants.iter().map(done).collect();
+        let finishing = tokio::spawn(async move { store.finish(&ends).await });
+        bench.somebody_waits_for(holder).await;
+        transaction.commit().await.unwrap();
+        let mut expected = [Finished::Done; 8];
+        expected[2] = Finished::Requeued;
+        assert_eq!(finishing.await.unwrap().unwrap(), expected);
+        let again = lease(&bench.store, 99).await;
+        assert!(again.len() == 1 && again[0].key == key("b"));
+    });
+}
+
+/// All or nothing is told of a batch first; who lost a lease must not be told that it ended.
+#[test]
+fn a_lease_that_was_lost_is_told_among_others_of_a_batch() {
+    run(|bench| async move {
+        bench.store.add(&batch()).await.unwrap();
+        let grants = lease(&bench.store, 8).await;
+        let other = PostgresStore::builder(&*bench.url).queue(&*bench.queue).open().await;
+        other.unwrap().finish(&[done(&grants[2])]).await.unwrap();
+        let ends: Vec<_> = grants.iter().map(done).collect();
+        let mut expected = [Finished::Done; 8];
+        expected[2] = Finished::LeaseLost;
+        assert_eq!(bench.store.finish(&ends).await.unwrap(), expected);
+        assert_eq!(bench.store.finish(&ends).await.unwrap(), [Finished::LeaseLost; 8]);
     });
 }
 
