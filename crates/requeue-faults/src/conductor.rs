@@ -64,9 +64,12 @@ impl Outcome {
             (waited, "a lease that comes with the end of a wait"),
         ];
         let in_time = [(dead, "a key that dies"), (paced, "the shared rate")];
+        let moves = [(self.faults.moves, "a slot that moves")];
+        let moves = moves.into_iter().filter(|_| piece.scene.store == Kind::Cluster);
         let is_long = piece.seconds >= LONG;
         let short = short.into_iter().filter(|_| piece.scene.has_shortcuts());
-        let ways = short.chain(in_time.into_iter().filter(|_| is_long));
+        let in_time = in_time.into_iter().chain(moves).filter(|_| is_long);
+        let ways = short.chain(in_time);
         ways.filter(|(count, _)| *count == 0).map(|(_, way)| way).collect()
     }
 }

@@ -30,9 +30,11 @@ pub(crate) fn outcome(piece: &Piece, outcome: &Outcome) {
     let Faults { kills, stalls, engine_kills, cuts, troubles, moves } = outcome.faults;
     println!(
         "  {kills} processes killed, {stalls} stopped; engine killed {engine_kills} times; \
-         connections cut {cuts} times, delayed, half-open or without replies {troubles} times; \
-         slots moved {moves} times"
+         connections cut {cuts} times, delayed, half-open or without replies {troubles} times"
     );
+    if moves > 0 {
+        println!("  slots moved {moves} times");
+    }
     verdict(&outcome.verdict);
     let Shortcuts { adds, leases, ends } = outcome.shortcuts;
     let waited = outcome.verdict.counts.waited;

@@ -90,8 +90,8 @@ impl Builder {
     pub async fn open(self) -> Result<RedisStore, Error> {
         check_name(&self.queue)?;
         let servers = Arc::new(self.servers()?);
-        check_server(&servers).await?;
-        let store = RedisStore::new(servers, &self);
+        let is_node = check_server(&servers).await?;
+        let store = RedisStore::new(servers, &self, is_node);
         let (version, partitions) = store.declare(VERSION).await?;
         check_queue(&self, version, partitions)?;
         store.load_ballast().await?;
@@ -132,13 +132,14 @@ fn check_name(queue: &str) -> Result<(), Error> {
     Ok(())
 }
 
-async fn check_server(servers: &Servers) -> Result<(), Error> {
+/// Whether the server is a node of a cluster, be it the only one.
+async fn check_server(servers: &Servers) -> Result<bool, Error> {
     let mut command = redis::cmd("INFO");
     command.arg("server");
     let info = match servers.ask_any(command).await {
         Ok(info) => info,
         // A user without the right to ask may still have a queue.
-        Err(error) if is_about_info(&error) => return Ok(()),
+        Err(error) if is_about_info(&error) => return Ok(true),
         Err(error) => return Err(error),
     };
     match version_in(&info) {
@@ -150,8 +151,13 @@ async fn check_server(servers: &Servers) -> Result<(), Error> {
             );
             Err(Error::new(ErrorKind::Version, text))
         }
-        _ => Ok(()),
+        _ => Ok(is_node(&info)),
     }
+}
+
+fn is_node(info: &Value) -> bool {
+    let text: Result<String, _> = redis::from_redis_value(info.clone());
+    text.is_ok_and(|text| text.lines().any(|line| line == "redis_mode:cluster"))
 }
 
 fn is_about_info(error: &Error) -> bool {

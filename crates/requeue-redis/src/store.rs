@@ -57,12 +57,12 @@ impl RedisStore {
         Builder::new(url)
     }
 
-    pub(crate) fn new(servers: Arc<Servers>, settings: &Builder) -> Self {
+    /// Whoever talks to a node of a cluster needs the [`guard`].
+    pub(crate) fn new(servers: Arc<Servers>, settings: &Builder, is_node: bool) -> Self {
         let queue: Arc<str> = settings.queue.as_str().into();
         let count = settings.partitions.get();
-        let is_cluster = matches!(*servers, Servers::Many(_));
         let names_of = |partition| {
-            let guard = is_cluster.then(|| guard(&queue, partition));
+            let guard = is_node.then(|| guard(&queue, partition));
             names(&queue, partition).into_iter().chain(guard).collect()
         };
         let names: Arc<[Vec<String>]> = (0..count).map(names_of).collect();

@@ -25,10 +25,10 @@ fn faults(arguments: &[&str]) -> (bool, String) {
     (output.status.success(), String::from_utf8_lossy(&text).into_owned())
 }
 
-/// Under each of these loads, or both if none is named.
-fn keeps_its_promises(store: &str, load: &[&str]) {
+/// With these flags; under each load if none is named.
+fn keeps_its_promises(store: &str, flags: &[&str]) {
     let run = ["run", "--store", store, "--seconds", SECONDS];
-    let (kept, report) = faults(&[&run, load].concat());
+    let (kept, report) = faults(&[&run, flags].concat());
     println!("{report}");
     assert!(kept, "{report}");
 }
@@ -80,7 +80,7 @@ fn a_queue_in_redis_keeps_its_promises_while_all_around_it_fails() {
 }
 
 #[test]
-fn a_queue_in_a_redis_cluster_keeps_its_promises_while_its_nodes_fail() {
+fn a_queue_in_a_redis_cluster_keeps_its_promises_while_nodes_fail_and_slots_move() {
     if has_redis() {
         keeps_its_promises("cluster", &BUSY);
     }
@@ -90,6 +90,13 @@ fn a_queue_in_a_redis_cluster_keeps_its_promises_while_its_nodes_fail() {
 fn a_queue_in_postgresql_keeps_its_promises_while_all_around_it_fails() {
     if has_postgres() {
         keeps_its_promises("postgres", &BUSY);
+    }
+}
+
+#[test]
+fn a_queue_in_postgresql_with_only_adds_on_disk_loses_none_of_them() {
+    if has_postgres() {
+        keeps_its_promises("postgres", &["--load", "busy", "--durability", "adds"]);
     }
 }
 

@@ -1,6 +1,8 @@
 //! The server that tests use, and queues on it.
 
+use std::collections::BTreeSet;
 use std::process::{Child, Command, Stdio};
+use std::sync::Mutex;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
@@ -141,9 +143,16 @@ impl Drop for Own {
     }
 }
 
+/// A port that is free, and that no other test was given before its server has taken it.
 pub(crate) fn free_port() -> u16 {
-    let free = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
-    free.local_addr().unwrap().port()
+    static GIVEN: Mutex<BTreeSet<u16>> = Mutex::new(BTreeSet::new());
+    loop {
+        let free = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
+        let port = free.local_addr().unwrap().port();
+        if GIVEN.lock().unwrap().insert(port) {
+            return port;
+        }
+    }
 }
 
 pub(crate) async fn until_it_answers(url: &str) {
