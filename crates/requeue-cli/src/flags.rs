@@ -37,8 +37,9 @@ Examples:
     requeue run --shell 'ping -c1 {} >/dev/null && echo {} is up' ::: host-a host-b
   Names of any bytes:
     find . -name '*.png' -print0 | requeue run -0 -- optipng -quiet {}
-  A queue that survives a crash; the same line again goes on where it was:
+  A queue that survives a crash; after one, the second line does what was left:
     requeue run --store ./queue.db -- ./sync {} < hosts
+    requeue run --store ./queue.db -- ./sync {} < /dev/null
   A queue that many machines work on, with REQUEUE_STORE=redis://... or postgres://...:
     requeue add host-a host-b
     requeue run --worker -- ./sync {}
@@ -199,6 +200,7 @@ pub(crate) struct ExecutionFlags {
         short = 'j',
         short_alias = 'P',
         long,
+        visible_alias = "jobs",
         value_name = "N",
         value_parser = values::count::<NonZeroUsize>
     )]
@@ -217,7 +219,7 @@ pub(crate) struct ExecutionFlags {
 #[derive(Debug, Args)]
 #[command(next_help_heading = "Policy")]
 pub(crate) struct PolicyFlags {
-    /// Start at most this many commands in a time: 10, 10/s, 600/m
+    /// Start at most this many commands in a second, a minute or an hour: 10/s, 600/m, 5/h
     #[arg(long, value_name = "RATE", value_parser = values::rate, default_value = "unlimited")]
     pub(crate) rate: Rate,
     /// How many starts may come at once under --rate
@@ -229,7 +231,7 @@ pub(crate) struct PolicyFlags {
         requires = "rate"
     )]
     pub(crate) burst: NonZeroU32,
-    /// Retry at most this many times in a time, all keys together
+    /// Retry at most this often, all keys together
     #[arg(long, value_name = "RATE", value_parser = values::rate, default_value = "10/s")]
     pub(crate) retry_rate: Rate,
     /// How many retries may come at once under --retry-rate

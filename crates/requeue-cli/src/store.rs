@@ -131,6 +131,9 @@ impl Address {
         }
         let Some((scheme, _)) = text.to_str().and_then(|text| text.split_once("://"))
         else {
+            if text.to_str().is_some_and(is_half_an_address) {
+                bail!("--store looks like a server's address but has no ://: {EXPECTED}");
+            }
             return Ok(Self::Folder(PathBuf::from(text)));
         };
         let url = text.to_str().unwrap_or_default().to_owned();
@@ -144,6 +147,15 @@ impl Address {
     }
 }
 
+/// Whether somebody means a server and not a folder of this name: `redis:/host`, or
+/// `host:6379`.
+fn is_half_an_address(text: &str) -> bool {
+    let Some((before, after)) = text.split_once(':') else { return false };
+    let scheme = before.starts_with("redis") || before.starts_with("postgres");
+    let port = !before.contains('/') && after.parse::<u16>().is_ok();
+    scheme || port
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -153,8 +165,18 @@ mod tests {
         let read = |text: &str| Address::read(OsStr::new(text)).unwrap();
         assert!(read("./queue.db") == Address::Folder("./queue.db".into()));
         assert!(read("C:/x") == Address::Folder("C:/x".into()));
+        assert!(read("./host:1") == Address::Folder("./host:1".into()));
         assert!(read("redis://h") == Address::Redis("redis://h".into()));
         assert!(read("postgresql://h/d") == Address::Postgres("postgresql://h/d".into()));
+    }
+
+    /// A folder was made that was called `redis:`, with one called `host` in it.
+    #[test]
+    fn half_an_address_is_no_folder() {
+        for text in ["redis:/me:secret@h", "redis:h", "postgres:h/d", "h:6379"] {
+            let text = Address::read(OsStr::new(text)).err().unwrap().to_string();
+            assert!(text.contains("no ://") && !text.contains("secret"), "{text}");
+        }
     }
 
     #[test]

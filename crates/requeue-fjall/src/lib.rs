@@ -6,20 +6,18 @@
 //!
 //! ```
 //! use requeue_fjall::FjallStore;
-//! use requeue_store::{Add, Key, Store, When};
-//! use std::time::Duration;
+//! use requeue_store::SharedQueue;
 //!
 //! # #[tokio::main(flavor = "current_thread")]
 //! # async fn main() -> Result<(), Box<dyn std::error::Error>> {
 //! # let folder = tempfile::tempdir()?;
 //! # let path = folder.path().join("mail");
-//! let store = FjallStore::builder(&path).open()?;
-//! let key = Key::new(*b"mail/7")?;
-//! store.add(&[Add::new(key, When::Now)]).await?;
-//! drop(store);
-//!
-//! let store = FjallStore::builder(&path).open()?;
-//! assert_eq!(store.stats().await?.ready, 1);
+//! let queue = SharedQueue::<String, _>::new(FjallStore::open(&path)?);
+//! queue.add("mail/7".to_owned()).await?; // on disk
+//! while let Some(lease) = queue.try_get().await? { // or get(), which waits
+//!     assert_eq!(lease.key(), "mail/7");
+//!     lease.succeed().await?; // on disk as well; or retry("why")
+//! }
 //! # Ok(())
 //! # }
 //! ```

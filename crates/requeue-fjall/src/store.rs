@@ -58,6 +58,15 @@ impl Drop for Open {
 
 impl FjallStore {
     /// Opens the queue in the folder `path`, which is made if it is not there.
+    ///
+    /// # Errors
+    ///
+    /// As [`Builder::open`].
+    pub fn open(path: impl AsRef<Path>) -> Result<Self, Error> {
+        Self::builder(path).open()
+    }
+
+    /// What opens the queue in the folder `path`, which is made if it is not there.
     pub fn builder(path: impl AsRef<Path>) -> Builder {
         Builder::new(path.as_ref())
     }

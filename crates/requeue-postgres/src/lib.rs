@@ -2,23 +2,26 @@
 //! nothing lost that was acknowledged, and added to inside your own transactions.
 //!
 //! ```no_run
-//! use std::time::Duration;
-//!
 //! use requeue_postgres::PostgresStore;
-//! use requeue_store::{Add, Key, Store, When};
+//! use requeue_store::SharedQueue;
 //!
 //! # async fn example() -> Result<(), requeue_store::Error> {
 //! let store = PostgresStore::builder("postgres://me:password@localhost/app")
 //!     .queue("mail")
 //!     .open()
 //!     .await?;
-//! store.add(&[Add::new(Key::new(*b"invoice-7")?, When::Now)]).await?;
+//! let queue = SharedQueue::<String, _>::new(store);
+//! queue.add("invoice-7".to_owned()).await?;
+//! while let Some(lease) = queue.get().await? { // on this machine or another
+//!     println!("{} is to be sent", lease.key());
+//!     lease.succeed().await?; // or retry("why")
+//! }
 //! # Ok(())
 //! # }
 //! ```
 //!
 //! The store knows keys and leases. What a program works with stands on top of it: the
-//! `SharedQueue` of [`requeue_store`].
+//! [`SharedQueue`](requeue_store::SharedQueue).
 //!
 //! # Inside your own transaction
 //!

@@ -2,17 +2,22 @@
 //!
 //! ```no_run
 //! use requeue_redis::RedisStore;
-//! use requeue_store::Store;
+//! use requeue_store::SharedQueue;
 //!
 //! # async fn open() -> Result<(), requeue_store::Error> {
 //! let store = RedisStore::builder("redis://localhost").queue("mail").open().await?;
-//! assert_eq!(store.describe(), "redis at localhost:6379/0, queue mail");
+//! let queue = SharedQueue::<String, _>::new(store);
+//! queue.add("invoice-7".to_owned()).await?;
+//! while let Some(lease) = queue.get().await? { // on this machine or another
+//!     println!("{} is to be sent", lease.key());
+//!     lease.succeed().await?; // or retry("why")
+//! }
 //! # Ok(())
 //! # }
 //! ```
 //!
-//! A program seldom calls a [`RedisStore`] itself: it puts a
-//! [`SharedQueue`](requeue_store::SharedQueue) on it.
+//! A program seldom calls a [`RedisStore`] itself, but the
+//! [`SharedQueue`](requeue_store::SharedQueue) that it puts on it.
 //!
 //! # What it needs
 //!

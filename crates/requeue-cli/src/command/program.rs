@@ -40,7 +40,12 @@ impl fmt::Display for CannotRun {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::NotFound(program) => {
-                write!(f, "command not found: {}", program.to_string_lossy())
+                let program = program.to_string_lossy();
+                write!(f, "command not found: {program}")?;
+                if program.contains(char::is_whitespace) {
+                    f.write_str(" (--shell takes a command in one word)")?;
+                }
+                Ok(())
             }
             Self::NotExecutable(program) => {
                 write!(f, "command cannot be executed: {}", program.to_string_lossy())

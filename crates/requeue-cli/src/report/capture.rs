@@ -1,5 +1,6 @@
 //! Where the output of one run goes.
 
+use std::borrow::Cow;
 use std::ffi::OsString;
 use std::fmt::Write as _;
 use std::fs::File;
@@ -9,7 +10,7 @@ use std::process::Command;
 
 use super::gathered::{Gathered, last_line_of};
 use super::screen::Screen;
-use super::text::last_line;
+use super::text::{last_line, one_line};
 use crate::command::{Ending, Sink, Stream, Wiring};
 use crate::plan::{Output, Shown};
 
@@ -23,7 +24,7 @@ pub(crate) enum Capture<'r> {
 
 impl<'r> Capture<'r> {
     pub(super) fn new(output: &'r Output, key: &'r [u8], screen: &'r Screen) -> Self {
-        let tagged = |tag: bool| tag.then_some(key);
+        let tagged = |tag: bool| tag.then(|| one_line(key));
         match output {
             Output::Grouped { tag, only } => {
                 Self::Grouped(Grouped::new(screen, tagged(*tag), *only))
@@ -79,14 +80,14 @@ impl Sink for Capture<'_> {
 #[derive(Debug)]
 pub(crate) struct Grouped<'r> {
     screen: &'r Screen,
-    tag: Option<&'r [u8]>,
+    tag: Option<Cow<'r, [u8]>>,
     only: Shown,
     out: Gathered,
     err: Gathered,
 }
 
 impl<'r> Grouped<'r> {
-    fn new(screen: &'r Screen, tag: Option<&'r [u8]>, only: Shown) -> Self {
+    fn new(screen: &'r Screen, tag: Option<Cow<'r, [u8]>>, only: Shown) -> Self {
         Self { screen, tag, only, out: Gathered::default(), err: Gathered::default() }
     }
 
@@ -100,8 +101,8 @@ impl<'r> Grouped<'r> {
     fn print(&mut self) -> io::Result<()> {
         self.screen.print(|out, err| {
             // The standard error may be gone while the standard output is read.
-            self.err.write(self.tag, err).unwrap_or_default();
-            self.out.write(self.tag, out)
+            self.err.write(self.tag.as_deref(), err).unwrap_or_default();
+            self.out.write(self.tag.as_deref(), out)
         })
     }
 }
@@ -110,7 +111,7 @@ impl<'r> Grouped<'r> {
 #[derive(Debug)]
 pub(crate) struct Lines<'r> {
     screen: &'r Screen,
-    tag: Option<&'r [u8]>,
+    tag: Option<Cow<'r, [u8]>>,
     out: Vec<u8>,
     err: Vec<u8>,
     last: String,
@@ -118,7 +119,7 @@ pub(crate) struct Lines<'r> {
 }
 
 impl<'r> Lines<'r> {
-    fn new(screen: &'r Screen, tag: Option<&'r [u8]>) -> Self {
+    fn new(screen: &'r Screen, tag: Option<Cow<'r, [u8]>>) -> Self {
         let (out, err) = (Vec::new(), Vec::new());
         Self { screen, tag, out, err, last: String::new(), printed: Ok(()) }
     }
@@ -149,9 +150,9 @@ impl<'r> Lines<'r> {
         let mut whole = Gathered::default();
         whole.push(text);
         let printed = self.screen.print(|out, err| match stream {
-            Stream::Out => whole.write(self.tag, out),
+            Stream::Out => whole.write(self.tag.as_deref(), out),
             Stream::Err => {
-                whole.write(self.tag, err).unwrap_or_default();
+                whole.write(self.tag.as_deref(), err).unwrap_or_default();
                 Ok(())
             }
         });

@@ -1,5 +1,6 @@
 //! Bytes as a person can read them.
 
+use std::borrow::Cow;
 use std::error::Error;
 use std::time::Duration;
 
@@ -18,6 +19,20 @@ pub(crate) fn shown(bytes: &[u8]) -> String {
         plain.push('…');
     }
     plain
+}
+
+/// Bytes without an end of a line or a column in them, which are written out.
+pub(super) fn one_line(bytes: &[u8]) -> Cow<'_, [u8]> {
+    if !bytes.iter().any(|byte| b"\n\r\t".contains(byte)) {
+        return Cow::Borrowed(bytes);
+    }
+    let written = |byte: &u8| match byte {
+        b'\n' => b"\\n".to_vec(),
+        b'\r' => b"\\r".to_vec(),
+        b'\t' => b"\\t".to_vec(),
+        byte => vec![*byte],
+    };
+    Cow::Owned(bytes.iter().flat_map(written).collect())
 }
 
 /// As much as is shown, and no part of a character.

@@ -148,6 +148,9 @@ fn a_command_that_is_not_there_is_told_once_and_not_retried() {
     let ran =
         Dir::new().run(["no-such-command", "{}"]).stdin(keys.clone()).ran().expect(127);
     assert_eq!(ran.err, "requeue: command not found: no-such-command\n");
+    let ran = Dir::new().run(["echo {}"]).stdin("a\n").ran().expect(127);
+    let why = "command not found: echo a (--shell takes a command in one word)";
+    assert!(ran.err.contains(why), "{}", ran.err);
     let ran = Dir::new().run(["--progress=none", "./{}"]).stdin(keys).ran().expect(127);
     assert_eq!(ran.err.matches("command not found").count(), 1, "{}", ran.err);
 }

@@ -42,6 +42,15 @@ fn a_long_line_comes_through_as_fast_as_it_is_written() {
     assert!(ran.out == "x".repeat(60_000_000));
 }
 
+/// A key of two lines made a line of its own before the one that it was a tag of.
+#[test]
+fn a_tag_stays_on_its_line() {
+    let keys = b"two\nlines\0a\tb\0".to_vec();
+    let flags = ["-0", "--tag", "--", "printf", "hi\\n%.0s"];
+    let ran = Dir::new().run(flags).stdin(keys).ran().expect(0);
+    assert_eq!(ran.sorted(), ["a\\tb\thi", "two\\nlines\thi"]);
+}
+
 #[test]
 fn lines_can_be_tagged_with_their_key() {
     let dir = Dir::new();

@@ -122,6 +122,28 @@ fn a_reader_of_the_manual_may_leave_early() {
     assert_eq!(String::from_utf8_lossy(&ran.stderr), "");
 }
 
+/// The first command of the README is `cargo run`, which broke when a second program came
+/// into the workspace.
+#[test]
+fn cargo_finds_one_program_to_run() {
+    let asked = std::process::Command::new(env!("CARGO"))
+        .args(["metadata", "--no-deps", "--offline", "--format-version=1"])
+        .current_dir(env!("CARGO_MANIFEST_DIR"))
+        .output()
+        .unwrap();
+    let told: serde_json::Value = serde_json::from_slice(&asked.stdout).unwrap();
+    let default = told["workspace_default_members"].as_array().unwrap();
+    let packages = told["packages"].as_array().unwrap().iter();
+    let targets = packages
+        .filter(|package| default.contains(&package["id"]))
+        .flat_map(|package| package["targets"].as_array().unwrap());
+    let programs: Vec<_> = targets
+        .filter(|target| target["kind"][0] == "bin")
+        .map(|target| &target["name"])
+        .collect();
+    assert_eq!(programs, ["requeue"]);
+}
+
 #[test]
 fn the_version_is_told() {
     let ran = Dir::new().requeue().arg("--version").ran().expect(0);

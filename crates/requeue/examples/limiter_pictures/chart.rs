@@ -1,6 +1,6 @@
 //! A chart of events in time, as SVG: a dot for an event, and dots of one moment stacked.
 
-use crate::scene::{END, Millis};
+use super::scene::{END, Millis};
 
 /// Rows of events under one axis of time.
 pub(crate) struct Chart {

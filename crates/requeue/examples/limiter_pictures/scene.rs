@@ -5,7 +5,7 @@ use std::time::Duration;
 use requeue::rate::{Hierarchy, Limit, Limiter, Pacer, Share, Window};
 use requeue::testing::FakeClock;
 
-use crate::chart::{Chart, Colour, Row};
+use super::chart::{Chart, Colour, Row};
 
 /// Milliseconds since the start.
 pub(crate) type Millis = u32;

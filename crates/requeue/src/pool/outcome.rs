@@ -29,9 +29,11 @@ use std::time::Duration;
 pub enum Outcome {
     /// It went well.
     #[default]
+    #[doc(alias = "Succeed")]
     Done,
     /// It went well, and the key is to be looked at again after this delay.
     #[doc(alias = "RequeueAfter")]
+    #[doc(alias = "RetryAfter")]
     After(Duration),
     /// It did not go well, and trying again would not help.
     #[doc(alias = "TerminalError")]

@@ -8,6 +8,7 @@
 //!    seen. So a key that was full when it left is full for every later call.
 //! 3. Keys are dropped outside the lock.
 
+use std::borrow::Borrow;
 use std::fmt;
 use std::hash::{BuildHasher, Hash};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -28,6 +29,9 @@ use crate::clock::{AnyClock, Clock};
 ///
 /// Every key has a token bucket of its own, all with the same limit and burst, and a key
 /// that was never seen has a full one. Clones share the buckets.
+///
+/// Calls take a key by reference, in any form that it can be borrowed as: those of a
+/// `Keyed<String>` take a `&str`. It is cloned only if its bucket is to be kept.
 ///
 /// # Memory
 ///
@@ -55,6 +59,9 @@ use crate::clock::{AnyClock, Clock};
 /// assert!(logins.allow(&"bob"));
 /// clock.advance(Duration::from_secs(1));
 /// assert!(logins.allow(&"ann"));
+///
+/// let hosts = Keyed::<String>::new(Limit::per_second(1.0), 2);
+/// assert!(hosts.allow("example.org"));
 /// ```
 pub struct Keyed<K> {
     shared: Arc<Shared<K>>,
@@ -176,14 +183,22 @@ impl<K> Keyed<K> {
     }
 }
 
-impl<K: Clone + Eq + Hash> Keyed<K> {
+impl<K: Eq + Hash> Keyed<K> {
     /// Takes a token of `key` if there is one, and says whether.
-    pub fn allow(&self, key: &K) -> bool {
+    pub fn allow<Q>(&self, key: &Q) -> bool
+    where
+        K: Borrow<Q>,
+        Q: ToOwned<Owned = K> + Eq + Hash + ?Sized,
+    {
         self.allow_n(key, 1)
     }
 
     /// Takes `n` tokens of `key` if there are that many, and says whether.
-    pub fn allow_n(&self, key: &K, n: u32) -> bool {
+    pub fn allow_n<Q>(&self, key: &Q, n: u32) -> bool
+    where
+        K: Borrow<Q>,
+        Q: ToOwned<Owned = K> + Eq + Hash + ?Sized,
+    {
         self.take(key, n, Patience::None).is_ok()
     }
 
@@ -192,7 +207,11 @@ impl<K: Clone + Eq + Hash> Keyed<K> {
     /// # Errors
     ///
     /// As [`reserve_n`](Self::reserve_n).
-    pub fn peek(&self, key: &K) -> Result<Duration, ReserveError> {
+    pub fn peek<Q>(&self, key: &Q) -> Result<Duration, ReserveError>
+    where
+        K: Borrow<Q>,
+        Q: ToOwned<Owned = K> + Eq + Hash + ?Sized,
+    {
         self.peek_n(key, 1)
     }
 
@@ -201,7 +220,11 @@ impl<K: Clone + Eq + Hash> Keyed<K> {
     /// # Errors
     ///
     /// As [`reserve_n`](Self::reserve_n).
-    pub fn peek_n(&self, key: &K, n: u32) -> Result<Duration, ReserveError> {
+    pub fn peek_n<Q>(&self, key: &Q, n: u32) -> Result<Duration, ReserveError>
+    where
+        K: Borrow<Q>,
+        Q: ToOwned<Owned = K> + Eq + Hash + ?Sized,
+    {
         let Shared { hasher, terms, .. } = &*self.shared;
         let (hash, now) = (hasher.hash_one(key), self.moment());
         let keys = self.lock();
@@ -233,7 +256,11 @@ impl<K: Clone + Eq + Hash> Keyed<K> {
     /// assert_eq!(keyed.reserve(&"key"), Ok(Duration::from_millis(100)));
     /// assert_eq!(keyed.reserve(&"key"), Ok(Duration::from_millis(200)));
     /// ```
-    pub fn reserve(&self, key: &K) -> Result<Duration, ReserveError> {
+    pub fn reserve<Q>(&self, key: &Q) -> Result<Duration, ReserveError>
+    where
+        K: Borrow<Q>,
+        Q: ToOwned<Owned = K> + Eq + Hash + ?Sized,
+    {
         self.reserve_n(key, 1)
     }
 
@@ -246,7 +273,11 @@ impl<K: Clone + Eq + Hash> Keyed<K> {
     ///
     /// [`ReserveError::ExceedsBurst`] if `n` is more than the burst, and
     /// [`ReserveError::Never`] if the tokens never come. Nothing is taken then.
-    pub fn reserve_n(&self, key: &K, n: u32) -> Result<Duration, ReserveError> {
+    pub fn reserve_n<Q>(&self, key: &Q, n: u32) -> Result<Duration, ReserveError>
+    where
+        K: Borrow<Q>,
+        Q: ToOwned<Owned = K> + Eq + Hash + ?Sized,
+    {
         match self.take(key, n, Patience::UpTo(FOREVER)) {
             Ok((now, grant)) => Ok(duration(grant.ready.since(now))),
             Err(refusal) => Err(refused(refusal, n)),
@@ -279,7 +310,11 @@ impl<K: Clone + Eq + Hash> Keyed<K> {
     /// # Ok::<(), WaitError>(())
     /// # }).unwrap();
     /// ```
-    pub async fn wait(&self, key: &K) -> Result<(), WaitError> {
+    pub async fn wait<Q>(&self, key: &Q) -> Result<(), WaitError>
+    where
+        K: Borrow<Q>,
+        Q: ToOwned<Owned = K> + Eq + Hash + ?Sized,
+    {
         self.wait_n(key, 1).await
     }
 
@@ -293,7 +328,11 @@ impl<K: Clone + Eq + Hash> Keyed<K> {
     ///
     /// At once, and with nothing taken: [`WaitError::ExceedsBurst`] if `n` is more than
     /// the burst, [`WaitError::Never`] if the tokens never come.
-    pub async fn wait_n(&self, key: &K, n: u32) -> Result<(), WaitError> {
+    pub async fn wait_n<Q>(&self, key: &Q, n: u32) -> Result<(), WaitError>
+    where
+        K: Borrow<Q>,
+        Q: ToOwned<Owned = K> + Eq + Hash + ?Sized,
+    {
         let Some(place) = self.line_up(key, n)? else { return Ok(()) };
         while self.shared.clock.now() < place.until {
             self.shared.clock.timer(place.until).await;
@@ -307,7 +346,11 @@ impl<K: Clone + Eq + Hash> Keyed<K> {
     /// # Errors
     ///
     /// As [`wait_n`](Self::wait_n).
-    pub fn wait_blocking(&self, key: &K) -> Result<(), WaitError> {
+    pub fn wait_blocking<Q>(&self, key: &Q) -> Result<(), WaitError>
+    where
+        K: Borrow<Q>,
+        Q: ToOwned<Owned = K> + Eq + Hash + ?Sized,
+    {
         self.wait_n_blocking(key, 1)
     }
 
@@ -316,7 +359,11 @@ impl<K: Clone + Eq + Hash> Keyed<K> {
     /// # Errors
     ///
     /// As [`wait_n`](Self::wait_n).
-    pub fn wait_n_blocking(&self, key: &K, n: u32) -> Result<(), WaitError> {
+    pub fn wait_n_blocking<Q>(&self, key: &Q, n: u32) -> Result<(), WaitError>
+    where
+        K: Borrow<Q>,
+        Q: ToOwned<Owned = K> + Eq + Hash + ?Sized,
+    {
         let Some(place) = self.line_up(key, n)? else { return Ok(()) };
         self.shared.clock.sleep_until(place.until);
         place.use_up();
@@ -324,11 +371,15 @@ impl<K: Clone + Eq + Hash> Keyed<K> {
     }
 
     /// Takes the tokens; `None` if they may be used at once.
-    fn line_up<'a>(
+    fn line_up<'a, Q>(
         &'a self,
-        key: &'a K,
+        key: &'a Q,
         n: u32,
-    ) -> Result<Option<Place<'a, K>>, WaitError> {
+    ) -> Result<Option<Place<'a, K, Q>>, WaitError>
+    where
+        K: Borrow<Q>,
+        Q: ToOwned<Owned = K> + Eq + Hash + ?Sized,
+    {
         let (now, grant) =
             self.take(key, n, Patience::UpTo(FOREVER)).map_err(|r| refused(r, n))?;
         if grant.ready <= now {
@@ -339,12 +390,16 @@ impl<K: Clone + Eq + Hash> Keyed<K> {
     }
 
     /// Takes tokens as of now, and says what time that is.
-    fn take(
+    fn take<Q>(
         &self,
-        key: &K,
+        key: &Q,
         n: u32,
         patience: Patience,
-    ) -> Result<(Moment, Grant), Refusal> {
+    ) -> Result<(Moment, Grant), Refusal>
+    where
+        K: Borrow<Q>,
+        Q: ToOwned<Owned = K> + Eq + Hash + ?Sized,
+    {
         let Shared { hasher, terms, .. } = &*self.shared;
         let (hash, now) = (hasher.hash_one(key), self.moment());
         let (result, gone) = {
@@ -364,7 +419,11 @@ impl<K: Clone + Eq + Hash> Keyed<K> {
         result.map(|grant| (now, grant))
     }
 
-    fn give_back(&self, key: &K, claim: Claim) {
+    fn give_back<Q>(&self, key: &Q, claim: Claim)
+    where
+        K: Borrow<Q>,
+        Q: ToOwned<Owned = K> + Eq + Hash + ?Sized,
+    {
         let Shared { hasher, terms, .. } = &*self.shared;
         let (hash, now) = (hasher.hash_one(key), self.moment());
         let mut keys = self.lock();
@@ -387,15 +446,19 @@ impl<K> Keys<K> {
     }
 }
 
-impl<K: Clone + Eq + Hash> Keys<K> {
+impl<K: Eq + Hash> Keys<K> {
     /// Takes out one key that is full or above the bound, if the walk meets one.
     ///
     /// Not `key`, which has just been asked for: a key in use must not be forgotten at
     /// each use.
-    fn let_go(&mut self, key: &K, terms: Terms, sweep: usize) -> Option<Slot<K>> {
+    fn let_go<Q>(&mut self, key: &Q, terms: Terms, sweep: usize) -> Option<Slot<K>>
+    where
+        K: Borrow<Q>,
+        Q: Eq + ?Sized,
+    {
         let now = self.latest;
         if self.table.len() > self.max {
-            let rank = |slot: &Slot<K>| (slot.key == *key, slot.full_at(terms));
+            let rank = |slot: &Slot<K>| (slot.key.borrow() == key, slot.full_at(terms));
             return self.table.take_first_of(SAMPLE, rank);
         }
         // Invariant 1.
@@ -403,13 +466,17 @@ impl<K: Clone + Eq + Hash> Keys<K> {
     }
 
     /// Does with the bucket of `key` what `step` says.
-    fn update(
+    fn update<Q>(
         &mut self,
         hash: u64,
-        key: &K,
+        key: &Q,
         (terms, hasher): (Terms, &RandomState),
         step: impl FnOnce(&Bucket) -> Result<(Option<Bucket>, Grant), Refusal>,
-    ) -> Result<Grant, Refusal> {
+    ) -> Result<Grant, Refusal>
+    where
+        K: Borrow<Q>,
+        Q: ToOwned<Owned = K> + Eq + Hash + ?Sized,
+    {
         let entry = self.table.entry(hash, key, hasher);
         let bucket = match &entry {
             Entry::Occupied(slot) => slot.get().bucket(terms),
@@ -419,7 +486,7 @@ impl<K: Clone + Eq + Hash> Keys<K> {
         match (next, entry) {
             (Some(next), Entry::Occupied(mut slot)) => slot.get_mut().set(next),
             (Some(next), Entry::Vacant(room)) => {
-                room.insert(Slot::new(key.clone(), next));
+                room.insert(Slot::new(key.to_owned(), next));
             }
             (None, _) => {}
         }
@@ -459,20 +526,32 @@ fn patient(at: Moment, n: u32) -> Ask {
 }
 
 /// A place in the line of those who wait for a key. Who leaves it gives the tokens back.
-struct Place<'a, K: Clone + Eq + Hash> {
+struct Place<'a, K, Q>
+where
+    K: Borrow<Q> + Eq + Hash,
+    Q: ToOwned<Owned = K> + Eq + Hash + ?Sized,
+{
     keyed: &'a Keyed<K>,
-    key: &'a K,
+    key: &'a Q,
     until: Instant,
     claim: Option<Claim>,
 }
 
-impl<K: Clone + Eq + Hash> Place<'_, K> {
+impl<K, Q> Place<'_, K, Q>
+where
+    K: Borrow<Q> + Eq + Hash,
+    Q: ToOwned<Owned = K> + Eq + Hash + ?Sized,
+{
     fn use_up(mut self) {
         self.claim = None;
     }
 }
 
-impl<K: Clone + Eq + Hash> Drop for Place<'_, K> {
+impl<K, Q> Drop for Place<'_, K, Q>
+where
+    K: Borrow<Q> + Eq + Hash,
+    Q: ToOwned<Owned = K> + Eq + Hash + ?Sized,
+{
     fn drop(&mut self) {
         if let Some(claim) = self.claim {
             self.keyed.give_back(self.key, claim);

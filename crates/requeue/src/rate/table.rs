@@ -12,6 +12,7 @@
 //! 3. A slot leaves the table only by being handed to the caller, who can drop it where
 //!    it holds no lock: `Drop` of a key is user code as well.
 
+use std::borrow::Borrow;
 use std::hash::{BuildHasher, Hash};
 use std::mem;
 
@@ -94,23 +95,31 @@ impl<T> Table<T> {
 
 impl<T: Slot> Table<T> {
     /// The slot of `key`.
-    pub(super) fn find(&self, hash: u64, key: &T::Key) -> Option<&T> {
-        self.slots.find(hash, |slot| slot.key() == key)
+    pub(super) fn find<Q>(&self, hash: u64, key: &Q) -> Option<&T>
+    where
+        T::Key: Borrow<Q>,
+        Q: Eq + ?Sized,
+    {
+        self.slots.find(hash, |slot| slot.key().borrow() == key)
     }
 
     /// The slot of `key`, or the room for it.
     #[inline]
-    pub(super) fn entry(
+    pub(super) fn entry<Q>(
         &mut self,
         hash: u64,
-        key: &T::Key,
+        key: &Q,
         hasher: &RandomState,
-    ) -> Entry<'_, T> {
+    ) -> Entry<'_, T>
+    where
+        T::Key: Borrow<Q>,
+        Q: Eq + ?Sized,
+    {
         if self.slots.len() == self.slots.capacity() {
             self.rehash(hasher);
         }
         let unused = |_: &T| unreachable!("invariant 2: there is room");
-        self.slots.entry(hash, |slot| slot.key() == key, unused)
+        self.slots.entry(hash, |slot| slot.key().borrow() == key, unused)
     }
 
     /// Gives memory back once fewer than an eighth of the buckets are in use.

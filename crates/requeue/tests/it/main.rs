@@ -13,6 +13,7 @@ mod million;
 mod mixed;
 mod order;
 mod panics;
+mod pictures;
 mod pool;
 mod regressions;
 mod retry;

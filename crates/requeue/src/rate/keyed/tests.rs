@@ -43,6 +43,18 @@ fn timeline_of_two_keys() {
     }
 }
 
+/// Whoever limited names had to make a `String` of each to ask.
+#[test]
+fn a_key_may_be_given_as_what_it_borrows_as() {
+    let keyed = Keyed::<String>::with_clock(Limit::ZERO, 4, FakeClock::new());
+    assert!(keyed.allow("ann"));
+    assert!(keyed.allow(&"ann".to_owned()));
+    assert_eq!(keyed.reserve("ann"), Ok(Duration::ZERO));
+    assert_eq!(keyed.wait_blocking("ann"), Ok(()));
+    assert!(keyed.peek("ann").is_err(), "its bucket is empty for ever");
+    assert_eq!(keyed.tracked(), 1);
+}
+
 proptest! {
     #[test]
     fn every_key_gets_what_a_limiter_of_its_own_would_give(
