@@ -90,7 +90,8 @@ impl Builder {
     pub async fn open(self) -> Result<RedisStore, Error> {
         check_name(&self.queue)?;
         let servers = Arc::new(self.servers()?);
-        let is_node = check_server(&servers).await?;
+        let says_node = check_server(&servers).await?;
+        let is_node = says_node || matches!(*servers, Servers::Many(_));
         let store = RedisStore::new(servers, &self, is_node);
         let (version, partitions) = store.declare(VERSION).await?;
         check_queue(&self, version, partitions)?;
@@ -132,7 +133,7 @@ fn check_name(queue: &str) -> Result<(), Error> {
     Ok(())
 }
 
-/// Whether the server is a node of a cluster, be it the only one.
+/// Whether the server says that it is a node of a cluster, or may be one.
 async fn check_server(servers: &Servers) -> Result<bool, Error> {
     let mut command = redis::cmd("INFO");
     command.arg("server");
@@ -157,7 +158,9 @@ async fn check_server(servers: &Servers) -> Result<bool, Error> {
 
 fn is_node(info: &Value) -> bool {
     let text: Result<String, _> = redis::from_redis_value(info.clone());
-    text.is_ok_and(|text| text.lines().any(|line| line == "redis_mode:cluster"))
+    let says_so =
+        |line: &str| matches!(line, "redis_mode:cluster" | "server_mode:cluster");
+    text.is_ok_and(|text| text.lines().any(says_so))
 }
 
 fn is_about_info(error: &Error) -> bool {
@@ -206,6 +209,15 @@ mod tests {
         let (text, numbers) = version_in(&Value::BulkString(info.into())).unwrap();
         assert_eq!((text.as_str(), numbers), ("6.0.16", (6, 0)));
         assert!(numbers < OLDEST);
+    }
+
+    /// Redis and Valkey call it differently.
+    #[test]
+    fn a_node_of_a_cluster_says_so() {
+        for info in ["redis_mode:cluster\r\n", "a:b\r\nserver_mode:cluster\r\nc:d"] {
+            assert!(is_node(&Value::BulkString(info.into())), "{info}");
+        }
+        assert!(!is_node(&Value::BulkString("redis_mode:standalone\r\n".into())));
     }
 
     #[test]
