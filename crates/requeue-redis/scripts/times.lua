@@ -23,7 +23,7 @@ local function list_times(times, place, values, before)
 end
 
 -- So many keys in a row are not asked for if the one before them and the one after them
--- were ready for about the same time: to ask for all makes a cycle a tenth dearer.
+-- were ready for about the same time: to ask for all makes a cycle up to a tenth dearer.
 local SKIPPED = 15
 
 -- Whether two times are not the same to whoever measures.
