@@ -196,6 +196,9 @@ impl Pair {
     /// are busy may not agree in the time that they give themselves.
     pub(crate) async fn fail_over(self) {
         until_it_tells(self.second, "master_link_status:up").await;
+        // One that has not heard of all slots does not know whom it has to outdo.
+        until_it_is_whole(&format!("127.0.0.1:{}", self.second)).await;
+        until_it_knows_a_replica(self.first).await;
         let mut first = server::connection(&url_of(self.first)).await;
         let mut second = server::connection(&url_of(self.second)).await;
         let mut pause = redis::cmd("CLIENT");
@@ -227,6 +230,22 @@ async fn told(node: &mut MultiplexedConnection, words: &str) -> Option<String> {
 async fn until_it_tells(port: u16, words: &str) {
     let mut node = server::connection(&url_of(port)).await;
     while told(&mut node, words).await.is_none() {
+        tokio::task::yield_now().await;
+    }
+}
+
+/// A node does not heed one of which it has not heard yet that it is its replica.
+async fn until_it_knows_a_replica(port: u16) {
+    let mut node = server::connection(&url_of(port)).await;
+    let mut own = redis::cmd("CLUSTER");
+    let id: String = own.arg("MYID").query_async(&mut node).await.unwrap();
+    loop {
+        let mut list = redis::cmd("CLUSTER");
+        list.arg("REPLICAS").arg(&id);
+        let replicas: Vec<String> = list.query_async(&mut node).await.unwrap();
+        if !replicas.is_empty() {
+            return;
+        }
         tokio::task::yield_now().await;
     }
 }
