@@ -4,12 +4,11 @@ use std::fs::File;
 use std::os::unix::fs::PermissionsExt;
 use std::process::{Child, Command, Stdio};
 
-use crate::harness::{Dir, Live, is_alive, numbers, patiently, signal};
+use crate::harness::{Dir, Live, ends, is_alive, numbers, patiently, signal};
 
 /// Starts a run in which the key `slow` tells its process and waits to be let go.
 fn start_slow(dir: &Dir, flags: &[&str], script: &str) -> (Live, String) {
-    dir.fifo("pid");
-    dir.fifo("go");
+    dir.pipes();
     let script = format!("if [ {{}} = slow ]; then {script}; fi; echo {{}}");
     let mut live = dir.run(["-j1"]).args(flags).args(["--shell", &script]).start();
     for key in ["slow", "b", "c"] {
@@ -47,7 +46,7 @@ fn the_second_signal_ends_what_runs() {
     let ran = live.ended().expect(130);
     assert_eq!(ran.out, "");
     assert!(ran.err.contains("3 keys left"), "{}", ran.err);
-    assert!(!is_alive(&pid));
+    ends(&pid);
     assert_eq!(dir.events("log", "drained")[0]["left"], 3);
 }
 
@@ -67,7 +66,7 @@ fn what_ignores_term_is_killed_by_the_third_signal() {
     live.wait_for_status("running 1/1");
     live.signal("TERM");
     live.ended().expect(143);
-    assert!(!is_alive(&pid));
+    ends(&pid);
 }
 
 #[test]
@@ -79,7 +78,7 @@ fn what_ignores_term_is_killed_after_a_while() {
     live.err_line("finishing");
     live.signal("TERM");
     live.ended().expect(143);
-    assert!(!is_alive(&pid));
+    ends(&pid);
 }
 
 #[test]
@@ -92,7 +91,7 @@ fn grandchildren_end_with_their_run() {
     live.err_line("finishing");
     live.signal("INT");
     live.ended().expect(130);
-    assert!(!is_alive(&pid), "no orphans");
+    ends(&pid);
 }
 
 #[test]
@@ -102,7 +101,7 @@ fn quit_kills_at_once() {
         start_slow(&dir, &[], "trap '' TERM; echo $$ > pid; while :; do cat go; done");
     live.signal("QUIT");
     live.ended().expect(131);
-    assert!(!is_alive(&pid));
+    ends(&pid);
 }
 
 #[test]
@@ -234,7 +233,7 @@ fn the_fourth_signal_ends_it_whatever_it_waits_for() {
         }
     });
     assert_eq!(status.code(), Some(143));
-    assert!(!is_alive(&command), "the third has killed what ran");
+    ends(&command);
     drop(unread);
 }
 

@@ -28,6 +28,10 @@ pub(crate) fn patiently<T: Send + 'static>(
     receive.recv_timeout(PATIENCE).unwrap_or_else(|_| panic!("{what} takes for ever"))
 }
 
+/// Tells its process and waits, unless it is the second of its kind.
+pub(crate) const WAITS: &str =
+    "[ -e second ] || { echo $$ > pid; cat go > /dev/null; }; echo {}";
+
 /// Keys as the command reads them.
 pub(crate) fn lines(keys: impl IntoIterator<Item = String>) -> String {
     keys.into_iter().flat_map(|key| [key, "\n".to_owned()]).collect()
@@ -67,6 +71,12 @@ impl Dir {
     pub(crate) fn fifo(&self, name: &str) {
         let made = Command::new("mkfifo").arg(self.path(name)).status().unwrap();
         assert!(made.success());
+    }
+
+    /// Pipes by which a command tells its process, and is let go.
+    pub(crate) fn pipes(&self) {
+        self.fifo("pid");
+        self.fifo("go");
     }
 
     /// Waits until somebody writes to a pipe: what they wrote.
@@ -328,6 +338,17 @@ pub(crate) fn signal(name: &str, pid: &str) {
     let sent =
         Command::new("kill").args([&format!("-{name}"), "--", pid]).status().unwrap();
     assert!(sent.success(), "no signal {name} to {pid}");
+}
+
+/// Waits until a process is there no more. Who sends KILL to what is not its child is not
+/// told when that has happened.
+pub(crate) fn ends(pid: &str) {
+    let pid = pid.to_owned();
+    patiently("the end of a process", move || {
+        while is_alive(&pid) {
+            thread::yield_now();
+        }
+    });
 }
 
 /// Whether a process is there and not just waiting to be reaped.

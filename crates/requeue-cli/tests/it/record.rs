@@ -85,7 +85,7 @@ fn a_log_to_resume_from_must_be_there() {
 #[test]
 fn a_run_that_was_killed_can_be_resumed() {
     let dir = Dir::new();
-    dir.fifo("go");
+    dir.pipes();
     let script = "if [ {} = b ] && [ ! -e second ]; then echo $$ > pid; cat go > /dev/null; fi; echo {}";
     let flags = ["-j1", "--log", "log", "--resume", "log", "--shell", script];
     let mut live = dir.run(flags).start();
@@ -93,6 +93,7 @@ fn a_run_that_was_killed_can_be_resumed() {
         live.say(key);
     }
     assert_eq!(live.out_line(), "a");
+    dir.hear("pid");
     live.wait_for_status("running 1/1  delayed 0  done 1");
     live.signal("KILL");
     assert_eq!(live.ended().code, None, "ended by a signal");

@@ -1,6 +1,6 @@
 //! The run and the verbs on a store: one process at a time.
 
-use crate::harness::Dir;
+use crate::harness::{Dir, WAITS};
 use crate::stores::{Home, embedded, on_each_server, on_each_store};
 
 /// Fails each time, and says why.
@@ -108,8 +108,7 @@ fn a_worker_takes_keys_until_a_signal() {
 #[test]
 fn what_a_signal_leaves_undone_stays_in_the_store() {
     on_each_store(|home| {
-        home.dir.fifo("pid");
-        home.dir.fifo("go");
+        home.dir.pipes();
         home.add(&["slow", "b"]);
         let script = "echo $$ > pid; cat go > /dev/null; echo {}";
         let mut live = home.run(&["--worker", "-j1", "--shell", script]).start();
@@ -127,11 +126,10 @@ fn what_a_signal_leaves_undone_stays_in_the_store() {
 #[test]
 fn a_key_that_comes_again_while_it_runs_runs_once_more() {
     on_each_store(|home| {
-        home.dir.fifo("go");
-        let script = "[ -e second ] || cat go > /dev/null; echo {}";
-        let mut live = home.run(&["-j4", "--shell", script]).start();
+        home.dir.pipes();
+        let mut live = home.run(&["-j4", "--shell", WAITS]).start();
         live.say("k");
-        live.wait_for_status("running 1/4");
+        home.dir.hear("pid");
         (0..3).for_each(|_| live.say("k"));
         live.end_input();
         live.wait_for_status("merged 2");

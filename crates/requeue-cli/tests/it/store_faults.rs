@@ -291,8 +291,7 @@ fn a_password_that_was_typed_cannot_be_read_by_others() {
 /// A worker whose store goes away while it works on a key, and that has done with it.
 fn cut_off_at_work(home: &Home) -> (Proxy, Live) {
     let (proxy, away) = home.through_proxy();
-    home.dir.fifo("pid");
-    home.dir.fifo("go");
+    home.dir.pipes();
     home.add(&["k"]);
     let script = "echo $$ > pid; cat go > /dev/null; echo {}";
     let mut live = away.args(["run", "--worker", "--shell", script]).start();

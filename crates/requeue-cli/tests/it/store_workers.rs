@@ -1,18 +1,14 @@
 //! Several processes on a store, and what they leave behind.
 
-use crate::harness::{Dir, is_alive, lines, signal};
+use crate::harness::{Dir, WAITS, ends, is_alive, lines, signal};
 use crate::stores::{Home, embedded, on_each_server};
-
-/// Tells its process and waits, unless it is the second of its kind.
-const WAITS: &str = "[ -e second ] || { echo $$ > pid; cat go > /dev/null; }; echo {}";
 
 /// Short, since tests wait for its end, but not so short that a worker on a machine under
 /// load loses it: with half a second, one that was not stopped did.
 const LEASE: &str = "3s";
 
 fn with_pipes(home: &Home) -> &Dir {
-    home.dir.fifo("pid");
-    home.dir.fifo("go");
+    home.dir.pipes();
     &home.dir
 }
 
@@ -90,7 +86,7 @@ fn a_command_whose_lease_is_lost_is_ended_and_does_not_count() {
         assert_eq!(other.out_line(), "k");
         first.signal("CONT");
         first.err_line("lost the lease of k");
-        assert!(!is_alive(pid.trim()));
+        ends(pid.trim());
         // What the other has printed, the store may not know yet.
         while home.status()["processing"] != 0 {}
         for worker in [first, other] {
