@@ -110,8 +110,11 @@ impl Dir {
         self.requeue().arg("run").args(args)
     }
 
+    /// It heeds signals that the tests themselves may have been told to ignore: one of them
+    /// waited for ever under nohup.
     pub(crate) fn requeue(&self) -> Cmd {
-        let mut command = Command::new(env!("CARGO_BIN_EXE_requeue"));
+        let mut command = Command::new("env");
+        command.args(["--default-signal", env!("CARGO_BIN_EXE_requeue")]);
         command.current_dir(&self.0).env_remove("CI");
         command.env_remove("REQUEUE_STORE").env_remove("REQUEUE_QUEUE");
         Cmd { command, stdin: Vec::new() }
