@@ -1,4 +1,4 @@
-//! The queue of [`requeue`] on disk, in the process that uses it.
+//! The queue of [`requeue`](https://docs.rs/requeue) on disk, in the process that uses it.
 //!
 //! For a program that runs on one machine and must not lose keys when it dies: no server,
 //! one folder. Nothing is acknowledged before it is on disk, and calls that come while the

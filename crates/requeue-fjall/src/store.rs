@@ -7,11 +7,10 @@ use std::sync::{Arc, Mutex, PoisonError};
 use std::thread::JoinHandle;
 use std::time::Duration;
 
-use requeue::{Clock, SystemClock};
 use requeue_store::machine::Machine;
 use requeue_store::{
     Add, Dead, End, Error, Expired, Failing, Finished, Hold, Key, LeaseRequest, Leased,
-    Look, Now, Owner, Receipt, Reply, Stats, Store, Which, Worker,
+    Look, Now, Owner, Receipt, Reply, Stats, Store, Which, Worker, within,
 };
 
 use crate::Builder;
@@ -239,14 +238,7 @@ impl Store for FjallStore {
         Box::pin(async move {
             let shared = self.shared();
             shared.check(&shared.lock())?;
-            let Some(deadline) = SystemClock.now().checked_add(at_most) else {
-                shared.ready.notified().await;
-                return Ok(());
-            };
-            tokio::select! {
-                () = shared.ready.notified() => {}
-                () = SystemClock.timer(deadline) => {}
-            }
+            within(at_most, shared.ready.notified()).await;
             Ok(())
         })
     }

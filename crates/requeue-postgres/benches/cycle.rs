@@ -7,7 +7,8 @@
 //!
 //! CPU is that of all processes of the server, by key, from `/proc`. Rates move with the
 //! load of the machine; CPU by key hardly does. `KEYS` sets how many keys each row has, and
-//! `READY` how many the long line.
+//! `READY` how many the long line. `-- wake_ups delays` after it measures only those; the
+//! names are in `all`.
 //!
 //! What a wake-up or a delayed key takes at least is shown before them: a commit that waits
 //! for the disk (an add and a lease are one each), a notification, and a round trip. Those
@@ -64,12 +65,47 @@ fn size(name: &str, default: usize) -> usize {
 }
 
 async fn all(url: String, sizes: Sizes) {
-    let keys = sizes.keys;
+    let wanted: Vec<_> =
+        std::env::args().skip(1).filter(|arg| arg != "--bench").collect();
+    let is_wanted = |name| wanted.is_empty() || wanted.iter().any(|word| word == name);
     let server = Server::find(&url).await;
     println!("{:<44} {:>9} {:>12}", "", "per s", "server us");
-    server.ceiling(&url);
+    if is_wanted("ceiling") {
+        server.ceiling(&url);
+    }
+    if is_wanted("cycles") {
+        cycles(&server, &url, sizes.keys).await;
+    }
+    if is_wanted("old_transaction") {
+        old_transaction(&server, &url, sizes.keys).await;
+    }
+    if is_wanted("long_line") {
+        long_line(&url, sizes.ready).await;
+    }
+    if is_wanted("floors") {
+        floors(&url).await;
+    }
     for durability in DURABILITIES {
-        let bench = Bench::open(&url, durability).await;
+        let text = format!("{durability:?}").to_lowercase();
+        if is_wanted("wake_ups") {
+            let times = round_trips(&url, durability, 300).await;
+            show(&format!("a round trip: a lease of nothing ({text})"), times);
+            let times = wake_ups(&url, durability, 300).await;
+            show(&format!("wake-up, add to lease by another ({text})"), times);
+        }
+        if is_wanted("delays") {
+            let times = delays(&url, durability, 300).await;
+            show(&format!("lateness of delayed keys ({text})"), times);
+            let times = many_delays(&url, durability).await;
+            show(&format!("lateness, {TIMERS} keys in a second ({text})"), times);
+        }
+    }
+}
+
+/// Each call for itself, and whole cycles.
+async fn cycles(server: &Server, url: &str, keys: usize) {
+    for durability in DURABILITIES {
+        let bench = Bench::open(url, durability).await;
         let text = format!("{durability:?}").to_lowercase();
         server
             .row(&format!("add, batches of 100 ({text})"), keys, bench.fill(keys))
@@ -86,24 +122,15 @@ async fn all(url: String, sizes: Sizes) {
             .row(&format!("cycle, 8 in flight, {keys} queued ({text})"), keys, cycle)
             .await;
     }
-    old_transaction(&server, &url, keys).await;
-    long_line(&url, sizes.ready).await;
-    show("floor: a commit that waits for the disk", commits(&url, 300).await);
+}
+
+/// What nothing that waits for a key can be quicker than.
+async fn floors(url: &str) {
+    show("floor: a commit that waits for the disk", commits(url, 300).await);
     for (rest, text) in [(Duration::ZERO, ""), (REST, " after a rest")] {
-        show(&format!("floor: a round trip{text}"), selects(&url, 300, rest).await);
-        let times = notifications(&url, 300, rest).await;
+        show(&format!("floor: a round trip{text}"), selects(url, 300, rest).await);
+        let times = notifications(url, 300, rest).await;
         show(&format!("floor: a notification{text}"), times);
-    }
-    for durability in DURABILITIES {
-        let text = format!("{durability:?}").to_lowercase();
-        let times = round_trips(&url, durability, 300).await;
-        show(&format!("a round trip: a lease of nothing ({text})"), times);
-        let times = wake_ups(&url, durability, 300).await;
-        show(&format!("wake-up, add to lease by another ({text})"), times);
-        let times = delays(&url, durability, 300).await;
-        show(&format!("lateness of delayed keys ({text})"), times);
-        let times = many_delays(&url, durability).await;
-        show(&format!("lateness, {TIMERS} keys in a second ({text})"), times);
     }
 }
 
@@ -149,15 +176,15 @@ async fn connect(url: &str) -> tokio_postgres::Client {
 /// How long the least change takes.
 async fn commits(url: &str, rounds: usize) -> Vec<Duration> {
     let client = connect(url).await;
-    client.batch_execute("create table requeue.floor (n integer)").await.unwrap();
-    let insert = client.prepare("insert into requeue.floor values (1)").await.unwrap();
+    client.batch_execute("create table floor (n integer)").await.unwrap();
+    let insert = client.prepare("insert into floor values (1)").await.unwrap();
     let mut times = Vec::new();
     for _ in 0..rounds {
         let begun = SystemClock.now();
         client.execute(&insert, &[]).await.unwrap();
         times.push(begun.elapsed());
     }
-    client.batch_execute("drop table requeue.floor").await.unwrap();
+    client.batch_execute("drop table floor").await.unwrap();
     times
 }
 

@@ -15,13 +15,11 @@
 use std::fmt;
 use std::future::{Future, poll_fn};
 use std::hash::{BuildHasher, RandomState};
-use std::pin::pin;
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
-use std::task::Poll;
 use std::time::{Duration, Instant};
 
 use requeue::{Clock, SystemClock};
-use requeue_store::{EngineClock, Error};
+use requeue_store::{EngineClock, Error, within};
 use tokio::sync::Notify;
 use tokio::task::AbortHandle;
 use tokio_postgres::AsyncMessage;
@@ -110,8 +108,7 @@ impl Wake {
             let terms = self.pool.terms().clone();
             self.spawn(listen(terms, self.queue, Arc::clone(&self.ready)));
         });
-        let deadline = SystemClock.now() + at_most.min(jittered(FALLBACK));
-        first(self.ready.notified(), SystemClock.timer(deadline)).await;
+        within(at_most.min(jittered(FALLBACK)), self.ready.notified()).await;
     }
 
     fn spawn(&self, task: impl Future<Output = ()> + Send + 'static) {
@@ -240,18 +237,6 @@ fn jittered(time: Duration) -> Duration {
     let random = RandomState::new().hash_one(0_u8) % 1000;
     let share = u32::try_from(random).unwrap_or_default();
     time * (900 + share / 5) / 1000
-}
-
-/// Waits for the first of two things.
-async fn first(one: impl Future, other: impl Future) {
-    let (mut one, mut other) = (pin!(one), pin!(other));
-    poll_fn(|cx| {
-        if one.as_mut().poll(cx).is_ready() || other.as_mut().poll(cx).is_ready() {
-            return Poll::Ready(());
-        }
-        Poll::Pending
-    })
-    .await;
 }
 
 #[cfg(test)]

@@ -27,7 +27,7 @@ use std::time::Duration;
 
 use redis::aio::MultiplexedConnection;
 use redis::{Cmd, Value};
-use requeue_store::Error;
+use requeue_store::{Error, within};
 use tokio::sync::oneshot;
 
 use crate::link::Link;
@@ -106,9 +106,9 @@ impl Watch {
     /// Waits until a mark was taken, at most so long.
     pub(crate) async fn wait(self: &Arc<Self>, at_most: Duration) -> Result<(), Error> {
         let mut waiter = self.enlist();
-        match tokio::time::timeout(at_most, &mut waiter.woken).await {
-            Ok(Ok(woken)) => woken,
-            Ok(Err(_)) | Err(_) => Ok(()),
+        match within(at_most, &mut waiter.woken).await {
+            Some(Ok(woken)) => woken,
+            Some(Err(_)) | None => Ok(()),
         }
     }
 

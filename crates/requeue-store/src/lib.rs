@@ -120,6 +120,7 @@ pub use lease::{Finishing, SharedLease};
 pub use memory::MemoryStore;
 pub use moment::{EngineClock, Moment, Now, micros_of};
 pub use queue::SharedQueue;
+pub use race::within;
 pub use request::{
     Add, Backoff, End, Ending, Hold, LeaseRequest, Owner, Rate, Token, When, Which,
 };

@@ -5,7 +5,6 @@ use std::num::NonZeroU32;
 use std::sync::{Arc, Mutex, MutexGuard};
 use std::time::Duration;
 
-use requeue::{Clock, SystemClock};
 use tokio::sync::Notify;
 
 use crate::machine::Machine;
@@ -14,7 +13,7 @@ use crate::sync::lock;
 use crate::{
     Add, Dead, End, EngineClock, Error, Expired, Failing, Finished, Hold, Key,
     LeaseRequest, Leased, Look, Moment, Owner, Receipt, Reply, Stats, Store, Which,
-    Worker,
+    Worker, within,
 };
 
 /// A store in memory: for tests of code that uses a [`SharedQueue`](crate::SharedQueue),
@@ -172,9 +171,7 @@ impl Store for MemoryStore {
 
     fn wait(&self, at_most: Duration) -> Reply<'_, ()> {
         Box::pin(async move {
-            let timer =
-                SystemClock.now().checked_add(at_most).map(|at| SystemClock.timer(at));
-            crate::race::first(self.shared.ready.notified(), timer).await;
+            within(at_most, self.shared.ready.notified()).await;
             Ok(())
         })
     }
