@@ -61,6 +61,9 @@ pub enum Finished {
     Buried,
     /// The lease was not held any more. Nothing was changed.
     LeaseLost,
+    /// Somebody has the key to themselves for a while, as a transaction of a database may.
+    /// Nothing was changed; say it again.
+    Busy,
 }
 
 /// What [`Store::expire`](crate::Store::expire) moved.

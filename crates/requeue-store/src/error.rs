@@ -33,6 +33,10 @@ pub struct Error {
 pub enum ErrorKind {
     /// The store cannot be reached. Nothing was changed; try again later.
     Unavailable,
+    /// Somebody has one of the keys to themselves for a while, as a transaction of a
+    /// database may. Nothing was changed; the other keys of the call can be asked for
+    /// without that one.
+    Busy,
     /// The call was sent and no answer came: it may have been carried out, or not.
     ///
     /// An add can be repeated: at worst the key runs once more. The end of a lease can be
@@ -82,7 +86,10 @@ impl Error {
 
     /// Whether the same call may well succeed a little later.
     pub fn is_transient(&self) -> bool {
-        matches!(self.kind, ErrorKind::Unavailable | ErrorKind::Unknown)
+        matches!(
+            self.kind,
+            ErrorKind::Unavailable | ErrorKind::Busy | ErrorKind::Unknown
+        )
     }
 
     /// The same once more, for each of several who waited for one call. Causes become text.

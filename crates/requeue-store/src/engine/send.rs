@@ -84,6 +84,10 @@ fn judge(end: &End, finished: Finished, in_doubt: bool) -> Result<Finished, Erro
             ErrorKind::LeaseLost,
             format!("the lease of {key:?} with token {token} had run out"),
         )),
+        Finished::Busy => Err(Error::new(
+            ErrorKind::Busy,
+            format!("the key {key:?} is locked by a transaction that does not end"),
+        )),
         Finished::Done | Finished::Requeued | Finished::Delayed(_) | Finished::Buried => {
             Ok(finished)
         }
