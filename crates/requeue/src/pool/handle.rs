@@ -5,7 +5,7 @@ use std::future::{Future, poll_fn};
 use std::io;
 use std::pin::Pin;
 use std::sync::Arc;
-use std::task::Poll;
+use std::task::{Context, Poll};
 use std::time::Duration;
 
 use super::roster::Roster;
@@ -154,6 +154,9 @@ impl<K: Clone, Q: Source<Key = K>> Handle<K, Q> {
     /// are delayed ones. When the time is over, this does what [`stop`](Self::stop) does
     /// when its time is over.
     ///
+    /// A queue on a store gives nothing more to a handle that is closed: there this is as
+    /// [`stop`](Self::stop), and what is ready stays in the store for others.
+    ///
     /// # Cancel safety
     ///
     /// The queue closes with the first poll and stays closed. Dropping the future loses no
@@ -190,7 +193,9 @@ impl<K: Clone, Q: Source<Key = K>> Handle<K, Q> {
     /// the pool's clock. Workers take no further key.
     ///
     /// When the time is over, the keys that still run are named, and their runs cancelled
-    /// if they are tasks. Threads cannot be cancelled: they leave after their run.
+    /// if they are tasks. Threads cannot be cancelled: they leave after their run. If there
+    /// is time left, what the workers said is awaited to be where the keys are kept, so that
+    /// a process may end after this.
     ///
     /// Other pools on the same queue see it closed. To end one of several, use
     /// [`set_workers(0)`](Self::set_workers) and [`join`](Self::join).
@@ -213,26 +218,33 @@ impl<K: Clone, Q: Source<Key = K>> Handle<K, Q> {
     /// Keys that are retried on a closed queue are handed back with the rest, so the rest
     /// is taken last.
     async fn wind_down(&self, within: Duration) -> Stopped<K> {
-        let Running { queue, roster, .. } = &*self.pool;
-        let in_time = self.left_within(within).await;
-        let still_running = if in_time { Vec::new() } else { roster.dismiss() };
-        Stopped { still_running, left: queue.close_now() }
-    }
-
-    /// Waits for the last worker to leave: whether it did within the time.
-    async fn left_within(&self, within: Duration) -> bool {
-        let Running { clock, roster, .. } = &*self.pool;
+        let Running { queue, roster, clock, .. } = &*self.pool;
         let deadline = clock.now().checked_add(within);
         let mut timer: Option<Timer> = deadline.map(|moment| clock.timer(moment));
-        poll_fn(|cx| {
-            if roster.poll_left(cx).is_ready() {
-                return Poll::Ready(true);
-            }
-            let timer = timer.as_mut().map(Pin::new);
-            timer.map_or(Poll::Pending, |timer| timer.poll(cx).map(|()| false))
-        })
-        .await
+        let in_time = before(&mut timer, |cx| roster.poll_left(cx)).await;
+        let still_running = if in_time { Vec::new() } else { roster.dismiss() };
+        let left = queue.close_now();
+        if in_time {
+            let mut settled = queue.settled();
+            before(&mut timer, |cx| settled.as_mut().poll(cx)).await;
+        }
+        Stopped { still_running, left }
     }
+}
+
+/// Waits for something until a timer rings, if there is one: whether it came before.
+async fn before(
+    timer: &mut Option<Timer>,
+    mut poll: impl FnMut(&mut Context<'_>) -> Poll<()>,
+) -> bool {
+    poll_fn(|cx| {
+        if poll(cx).is_ready() {
+            return Poll::Ready(true);
+        }
+        let timer = timer.as_mut().map(Pin::new);
+        timer.map_or(Poll::Pending, |timer| timer.poll(cx).map(|()| false))
+    })
+    .await
 }
 
 impl<K, Q: Source<Key = K>> Clone for Handle<K, Q> {

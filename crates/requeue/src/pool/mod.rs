@@ -47,7 +47,7 @@ use std::time::Duration;
 
 pub use self::handle::{Handle, Stopped};
 pub use self::outcome::{Failure, Outcome};
-pub use self::source::{Conclusion, Source, Work};
+pub use self::source::{Conclusion, Settled, Source, Work};
 
 use self::handle::{Hire, Running};
 use self::roster::Roster;

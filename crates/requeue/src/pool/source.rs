@@ -3,6 +3,7 @@
 
 use std::fmt::{self, Debug};
 use std::future::Future;
+use std::pin::Pin;
 use std::task::{Context, Poll};
 
 use crate::metrics::Ended;
@@ -33,7 +34,17 @@ pub trait Source: Clone + Debug + Send + Sync + 'static {
     /// Has workers leave at once, and gives back the keys that nobody was given and that
     /// would be lost otherwise: none if they are kept elsewhere.
     fn close_now(&self) -> Vec<Self::Key>;
+
+    /// Waits until what workers said has reached where the keys are kept, and no key is on
+    /// its way to a worker, once it is closed and the workers have left. Dropping it loses
+    /// nothing. In memory that is so at once.
+    fn settled(&self) -> Settled {
+        Box::pin(std::future::ready(()))
+    }
 }
+
+/// What [`Source::settled`] gives.
+pub type Settled = Pin<Box<dyn Future<Output = ()> + Send>>;
 
 /// The right to work on one key: what a lease is to a pool.
 pub trait Work: Sized + Send + 'static {
