@@ -3,14 +3,19 @@
 //! Four kinds of tasks, each there only while it has something to do: one sends adds, one
 //! sends ends of leases, one fetches keys for those who wait, and one, the heartbeat,
 //! extends what is held. They are told nothing by timers that a call would have to wait
-//! for.
+//! for. What a store cannot do now because of one key goes on in tasks of its own.
+//!
+//! A task may end in the middle, if it panics or its runtime is shut down. Each has
+//! something whose drop then tells those who wait for it, and lets the next call start
+//! another.
 
 use std::fmt;
 use std::future::Future;
 use std::num::NonZeroU32;
+use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Weak};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use requeue::Clock;
 use requeue::metrics::{Gauges, Metrics, Probe, Probed};
@@ -19,12 +24,11 @@ use tokio::sync::{Notify, RwLock};
 
 use crate::batch::Batcher;
 use crate::getters::Getters;
-use crate::held::HeldLeases;
+use crate::held::{HeldLeases, Leaving};
 use crate::lease::RawLease;
 use crate::meter::Meter;
-use crate::{
-    Add, Backoff, End, Error, ErrorKind, Finished, Owner, Receipt, Reply, Store,
-};
+use crate::tally::Tally;
+use crate::{Add, Backoff, End, Error, Finished, Owner, Receipt, Store};
 
 mod beat;
 mod fetch;
@@ -55,12 +59,14 @@ pub(crate) struct Terms {
 pub(crate) struct Engine<S: Store> {
     pub(crate) store: S,
     pub(crate) terms: Terms,
-    pub(crate) held: HeldLeases,
+    pub(crate) held: Arc<HeldLeases>,
     meter: Option<Meter>,
     runtime: Handle,
     adds: Batcher<Add, Receipt>,
-    ends: Batcher<End, Finished>,
+    ends: Batcher<End, Finished, Leaving>,
     getters: Getters<RawLease<S>>,
+    /// Tasks that lease, or bring back what was leased to nobody.
+    lessees: Arc<Tally>,
     beating: AtomicBool,
     /// The answer to a lease was lost, and what it granted was not brought back yet.
     in_doubt: AtomicBool,
@@ -69,6 +75,8 @@ pub(crate) struct Engine<S: Store> {
     leasing: RwLock<()>,
     closed: AtomicBool,
     closing: Notify,
+    /// Told when something has ended that [`settle`](Self::settle) waits for.
+    ended: Arc<Notify>,
 }
 
 impl<S: Store> Engine<S> {
@@ -78,6 +86,7 @@ impl<S: Store> Engine<S> {
         metrics: Option<Box<dyn Metrics>>,
         runtime: Handle,
     ) -> Arc<Self> {
+        let ended = Arc::<Notify>::default();
         Arc::new_cyclic(|engine: &Weak<Self>| Self {
             meter: metrics.map(|metrics| {
                 let probe = Probe::new(Weak::<Self>::clone(engine));
@@ -86,32 +95,57 @@ impl<S: Store> Engine<S> {
             store,
             terms,
             runtime,
-            held: HeldLeases::default(),
-            adds: Batcher::new(),
-            ends: Batcher::new(),
+            held: Arc::new(HeldLeases::new(Arc::clone(&ended))),
+            adds: Batcher::new(Arc::clone(&ended)),
+            ends: Batcher::new(Arc::clone(&ended)),
             getters: Getters::new(),
+            lessees: Tally::new(Arc::clone(&ended)),
             beating: AtomicBool::new(false),
             in_doubt: AtomicBool::new(false),
             leasing: RwLock::new(()),
             closed: AtomicBool::new(false),
             closing: Notify::new(),
+            ended,
         })
     }
 
     pub(crate) fn is_closed(&self) -> bool {
-        self.closed.load(Ordering::Acquire)
+        // In one order with `lessees`: a try that counts itself and then finds the queue
+        // open is seen by whoever closes it and then looks for such.
+        self.closed.load(Ordering::SeqCst)
     }
 
     /// Adds nothing and hands out nothing any more.
     pub(crate) fn close(&self) {
-        self.closed.store(true, Ordering::Release);
+        self.closed.store(true, Ordering::SeqCst);
         self.getters.close();
         self.closing.notify_waiters();
     }
 
-    /// Whether nothing is held and nothing is on its way.
-    pub(crate) fn is_settled(&self) -> bool {
-        self.held.is_empty() && self.adds.is_idle() && self.ends.is_idle()
+    /// Waits until nothing is held and nothing is on its way.
+    pub(crate) async fn settle(&self) {
+        self.rest_once(|| self.held.is_empty()).await;
+    }
+
+    /// Waits until nothing is on its way. Who has closed it before waits no longer than
+    /// calls are tried.
+    pub(crate) async fn rest(&self) {
+        self.rest_once(|| true).await;
+    }
+
+    async fn rest_once(&self, may_rest: impl Fn() -> bool) {
+        loop {
+            // Listens before it looks, so that no news is missed.
+            let ended = self.ended.notified();
+            if may_rest() && self.is_at_rest() {
+                return self.reclaim_patiently().await;
+            }
+            ended.await;
+        }
+    }
+
+    fn is_at_rest(&self) -> bool {
+        self.lessees.is_zero() && self.adds.is_idle() && self.ends.is_idle()
     }
 
     /// Tells whoever measures, if anybody does.
@@ -119,9 +153,11 @@ impl<S: Store> Engine<S> {
         self.meter.as_ref().map(tell)
     }
 
+    /// Tells whoever wants to hear of errors. That it panics is its own affair, which the
+    /// hook of panics tells of.
     pub(crate) fn report(&self, error: &Error) {
         if let Some(on_error) = &self.terms.on_error {
-            on_error(error);
+            drop(catch_unwind(AssertUnwindSafe(|| on_error(error))));
         }
     }
 
@@ -134,35 +170,38 @@ impl<S: Store> Engine<S> {
         clock.now().checked_add(delay).map(|moment| clock.timer(moment))
     }
 
-    /// Calls until it succeeds, fails for good, or has failed for long enough: the answer,
-    /// and whether an earlier attempt may have been carried out.
-    async fn patiently<'a, T>(
-        &'a self,
-        call: impl Fn() -> Reply<'a, T>,
-    ) -> (Result<T, Error>, bool) {
-        let give_up = self.terms.clock.now().checked_add(self.terms.patience);
-        let (mut pause, mut in_doubt) = (FIRST_PAUSE, false);
-        loop {
-            let answer = call().await;
-            let Some(error) = answer.as_ref().err().filter(|error| error.is_transient())
-            else {
-                return (answer, in_doubt);
-            };
-            let next = self.terms.clock.now().checked_add(pause);
-            if next.is_none() || next > give_up {
-                return (answer, in_doubt);
-            }
-            in_doubt |= error.kind() == ErrorKind::Unknown;
-            self.report(error);
-            self.pause(pause).await;
-            pause = (pause * 2).min(LONGEST_PAUSE);
-        }
-    }
-
     async fn pause(&self, delay: Duration) {
         if let Some(timer) = self.timer(delay) {
             timer.await;
         }
+    }
+}
+
+/// A time in which calls fail.
+#[derive(Debug, Default)]
+struct Outage {
+    since: Option<Instant>,
+    pause: Option<Duration>,
+}
+
+impl Outage {
+    /// A call has failed now: how long to pause before the next attempt.
+    fn next_pause(&mut self, now: Instant) -> Duration {
+        self.since.get_or_insert(now);
+        let pause = self.pause.map_or(FIRST_PAUSE, |last| (last * 2).min(LONGEST_PAUSE));
+        self.pause = Some(pause);
+        pause
+    }
+
+    /// Whether the patience for what was asked for at `asked` ends before `next`.
+    fn outlasts(
+        &self,
+        patience: Duration,
+        asked: Instant,
+        next: Option<Instant>,
+    ) -> bool {
+        let begun = self.since.map_or(asked, |since| since.max(asked));
+        begun.checked_add(patience).is_some_and(|end| next.is_none_or(|next| next > end))
     }
 }
 

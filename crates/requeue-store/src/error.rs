@@ -86,10 +86,7 @@ impl Error {
 
     /// Whether the same call may well succeed a little later.
     pub fn is_transient(&self) -> bool {
-        matches!(
-            self.kind,
-            ErrorKind::Unavailable | ErrorKind::Busy | ErrorKind::Unknown
-        )
+        matches!(self.kind, ErrorKind::Unavailable | ErrorKind::Busy | ErrorKind::Unknown)
     }
 
     /// The same once more, for each of several who waited for one call. Causes become text.

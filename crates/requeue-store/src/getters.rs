@@ -2,15 +2,18 @@
 //!
 //! # Invariants
 //!
-//! 1. `fetching` is true exactly while a task fetches keys for those who wait. Whoever
-//!    finds it false sets it and starts one.
+//! 1. `fetching` is true exactly while there is a [`Turn`]. Whoever finds it false is given
+//!    one, for a task that fetches keys for those who wait.
 //! 2. After [`Getters::close`] nobody waits: who comes is told at once.
+//! 3. A turn that is dropped before nobody waits, because its task panicked or its runtime
+//!    is gone, tells all who do.
 
 use std::collections::VecDeque;
-use std::sync::Mutex;
+use std::sync::{Arc, Mutex};
 
 use tokio::sync::oneshot;
 
+use crate::batch::stopped;
 use crate::sync::lock;
 use crate::{Error, ErrorKind};
 
@@ -20,7 +23,7 @@ pub(crate) type Handout<T> = Result<Option<T>, Error>;
 /// Those who wait.
 #[derive(Debug)]
 pub(crate) struct Getters<T> {
-    line: Mutex<Line<T>>,
+    line: Arc<Mutex<Line<T>>>,
 }
 
 #[derive(Debug)]
@@ -33,29 +36,20 @@ struct Line<T> {
 impl<T> Getters<T> {
     pub(crate) fn new() -> Self {
         let line = Line { waiting: VecDeque::new(), fetching: false, closed: false };
-        Self { line: Mutex::new(line) }
+        Self { line: Arc::new(Mutex::new(line)) }
     }
 
-    /// Joins the line: where the key will be, and whether the caller is to start a task
-    /// that fetches.
-    pub(crate) fn join(&self) -> (oneshot::Receiver<Handout<T>>, bool) {
+    /// Joins the line: where the key will be, and the turn to fetch, if nobody has it.
+    pub(crate) fn join(&self) -> (oneshot::Receiver<Handout<T>>, Option<Turn<T>>) {
         let (sender, receiver) = oneshot::channel();
         let mut line = lock(&self.line);
         if line.closed {
             drop(sender.send(Ok(None)));
-            return (receiver, false);
+            return (receiver, None);
         }
         line.waiting.push_back(sender);
-        let start = !std::mem::replace(&mut line.fetching, true);
-        (receiver, start)
-    }
-
-    /// How many wait. If nobody does, the task that asks must end: invariant 1.
-    pub(crate) fn wanted(&self) -> usize {
-        let mut line = lock(&self.line);
-        line.waiting.retain(|sender| !sender.is_closed());
-        line.fetching = !line.waiting.is_empty();
-        line.waiting.len()
+        let taken = std::mem::replace(&mut line.fetching, true);
+        (receiver, (!taken).then(|| Turn { line: Arc::clone(&self.line), over: false }))
     }
 
     /// How many wait, for whoever counts them.
@@ -93,10 +87,40 @@ impl<T> Getters<T> {
     }
 }
 
+/// The right and the duty to fetch keys, until nobody waits.
+#[derive(Debug)]
+#[must_use = "somebody waits for keys"]
+pub(crate) struct Turn<T> {
+    line: Arc<Mutex<Line<T>>>,
+    over: bool,
+}
+
+impl<T> Turn<T> {
+    /// How many wait. If nobody does, the turn is over: invariant 1.
+    pub(crate) fn wanted(&mut self) -> usize {
+        let mut line = lock(&self.line);
+        line.waiting.retain(|sender| !sender.is_closed());
+        line.fetching = !line.waiting.is_empty();
+        self.over = !line.fetching;
+        line.waiting.len()
+    }
+}
+
+/// Keeps invariant 3.
+impl<T> Drop for Turn<T> {
+    fn drop(&mut self) {
+        if self.over {
+            return;
+        }
+        let mut line = lock(&self.line);
+        line.fetching = false;
+        for sender in line.waiting.drain(..) {
+            drop(sender.send(Err(stopped(ErrorKind::Closed))));
+        }
+    }
+}
+
 /// Waits for a key.
 pub(crate) async fn handed<T>(receiver: oneshot::Receiver<Handout<T>>) -> Handout<T> {
-    receiver.await.unwrap_or_else(|_| {
-        let text = "the runtime of the queue was shut down";
-        Err(Error::new(ErrorKind::Closed, text))
-    })
+    receiver.await.unwrap_or_else(|_| Err(stopped(ErrorKind::Closed)))
 }

@@ -7,10 +7,11 @@
 //!
 //! 1. `fence` is earlier than the end of the lease in the engine: it is counted from
 //!    before the call that was granted or extended it, and a margin is taken off.
-//! 2. A lease that is lost stays so.
+//! 2. A lease that is lost stays so, and one that its holder has ended is not lost.
+//! 3. A lease is among those that are held until the store has answered to its end, or
+//!    nobody will say it any more: an end that takes long must not come too late.
 
 use std::collections::HashMap;
-use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 
@@ -21,22 +22,30 @@ use crate::sync::lock;
 use crate::{Hold, race};
 
 /// All leases that are held.
-#[derive(Debug, Default)]
+#[derive(Debug)]
 pub(crate) struct HeldLeases {
     leases: Mutex<HashMap<Hold, Arc<HeldLease>>>,
-    /// Told when a lease has ended.
-    pub(crate) ended: Notify,
+    /// Told when a lease is held no more.
+    ended: Arc<Notify>,
 }
 
 /// One of them, shared by its holder and by the heartbeat.
 #[derive(Debug)]
 pub(crate) struct HeldLease {
     pub(crate) hold: Hold,
-    /// When the holder must have stopped. `None` if that is beyond what a clock can tell.
-    fence: Mutex<Option<Instant>>,
-    lost: AtomicBool,
-    /// Told when the fence has moved or the lease is lost.
+    fate: Mutex<Fate>,
+    /// Told when its fate has changed.
     news: Notify,
+}
+
+#[derive(Clone, Copy, Debug)]
+enum Fate {
+    /// Its holder must have stopped by then. `None` if that is beyond what a clock can tell.
+    Held(Option<Instant>),
+    /// The engine said so, or the fence was reached.
+    Lost,
+    /// Its holder has ended it, and the store will be told.
+    Ended,
 }
 
 /// The moment by which a holder must have stopped: a tenth of the lease before its end.
@@ -45,15 +54,19 @@ pub(crate) fn fence(asked: Instant, lease: Duration) -> Option<Instant> {
 }
 
 impl HeldLeases {
+    /// None yet; `ended` is told when one is held no more.
+    pub(crate) fn new(ended: Arc<Notify>) -> Self {
+        Self { leases: Mutex::default(), ended }
+    }
+
     pub(crate) fn insert(&self, hold: Hold, fence: Option<Instant>) -> Arc<HeldLease> {
-        let (lost, news) = (AtomicBool::new(false), Notify::new());
-        let lease = HeldLease { hold, fence: Mutex::new(fence), lost, news };
-        let lease = Arc::new(lease);
+        let fate = Mutex::new(Fate::Held(fence));
+        let lease = Arc::new(HeldLease { hold, fate, news: Notify::new() });
         lock(&self.leases).insert(lease.hold.clone(), Arc::clone(&lease));
         lease
     }
 
-    pub(crate) fn remove(&self, hold: &Hold) {
+    fn remove(&self, hold: &Hold) {
         lock(&self.leases).remove(hold);
         self.ended.notify_waiters();
     }
@@ -64,7 +77,9 @@ impl HeldLeases {
 
     /// What the engine is told is held: not what is known to be lost.
     pub(crate) fn holds(&self) -> Vec<Hold> {
-        lock(&self.leases).keys().cloned().collect()
+        let leases = lock(&self.leases);
+        let held = leases.values().filter(|lease| !matches!(lease.fate(), Fate::Lost));
+        held.map(|lease| lease.hold.clone()).collect()
     }
 
     /// Notes what the engine said of each: whether it is still held.
@@ -77,9 +92,9 @@ impl HeldLeases {
         for (hold, is_held) in holds.iter().zip(answers) {
             let lease = lock(&self.leases).get(hold).cloned();
             match lease {
-                Some(lease) if *is_held => lease.extend(fence),
+                Some(lease) if *is_held => lease.turn_to(Fate::Held(fence)),
                 Some(lease) => {
-                    lease.lose();
+                    lease.turn_to(Fate::Lost);
                     self.remove(hold);
                 }
                 None => {}
@@ -88,27 +103,52 @@ impl HeldLeases {
     }
 }
 
+/// Has a lease among those that are held for as long as its end is on its way.
+#[derive(Debug)]
+pub(crate) struct Leaving {
+    hold: Hold,
+    leases: Arc<HeldLeases>,
+}
+
+impl Drop for Leaving {
+    fn drop(&mut self) {
+        self.leases.remove(&self.hold);
+    }
+}
+
 impl HeldLease {
-    fn extend(&self, fence: Option<Instant>) {
-        *lock(&self.fence) = fence;
+    fn fate(&self) -> Fate {
+        *lock(&self.fate)
+    }
+
+    /// Keeps invariant 2.
+    fn turn_to(&self, next: Fate) {
+        {
+            let mut fate = lock(&self.fate);
+            if matches!(*fate, Fate::Lost | Fate::Ended) {
+                return;
+            }
+            *fate = next;
+        }
         self.news.notify_waiters();
     }
 
-    pub(crate) fn lose(&self) {
-        self.lost.store(true, Ordering::Release);
-        self.news.notify_waiters();
+    /// Its holder ends it: what keeps invariant 3.
+    pub(crate) fn end(&self, leases: &Arc<HeldLeases>) -> Leaving {
+        self.turn_to(Fate::Ended);
+        Leaving { hold: self.hold.clone(), leases: Arc::clone(leases) }
     }
 
     /// Whether the holder must stop: the engine said so, or the fence has been reached.
     pub(crate) fn is_lost(&self, clock: &dyn Clock) -> bool {
-        if self.lost.load(Ordering::Acquire) {
-            return true;
+        match self.fate() {
+            Fate::Held(Some(fence)) if clock.now() >= fence => {
+                self.turn_to(Fate::Lost);
+                true
+            }
+            Fate::Held(_) | Fate::Ended => false,
+            Fate::Lost => true,
         }
-        let passed = lock(&self.fence).is_some_and(|fence| clock.now() >= fence);
-        if passed {
-            self.lose();
-        }
-        passed
     }
 
     /// Waits until the holder must stop.
@@ -119,7 +159,10 @@ impl HeldLease {
             if self.is_lost(clock) {
                 return;
             }
-            let timer = (*lock(&self.fence)).map(|fence| clock.timer(fence));
+            let timer = match self.fate() {
+                Fate::Held(fence) => fence.map(|fence| clock.timer(fence)),
+                Fate::Lost | Fate::Ended => None,
+            };
             race::first(news, timer).await;
         }
     }

@@ -60,7 +60,8 @@ impl<S: Store> RawLease<S> {
             let now = self.engine.terms.clock.now();
             self.engine.measure(|meter| meter.ended(begun, now));
         }
-        self.engine.end(self.held.hold.clone(), ending)
+        let leaving = self.held.end(&self.engine.held);
+        self.engine.end(self.held.hold.clone(), ending, leaving)
     }
 }
 

@@ -107,6 +107,7 @@ mod request;
 mod source;
 mod store;
 mod sync;
+mod tally;
 
 pub use answer::{
     Dead, Expired, Failing, Finished, Grant, Leased, Look, Phase, Receipt, Stats, Worker,

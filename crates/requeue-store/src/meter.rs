@@ -74,7 +74,7 @@ impl Meter {
         for (end, answer) in ends.iter().zip(answers) {
             let again =
                 matches!(end.ending, Ending::Retry { .. } | Ending::RetryAfter(_));
-            if again && *answer != Finished::LeaseLost {
+            if again && !matches!(answer, Finished::LeaseLost | Finished::Busy) {
                 self.recorder.delayed();
             }
         }

@@ -397,13 +397,7 @@ impl<K: StoreKey, S: Store> SharedQueue<K, S> {
     #[doc(alias = "ShutDownWithDrain")]
     pub async fn drain(&self) {
         self.close();
-        loop {
-            let ended = self.engine().held.ended.notified();
-            if self.engine().is_settled() {
-                return;
-            }
-            ended.await;
-        }
+        self.engine().settle().await;
     }
 }
 

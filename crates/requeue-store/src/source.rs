@@ -8,7 +8,7 @@ use std::task::{Context, Poll};
 
 use requeue::Finish;
 use requeue::metrics::Ended;
-use requeue::pool::{Conclusion, Source, Work};
+use requeue::pool::{Conclusion, Settled, Source, Work};
 
 use crate::engine::Engine;
 use crate::getters::handed;
@@ -22,8 +22,9 @@ use crate::{Ending, SharedQueue, Store, StoreKey};
 /// failed for good goes to the dead of the store, so that people find it there. A run whose
 /// lease is lost is cancelled if it is a task. While the store cannot be reached the workers
 /// wait for it, and [`on_error`](crate::SharedBuilder::on_error) hears of it; an error that
-/// trying again cannot mend closes the handle, and the workers leave. What a stopped pool
-/// leaves behind stays in the store and is not listed.
+/// trying again cannot mend closes the handle, and the workers leave. It also hears of a key
+/// that cannot be decoded, which goes to the dead. What a stopped or drained pool leaves
+/// behind stays in the store and is not listed.
 impl<K, S> Source for SharedQueue<K, S>
 where
     K: StoreKey + Clone + Debug + Send + Sync + 'static,
@@ -48,6 +49,11 @@ where
     fn close_now(&self) -> Vec<K> {
         self.close();
         Vec::new()
+    }
+
+    fn settled(&self) -> Settled {
+        let engine = Arc::clone(self.engine());
+        Box::pin(async move { engine.rest().await })
     }
 }
 
@@ -121,9 +127,11 @@ where
                 engine.report(&error);
             }
             loop {
-                let handed = handed(receiver).await;
-                match handed.and_then(|raw| raw.map(decode).transpose()) {
-                    Ok(lease) => return lease,
+                match handed(receiver).await {
+                    Ok(raw) => match decode(raw?) {
+                        Ok(lease) => return Some(lease),
+                        Err(error) => engine.report(&error),
+                    },
                     Err(error) if error.is_transient() => {}
                     Err(error) => {
                         engine.report(&error);

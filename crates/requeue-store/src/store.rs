@@ -106,7 +106,9 @@ pub trait Store: Send + Sync + 'static {
     /// worst.
     fn add<'a>(&'a self, adds: &'a [Add]) -> Reply<'a, Vec<Receipt>>;
 
-    /// Hands out up to `max` ready keys. It does not wait: see [`wait`](Store::wait).
+    /// Hands out up to `max` ready keys. It does not wait: see [`wait`](Store::wait). If it
+    /// leaves ready keys behind, and be it that none was asked for, whoever waits for one is
+    /// woken.
     ///
     /// If the outcome is unknown, keys may be leased to nobody: [`reclaim`](Store::reclaim)
     /// brings them back, or else the end of their leases.

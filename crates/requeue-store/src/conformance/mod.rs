@@ -358,6 +358,7 @@ suite! {
         a_key_that_comes_while_somebody_begins_to_wait_is_not_missed
         each_of_two_keys_wakes_somebody
         whoever_stops_waiting_leaves_the_wake_up_to_another
+        a_lease_of_nothing_leaves_the_wake_up_to_another
         a_wait_lasts_no_longer_than_it_was_told_to
         the_longest_wait_there_is_can_be_asked_for
     }

@@ -170,6 +170,23 @@ pub(super) async fn whoever_stops_waiting_leaves_the_wake_up_to_another(t: Trial
     }
 }
 
+/// Who is woken and wants no key any more looks all the same, for nothing.
+pub(super) async fn a_lease_of_nothing_leaves_the_wake_up_to_another(t: Trial) {
+    assert!(t.lease(1).await.is_empty());
+    let wait = |t: Trial| async move { t.store.wait(LONG).await };
+    let mut both = tokio::task::JoinSet::new();
+    both.spawn(wait(t.clone()));
+    both.spawn(wait(t.clone()));
+    tokio::task::yield_now().await;
+    t.add("a").await;
+    for _ in 0..2 {
+        let woken = timeout(PATIENCE, both.join_next()).await.expect("the wait is over");
+        woken.expect("two wait").expect("no panic").expect("the store can be waited for");
+        assert!(t.leased(&request(0)).await.grants.is_empty());
+    }
+    assert_eq!(t.lease(2).await.len(), 1);
+}
+
 pub(super) async fn a_wait_lasts_no_longer_than_it_was_told_to(t: Trial) {
     returns(t.store.wait(Duration::from_millis(1))).await;
     returns(t.store.wait(Duration::ZERO)).await;

@@ -4,12 +4,14 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::time::{Duration, Instant};
 
-use tokio::sync::oneshot;
+use requeue::Clock;
+use tokio::sync::{RwLockWriteGuard, oneshot};
 
-use super::{Engine, FIRST_PAUSE, LONGEST_PAUSE, Terms};
-use crate::getters::Handout;
+use super::{Engine, FIRST_PAUSE, LONGEST_PAUSE, Outage, Terms};
+use crate::getters::{Handout, Turn};
 use crate::held::fence;
 use crate::lease::RawLease;
+use crate::tally::Counted;
 use crate::{Error, ErrorKind, Grant, Hold, LeaseRequest, Leased, Reply, Store, race};
 
 /// How long an idle worker waits before it looks again, should a wake-up be lost. A store
@@ -23,19 +25,23 @@ const LEASING_WAIT: Duration = Duration::from_secs(5);
 /// The most keys that are fetched at a time.
 const MAX_FETCH: usize = 256;
 
-/// There was no key.
-struct Idle {
-    /// How long until one is due.
-    more_in: Option<Duration>,
+/// What a task that fetches keys did last.
+enum Step {
+    /// It looked, and may look again at once.
+    Looked,
+    /// There was no key; so long until one is due.
+    FoundNone { more_in: Option<Duration> },
+    /// It waited, and was woken or is to look anyway.
+    Waited,
 }
 
 impl<S: Store> Engine<S> {
     /// Waits for a key, which [`handed`](crate::getters::handed) gives.
     pub(crate) fn get(self: &Arc<Self>) -> oneshot::Receiver<Handout<RawLease<S>>> {
-        let (receiver, start) = self.getters.join();
-        if start {
+        let (receiver, turn) = self.getters.join();
+        if let Some(turn) = turn {
             self.start_beating();
-            self.spawn(Arc::clone(self).fetch());
+            self.spawn(Arc::clone(self).fetch(turn, self.lessees.count()));
         }
         receiver
     }
@@ -46,25 +52,36 @@ impl<S: Store> Engine<S> {
         self: &Arc<Self>,
         max: usize,
     ) -> Result<Vec<RawLease<S>>, Error> {
+        // Counted before it looks: see `is_closed`.
+        let lessee = self.lessees.count();
         if self.is_closed() || max == 0 {
             return Ok(Vec::new());
         }
         self.start_beating();
         let engine = Arc::clone(self);
-        let task = self.runtime.spawn(async move { engine.lease_now(max).await });
+        let task = self.runtime.spawn(async move { engine.lease_now(max, lessee).await });
         task.await.unwrap_or_else(|error| {
             let text = format!("the runtime ended a call to lease keys: {error}");
             Err(Error::new(ErrorKind::Unknown, text))
         })
     }
 
-    async fn lease_now(self: &Arc<Self>, max: usize) -> Result<Vec<RawLease<S>>, Error> {
+    async fn lease_now(
+        self: &Arc<Self>,
+        max: usize,
+        _lessee: Counted,
+    ) -> Result<Vec<RawLease<S>>, Error> {
         self.reclaim().await;
         let _leasing = self.leasing.read().await;
         let asked = self.terms.clock.now();
         let leased = self.store.lease(&self.request(max)).await;
-        let leased = leased.inspect_err(|error| self.doubt(error))?;
-        Ok(leased.grants.into_iter().map(|grant| self.hold(grant, asked)).collect())
+        let grants = leased.inspect_err(|error| self.doubt(error))?.grants.into_iter();
+        let mut held: Vec<_> = grants.map(|grant| self.hold(grant, asked)).collect();
+        if self.is_closed() {
+            // The heart may have stopped before they were held. Their drop releases them.
+            held.clear();
+        }
+        Ok(held)
     }
 
     fn request(&self, max: usize) -> LeaseRequest {
@@ -84,38 +101,53 @@ impl<S: Store> Engine<S> {
     }
 
     /// Fetches keys for those who wait, until nobody does.
-    async fn fetch(self: Arc<Self>) {
-        let (mut pause, mut failing_since, mut idle) = (FIRST_PAUSE, None, None);
+    async fn fetch(self: Arc<Self>, mut turn: Turn<RawLease<S>>, _lessee: Counted) {
+        let (mut pause, mut failing_since) = (FIRST_PAUSE, None);
+        let mut last = Step::Looked;
         loop {
-            let wanted = self.getters.wanted();
+            let wanted = turn.wanted();
             if wanted == 0 {
-                return self.reclaim().await;
+                return self.leave(last).await;
             }
-            match self.fetch_once(wanted, idle.take()).await {
-                Ok(next) => (pause, failing_since, idle) = (FIRST_PAUSE, None, next),
+            match self.fetch_once(wanted, last).await {
+                Ok(step) => (pause, failing_since, last) = (FIRST_PAUSE, None, step),
                 Err(error) => {
                     let now = self.terms.clock.now();
                     let since = *failing_since.get_or_insert(now);
                     self.fetch_failed(&error, now - since).await;
                     self.pause(pause).await;
                     pause = (pause * 2).min(LONGEST_PAUSE);
+                    last = Step::Looked;
                 }
             }
         }
     }
 
-    /// Looks for keys, or waits for them if there were none: whether there were none now.
+    /// Nobody waits any more. A wake-up that came for those who did is passed on, by a look
+    /// at what is there.
+    async fn leave(&self, last: Step) {
+        if matches!(last, Step::Waited) {
+            if let Err(error) = self.store.lease(&self.request(0)).await {
+                self.report(&error);
+            }
+        }
+        self.reclaim().await;
+    }
+
+    /// Looks for keys, or waits for them if there were none.
     async fn fetch_once(
         self: &Arc<Self>,
         wanted: usize,
-        idle: Option<Idle>,
-    ) -> Result<Option<Idle>, Error> {
+        last: Step,
+    ) -> Result<Step, Error> {
         self.reclaim().await;
         let request = self.request(wanted);
-        let waiting = idle.as_ref().and_then(|idle| self.leasing_wait(&request, idle));
-        if let (Some(idle), None) = (&idle, &waiting) {
-            self.wait(idle).await?;
-            return Ok(None);
+        let mut waiting = None;
+        if let Step::FoundNone { more_in } = last {
+            waiting = self.leasing_wait(&request, more_in);
+            if waiting.is_none() {
+                return self.wait(more_in).await;
+            }
         }
         let _leasing = self.leasing.read().await;
         let asked = self.terms.clock.now();
@@ -123,34 +155,38 @@ impl<S: Store> Engine<S> {
             Some(waiting) => self.unless_closed(waiting).await?,
             None => Some(self.store.lease(&request).await?),
         };
-        let Some(Leased { grants, more_in, .. }) = leased else {
+        let Some(Leased { grants, more_in, paused }) = leased else {
             // The wait was given up, and may have leased already.
             self.in_doubt.store(true, Ordering::Release);
-            return Ok(None);
+            return Ok(Step::Looked);
         };
-        let none = grants.is_empty();
+        if grants.is_empty() {
+            // What is ready in a paused queue is no reason to look again.
+            return Ok(Step::FoundNone { more_in: more_in.filter(|_| !paused) });
+        }
         for grant in grants {
             // What nobody waits for any more is released by its drop.
             drop(self.getters.hand(self.hold(grant, asked)));
         }
-        Ok(none.then_some(Idle { more_in }))
+        Ok(Step::Looked)
     }
 
     /// A wait that leases by itself, if it may and the store has one.
     fn leasing_wait<'a>(
         &'a self,
         request: &'a LeaseRequest,
-        idle: &Idle,
+        more_in: Option<Duration>,
     ) -> Option<Reply<'a, Leased>> {
-        self.may_lease_after(idle)
+        self.may_lease_after(more_in)
             .then(|| self.store.wait_and_lease(request, LEASING_WAIT))
             .flatten()
     }
 
     /// Waits until keys may be ready or the queue is closed.
-    async fn wait(&self, idle: &Idle) -> Result<(), Error> {
-        let wait = self.store.wait(idle.more_in.unwrap_or(IDLE).min(IDLE));
-        self.unless_closed(wait).await.map(drop)
+    async fn wait(&self, more_in: Option<Duration>) -> Result<Step, Error> {
+        let wait = self.store.wait(more_in.unwrap_or(IDLE).min(IDLE));
+        let waited = self.unless_closed(wait).await?;
+        Ok(waited.map_or(Step::Looked, |()| Step::Waited))
     }
 
     /// The answer to a call that waits, unless the queue is closed before it comes.
@@ -165,9 +201,9 @@ impl<S: Store> Engine<S> {
     /// Whether a wait may lease by itself: nothing is due in its time, which only this side
     /// can watch closely, and the lease is so long that the wait does not matter to its
     /// fence.
-    fn may_lease_after(&self, idle: &Idle) -> bool {
+    fn may_lease_after(&self, more_in: Option<Duration>) -> bool {
         let undisturbed = |more_in| more_in > LEASING_WAIT + Duration::from_secs(1);
-        idle.more_in.is_none_or(undisturbed) && self.terms.lease / 6 >= LEASING_WAIT
+        more_in.is_none_or(undisturbed) && self.terms.lease / 6 >= LEASING_WAIT
     }
 
     /// Tells those who wait, if waiting longer makes no sense, and tries to bring back keys
@@ -193,10 +229,39 @@ impl<S: Store> Engine<S> {
     /// the next lease or with the next heartbeat; a part of it may be there all the same, so
     /// it keeps nobody from leasing.
     pub(super) async fn reclaim(&self) {
-        if !self.in_doubt.load(Ordering::Acquire) {
-            return;
+        if self.in_doubt.load(Ordering::Acquire) {
+            self.reclaim_with(self.leasing.write().await).await;
         }
-        let _no_lease = self.leasing.write().await;
+    }
+
+    /// As [`reclaim`](Self::reclaim), unless a lease is on its way: a heartbeat cannot wait
+    /// for that.
+    pub(super) async fn reclaim_if_quiet(&self) {
+        if self.in_doubt.load(Ordering::Acquire) {
+            if let Ok(no_lease) = self.leasing.try_write() {
+                self.reclaim_with(no_lease).await;
+            }
+        }
+    }
+
+    /// As [`reclaim`](Self::reclaim), for as long as patience lasts.
+    pub(super) async fn reclaim_patiently(&self) {
+        let (mut outage, asked) = (Outage::default(), self.terms.clock.now());
+        loop {
+            self.reclaim().await;
+            if !self.in_doubt.load(Ordering::Acquire) {
+                return;
+            }
+            let now = self.terms.clock.now();
+            let pause = outage.next_pause(now);
+            if outage.outlasts(self.terms.patience, asked, now.checked_add(pause)) {
+                return;
+            }
+            self.pause(pause).await;
+        }
+    }
+
+    async fn reclaim_with(&self, _no_lease: RwLockWriteGuard<'_, ()>) {
         let holds = self.held.holds();
         let reclaimed = self.store.reclaim(&self.terms.owner, &holds).await;
         let again = reclaimed.as_ref().is_err_and(Error::is_transient);

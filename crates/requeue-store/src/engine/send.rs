@@ -2,94 +2,241 @@
 
 use std::sync::Arc;
 
-use super::Engine;
-use crate::batch::Answer;
-use crate::{Add, End, Ending, Error, ErrorKind, Finished, Hold, Receipt, Store};
+use requeue::Clock;
+
+use super::{Engine, Outage};
+use crate::batch::{Answer, Answers, Batch, Turn};
+use crate::held::Leaving;
+use crate::meter::Meter;
+use crate::{Add, End, Ending, Error, ErrorKind, Finished, Hold, Receipt, Reply, Store};
+
+/// What is brought to the store, several in one call: an add, or the end of a lease.
+trait Errand: Send + Sync + Sized + 'static {
+    /// What the store answers, and the caller is told.
+    type Answer: Send + 'static;
+    /// What goes when the caller is told.
+    type Keep: Send + Sync + 'static;
+
+    fn call<'a, S: Store>(
+        store: &'a S,
+        errands: &'a [Self],
+    ) -> Reply<'a, Vec<Self::Answer>>;
+
+    fn measure(meter: &Meter, errands: &[Self], answers: &[Self::Answer]);
+
+    /// What the caller is told of an answer; nothing, if the store is to be asked again. It
+    /// is `in_doubt` if an earlier attempt may have been carried out.
+    fn judge(
+        &self,
+        answer: Self::Answer,
+        in_doubt: bool,
+    ) -> Option<Result<Self::Answer, Error>>;
+
+    /// What the caller is told if that goes on for too long.
+    fn busy(&self) -> Error;
+}
+
+type Errands<E> = Batch<E, <E as Errand>::Answer, <E as Errand>::Keep>;
+type ErrandTurn<E> = Turn<E, <E as Errand>::Answer, <E as Errand>::Keep>;
+
+/// An add that is repeated costs one more run at worst.
+impl Errand for Add {
+    type Answer = Receipt;
+    type Keep = ();
+
+    fn call<'a, S: Store>(store: &'a S, adds: &'a [Self]) -> Reply<'a, Vec<Receipt>> {
+        store.add(adds)
+    }
+
+    fn measure(meter: &Meter, adds: &[Self], receipts: &[Receipt]) {
+        meter.added(adds, receipts);
+    }
+
+    fn judge(&self, receipt: Receipt, _: bool) -> Option<Result<Receipt, Error>> {
+        Some(Ok(receipt))
+    }
+
+    fn busy(&self) -> Error {
+        let text = format!("{:?} was not added: a transaction has it", self.key);
+        Error::new(ErrorKind::Busy, text)
+    }
+}
+
+impl Errand for End {
+    type Answer = Finished;
+    type Keep = Leaving;
+
+    fn call<'a, S: Store>(store: &'a S, ends: &'a [Self]) -> Reply<'a, Vec<Finished>> {
+        store.finish(ends)
+    }
+
+    fn measure(meter: &Meter, ends: &[Self], answers: &[Finished]) {
+        meter.finished(ends, answers);
+    }
+
+    /// A lease that is found lost when its end is repeated may have been ended by the first
+    /// attempt.
+    fn judge(
+        &self,
+        finished: Finished,
+        in_doubt: bool,
+    ) -> Option<Result<Finished, Error>> {
+        let Hold { key, token } = &self.hold;
+        match finished {
+            Finished::Busy => None,
+            Finished::LeaseLost if in_doubt => Some(Err(Error::new(
+                ErrorKind::Unknown,
+                format!(
+                    "the lease of {key:?} with token {token} had either been ended by a \
+                     call whose answer was lost, or had run out"
+                ),
+            ))),
+            Finished::LeaseLost => Some(Err(Error::new(
+                ErrorKind::LeaseLost,
+                format!("the lease of {key:?} with token {token} had run out"),
+            ))),
+            Finished::Done
+            | Finished::Requeued
+            | Finished::Delayed(_)
+            | Finished::Buried => Some(Ok(finished)),
+        }
+    }
+
+    fn busy(&self) -> Error {
+        let Hold { key, token } = &self.hold;
+        let text = format!(
+            "the lease of {key:?} with token {token} was not ended: a transaction has the \
+             key"
+        );
+        Error::new(ErrorKind::Busy, text)
+    }
+}
 
 impl<S: Store> Engine<S> {
     pub(crate) fn add(self: &Arc<Self>, add: Add) -> Answer<Receipt> {
-        let (answer, start) = self.adds.push(add);
-        if start {
-            self.spawn(Arc::clone(self).send_adds());
-        }
+        let (answer, turn) = self.adds.push(add, (), self.terms.clock.now());
+        self.start_sending(turn);
         answer
     }
 
     pub(crate) fn add_all(
         self: &Arc<Self>,
         adds: impl IntoIterator<Item = Add>,
-    ) -> Vec<Answer<Receipt>> {
-        let (answers, start) = self.adds.push_all(adds);
-        if start {
-            self.spawn(Arc::clone(self).send_adds());
-        }
+    ) -> Answers<Receipt> {
+        let adds = adds.into_iter().map(|add| (add, ()));
+        let (answers, turn) = self.adds.push_all(adds, self.terms.clock.now());
+        self.start_sending(turn);
         answers
     }
 
-    /// An add that is repeated costs one more run at worst.
-    async fn send_adds(self: Arc<Self>) {
-        while let Some(batch) = self.adds.take() {
-            let (answers, _) = self.patiently(|| self.store.add(&batch.items)).await;
-            if let Ok(receipts) = &answers {
-                self.measure(|meter| meter.added(&batch.items, receipts));
-            }
-            let answers = answers.map(|receipts| receipts.into_iter().map(Ok).collect());
-            batch.answer(answers);
-        }
-        self.held.ended.notify_waiters();
-    }
-
-    pub(crate) fn end(self: &Arc<Self>, hold: Hold, ending: Ending) -> Answer<Finished> {
-        let (answer, start) = self.ends.push(End { hold, ending });
-        if start {
-            self.spawn(Arc::clone(self).send_ends());
-        }
+    pub(crate) fn end(
+        self: &Arc<Self>,
+        hold: Hold,
+        ending: Ending,
+        leaving: Leaving,
+    ) -> Answer<Finished> {
+        let end = End { hold, ending };
+        let (answer, turn) = self.ends.push(end, leaving, self.terms.clock.now());
+        self.start_sending(turn);
         answer
     }
 
-    async fn send_ends(self: Arc<Self>) {
-        while let Some(batch) = self.ends.take() {
-            let (answers, in_doubt) =
-                self.patiently(|| self.store.finish(&batch.items)).await;
-            // Extended until here: an end that takes long must not come too late.
-            for end in &batch.items {
-                self.held.remove(&end.hold);
-            }
-            if let Ok(all) = &answers {
-                self.measure(|meter| meter.finished(&batch.items, all));
-            }
-            let judge =
-                |(end, finished): (&End, Finished)| judge(end, finished, in_doubt);
-            let answers =
-                answers.map(|all| batch.items.iter().zip(all).map(judge).collect());
-            batch.answer(answers);
+    fn start_sending<E: Errand>(self: &Arc<Self>, turn: Option<ErrandTurn<E>>) {
+        if let Some(turn) = turn {
+            self.spawn(Arc::clone(self).send(turn));
         }
-        self.held.ended.notify_waiters();
     }
-}
 
-/// A lease that is found lost when its end is repeated may have been ended by the first
-/// attempt.
-fn judge(end: &End, finished: Finished, in_doubt: bool) -> Result<Finished, Error> {
-    let Hold { key, token } = &end.hold;
-    match finished {
-        Finished::LeaseLost if in_doubt => Err(Error::new(
-            ErrorKind::Unknown,
-            format!(
-                "the lease of {key:?} with token {token} had either been ended by a call \
-                 whose answer was lost, or had run out"
-            ),
-        )),
-        Finished::LeaseLost => Err(Error::new(
-            ErrorKind::LeaseLost,
-            format!("the lease of {key:?} with token {token} had run out"),
-        )),
-        Finished::Busy => Err(Error::new(
-            ErrorKind::Busy,
-            format!("the key {key:?} is locked by a transaction that does not end"),
-        )),
-        Finished::Done | Finished::Requeued | Finished::Delayed(_) | Finished::Buried => {
-            Ok(finished)
+    async fn send<E: Errand>(self: Arc<Self>, mut turn: ErrandTurn<E>) {
+        let mut outage = Outage::default();
+        while let Some(batch) = turn.take() {
+            if let Some(busy) = self.bring(batch, &mut outage, Some(&turn)).await {
+                self.send_aside(busy);
+            }
         }
+    }
+
+    /// Sends what somebody has a key of without holding up others: in halves, until the key
+    /// is alone.
+    fn send_aside<E: Errand>(self: &Arc<Self>, busy: Errands<E>) {
+        let (first, second) = busy.halves();
+        for half in [first, second] {
+            if !half.is_empty() {
+                self.spawn(Arc::clone(self).bring_aside(half));
+            }
+        }
+    }
+
+    async fn bring_aside<E: Errand>(self: Arc<Self>, mut batch: Errands<E>) {
+        let mut outage = Outage::default();
+        while let Some(mut busy) = self.bring(batch, &mut outage, None).await {
+            let [alone] = busy.items() else { return self.send_aside(busy) };
+            let error = alone.busy();
+            if !self.pause_before_next(&mut busy, &mut outage, None, &error).await {
+                return;
+            }
+            batch = busy;
+        }
+    }
+
+    /// Brings a batch to the store, until it has answered, fails for good, or has failed for
+    /// long enough. Gives back those of which somebody has the key, or one of the keys.
+    async fn bring<E: Errand>(
+        &self,
+        mut batch: Errands<E>,
+        outage: &mut Outage,
+        turn: Option<&ErrandTurn<E>>,
+    ) -> Option<Errands<E>> {
+        loop {
+            let error = match E::call(&self.store, batch.items()).await {
+                Ok(answers) => {
+                    self.measure(|meter| E::measure(meter, batch.items(), &answers));
+                    let in_doubt = batch.in_doubt;
+                    let busy = batch.answer(answers, |it, told| it.judge(told, in_doubt));
+                    if busy.is_none() {
+                        *outage = Outage::default();
+                    }
+                    return busy;
+                }
+                Err(error) if error.kind() == ErrorKind::Busy => return Some(batch),
+                Err(error) if !error.is_transient() => {
+                    batch.fail(&error);
+                    return None;
+                }
+                Err(error) => error,
+            };
+            batch.in_doubt |= error.kind() == ErrorKind::Unknown;
+            if !self.pause_before_next(&mut batch, outage, turn, &error).await {
+                return None;
+            }
+        }
+    }
+
+    /// Pauses before the next attempt, and tells those of the error whose patience is over
+    /// by then: whether anybody is left.
+    async fn pause_before_next<E: Errand>(
+        &self,
+        batch: &mut Errands<E>,
+        outage: &mut Outage,
+        turn: Option<&ErrandTurn<E>>,
+        error: &Error,
+    ) -> bool {
+        let now = self.terms.clock.now();
+        let pause = outage.next_pause(now);
+        let next = now.checked_add(pause);
+        let is_over = |asked| outage.outlasts(self.terms.patience, asked, next);
+        batch.give_up(is_over, error);
+        if let Some(turn) = turn {
+            turn.give_up(is_over, error);
+        }
+        if batch.is_empty() {
+            return false;
+        }
+        // That somebody has a key says nothing of the store.
+        if error.kind() != ErrorKind::Busy {
+            self.report(error);
+        }
+        self.pause(pause).await;
+        true
     }
 }

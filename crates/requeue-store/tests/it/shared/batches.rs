@@ -1,4 +1,4 @@
-use requeue_store::SharedLease;
+use requeue_store::{SharedLease, Store};
 
 use super::*;
 
@@ -66,4 +66,35 @@ async fn an_idle_worker_asks_the_store_and_then_waits() {
     settle().await;
     assert_eq!(bench.spy.calls("lease").len(), 1);
     assert!(is_waiting(get));
+}
+
+/// It asked again at once, a million times in three seconds, since there was a ready key.
+#[tokio::test]
+async fn a_worker_of_a_paused_queue_waits_until_it_is_resumed() {
+    let _limit = Limit::start();
+    let bench = Bench::new();
+    bench.spy.pause().await.unwrap();
+    bench.add("a").await;
+    let get = tokio::spawn(bench.queue.get());
+    settle().await;
+    bench.add("b").await;
+    settle().await;
+    assert!(bench.spy.calls("lease").len() <= 3, "{:?}", bench.spy.calls("lease"));
+    bench.spy.resume().await.unwrap();
+    assert_eq!(get.await.unwrap().unwrap().unwrap().key(), "a");
+}
+
+/// A worker that had stopped waiting took the only wake-up, and another waited for seconds.
+#[tokio::test]
+async fn a_worker_that_stopped_waiting_leaves_the_wake_up_to_others() {
+    let _limit = Limit::start();
+    let bench = Bench::new();
+    let leaving = bench.queue.get();
+    settle().await;
+    drop(leaving);
+    let other = SharedQueue::<String, _>::new(bench.spy.clone());
+    let staying = tokio::spawn(other.get());
+    settle().await;
+    bench.add("a").await;
+    assert_eq!(staying.await.unwrap().unwrap().unwrap().key(), "a");
 }

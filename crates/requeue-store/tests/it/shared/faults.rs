@@ -171,3 +171,73 @@ async fn a_get_hears_of_an_error_that_waiting_cannot_mend() {
     let error = bench.queue.get().await.unwrap_err();
     assert_eq!(error.kind(), ErrorKind::Denied);
 }
+
+/// Each batch in line was tried for as long as patience lasts, one after the other.
+#[tokio::test]
+async fn patience_ends_for_all_who_wait_at_the_same_time() {
+    let _limit = Limit::start();
+    let bench = Bench::new();
+    for _ in 0..1000 {
+        bench.spy.fail("add", Fault::Unreachable);
+    }
+    let adds: Vec<_> = (0..2000).map(|key| adding(&bench, &key.to_string())).collect();
+    let mut waited = Duration::ZERO;
+    while adds.iter().any(|add| !add.is_finished()) {
+        settle().await;
+        bench.local.advance(Duration::from_millis(100));
+        waited += Duration::from_millis(100);
+    }
+    assert!(waited <= 11 * SECOND, "{waited:?} for a patience of 10 s");
+    let mut kinds = Vec::new();
+    for add in adds {
+        kinds.push(add.await.unwrap());
+    }
+    assert!(kinds.iter().all(|kind| *kind == Err(ErrorKind::Unavailable)));
+}
+
+#[tokio::test]
+async fn who_comes_during_an_outage_has_as_much_patience_as_others() {
+    let _limit = Limit::start();
+    let bench = Bench::new();
+    for _ in 0..1000 {
+        bench.spy.fail("add", Fault::Unreachable);
+    }
+    let early = adding(&bench, "early");
+    settle().await;
+    let mut late = None;
+    while !early.is_finished() {
+        settle().await;
+        bench.local.advance(SECOND / 10);
+        if bench.spy.calls("add").len() == 8 {
+            late.get_or_insert_with(|| adding(&bench, "late"));
+        }
+    }
+    assert_eq!(early.await.unwrap(), Err(ErrorKind::Unavailable));
+    let late = late.expect("more than eight attempts");
+    settle().await;
+    assert!(!late.is_finished(), "its patience is not over");
+    assert_eq!(patiently(&bench, late).await, Err(ErrorKind::Unavailable));
+}
+
+/// A heartbeat waited for a lease that took long, and what was held was lost meanwhile.
+#[tokio::test]
+async fn a_lease_that_takes_long_does_not_hold_up_the_heartbeat() {
+    let _limit = Limit::start();
+    let bench = Bench::new();
+    bench.add("a").await;
+    let held = bench.queue.get().await.unwrap().unwrap();
+    bench.spy.fail("lease", Fault::NoAnswer);
+    bench.queue.try_get().await.unwrap_err();
+    bench.spy.fail("reclaim", Fault::Unreachable);
+    bench.spy.fail("lease", Fault::Late);
+    let queue = bench.queue.clone();
+    let late = tokio::spawn(async move { queue.try_get().await });
+    for _ in 0..6 {
+        settle().await;
+        bench.pass(LEASE / 3);
+    }
+    settle().await;
+    assert!(!held.is_lost());
+    bench.spy.let_go();
+    assert!(late.await.unwrap().unwrap().is_none());
+}

@@ -1,8 +1,10 @@
 //! The queue on a store, on the store in memory: batches, leases, faults, pools.
 
 mod batches;
+mod endings;
 mod faults;
 mod leases;
+mod locked;
 mod metrics;
 mod pools;
 mod spy;

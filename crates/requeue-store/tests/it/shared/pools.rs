@@ -96,3 +96,30 @@ async fn a_run_that_is_stopped_is_released_and_not_lost() {
     settle().await;
     assert_eq!(bench.spy.stats().await.unwrap().ready, 1);
 }
+
+/// The handle closed, and what was added after that was not stored.
+#[tokio::test]
+async fn a_key_that_cannot_be_decoded_goes_to_the_dead_and_the_others_go_on() {
+    let _limit = Limit::start();
+    let store = MemoryStore::new();
+    let words = SharedQueue::<String, _>::new(store.clone());
+    words.add("no number".to_owned()).await.unwrap();
+    let (told, errors) = mpsc::channel();
+    let told = Mutex::new(told);
+    let numbers = SharedQueue::<u64, _>::builder(store.clone())
+        .on_error(move |error| told.lock().unwrap().send(error.to_string()).unwrap())
+        .build();
+    let (done, mut ran) = tokio::sync::mpsc::unbounded_channel();
+    let pool = Pool::new(numbers.clone()).run_async(move |key: u64| {
+        done.send(key).unwrap();
+        async { Ok::<_, Infallible>(()) }
+    });
+    let pool = pool.unwrap();
+    for number in 0..3 {
+        numbers.add(number).await.unwrap();
+        assert_eq!(ran.recv().await, Some(number));
+    }
+    pool.stop(60 * SECOND).await;
+    assert_eq!(store.dead(10).await.unwrap()[0].key.to_string(), "no number");
+    assert!(errors.recv().unwrap().contains("no number"));
+}

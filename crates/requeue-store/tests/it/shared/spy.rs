@@ -4,9 +4,10 @@ use std::collections::VecDeque;
 use std::sync::{Arc, Mutex};
 
 use requeue_store::{
-    Add, End, Error, ErrorKind, Finished, Hold, LeaseRequest, Leased, MemoryStore, Owner,
-    Receipt, Reply, Stats, Store, forward_store,
+    Add, End, Error, ErrorKind, Finished, Hold, Key, LeaseRequest, Leased, MemoryStore,
+    Owner, Receipt, Reply, Stats, Store, forward_store,
 };
+use tokio::sync::Semaphore;
 
 /// What happens to a call.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -17,12 +18,18 @@ pub(super) enum Fault {
     NoAnswer,
     /// The store refuses it.
     Refused,
+    /// It is carried out, and its answer comes when [`Spy::let_go`] says so.
+    Late,
+    /// It panics.
+    Panic,
 }
 
 #[derive(Clone, Debug)]
 pub(super) struct Spy {
     pub(super) store: MemoryStore,
     seen: Arc<Mutex<Seen>>,
+    /// Answers that may come.
+    gate: Arc<Semaphore>,
 }
 
 #[derive(Debug, Default)]
@@ -31,11 +38,32 @@ struct Seen {
     calls: Vec<(&'static str, usize)>,
     /// What is to happen to the next calls of a name.
     faults: VecDeque<(&'static str, Fault)>,
+    /// A key that somebody has to themselves.
+    taken: Option<Key>,
 }
 
 impl Spy {
     pub(super) fn on(store: MemoryStore) -> Self {
-        Self { store, seen: Arc::default() }
+        Self { store, seen: Arc::default(), gate: Arc::new(Semaphore::new(0)) }
+    }
+
+    /// Lets an answer that is late come.
+    pub(super) fn let_go(&self) {
+        self.gate.add_permits(1);
+    }
+
+    /// Has a key to itself, as a transaction of a database may, or gives it back.
+    pub(super) fn take(&self, key: Option<&str>) {
+        let key = key.map(|key| Key::new(key.as_bytes()).unwrap());
+        self.seen.lock().unwrap().taken = key;
+    }
+
+    fn is_taken(&self, key: &Key) -> bool {
+        self.seen.lock().unwrap().taken.as_ref() == Some(key)
+    }
+
+    fn busy() -> Error {
+        Error::new(ErrorKind::Busy, "a transaction has a key")
     }
 
     /// Has the next calls of this name fail, once for each time that this is called.
@@ -62,7 +90,7 @@ impl Spy {
         keys: usize,
         call: Reply<'a, T>,
     ) -> Reply<'a, T> {
-        let fault = self.note(name, keys);
+        let (fault, gate) = (self.note(name, keys), Arc::clone(&self.gate));
         Box::pin(async move {
             match fault {
                 None => call.await,
@@ -76,6 +104,12 @@ impl Spy {
                 Some(Fault::Refused) => {
                     Err(Error::new(ErrorKind::Denied, "wrong password"))
                 }
+                Some(Fault::Late) => {
+                    let answer = call.await;
+                    gate.acquire().await.unwrap().forget();
+                    answer
+                }
+                Some(Fault::Panic) => panic!("on purpose"),
             }
         })
     }
@@ -85,7 +119,12 @@ impl Store for Spy {
     fn add<'a>(&'a self, adds: &'a [Add]) -> Reply<'a, Vec<Receipt>> {
         // The store in memory acts when it is called, so a call that is not to reach it
         // must not be made.
-        let call = Box::pin(async move { self.store.add(adds).await });
+        let call = Box::pin(async move {
+            if adds.iter().any(|add| self.is_taken(&add.key)) {
+                return Err(Self::busy());
+            }
+            self.store.add(adds).await
+        });
         self.call("add", adds.len(), call)
     }
 
@@ -100,12 +139,27 @@ impl Store for Spy {
         held: &'a [Hold],
         lease: std::time::Duration,
     ) -> Reply<'a, Vec<bool>> {
-        let call = Box::pin(async move { self.store.extend(owner, held, lease).await });
+        let call = Box::pin(async move {
+            if held.iter().any(|hold| self.is_taken(&hold.key)) {
+                return Err(Self::busy());
+            }
+            self.store.extend(owner, held, lease).await
+        });
         self.call("extend", held.len(), call)
     }
 
     fn finish<'a>(&'a self, ends: &'a [End]) -> Reply<'a, Vec<Finished>> {
-        let call = Box::pin(async move { self.store.finish(ends).await });
+        let call = Box::pin(async move {
+            let mut answers = Vec::new();
+            for end in ends {
+                answers.push(if self.is_taken(&end.hold.key) {
+                    Finished::Busy
+                } else {
+                    self.store.finish(std::slice::from_ref(end)).await?.remove(0)
+                });
+            }
+            Ok(answers)
+        });
         self.call("finish", ends.len(), call)
     }
 
