@@ -18,12 +18,20 @@ pub(crate) struct Engine {
     records: Keyspace,
 }
 
+/// What is said of a panic in the engine: see the documentation of the crate.
+const PANICKED: &str = if cfg!(debug_assertions) {
+    "the engine panicked, which a debug build of it also does where a crash has torn the \
+     last record; a release build may open it"
+} else {
+    "the engine panicked"
+};
+
 impl Engine {
     /// Opens the folder, and makes it if it is not there.
     pub(crate) fn open(path: &Path) -> Result<Self, Error> {
         // fjall asserts some of what it reads.
         let opened = catch_unwind(AssertUnwindSafe(|| Self::try_open(path)));
-        let opened = opened.map_err(|_| damaged(path).because("the engine panicked"))?;
+        let opened = opened.map_err(|_| damaged(path).because(PANICKED))?;
         opened.map_err(|error| failed_to_open(path, error))
     }
 

@@ -52,6 +52,18 @@
 //! [`ErrorKind::Poisoned`](requeue_store::ErrorKind::Poisoned). Open it anew to see what was
 //! kept; what was acknowledged is.
 //!
+//! # In a debug build
+//!
+//! fjall asserts, in debug builds only, that the last record of a journal is whole, before it
+//! finds out that a crash has torn it. A folder after such a crash is then refused as damaged
+//! by a debug build, and opened by a release build, which loses nothing that was
+//! acknowledged. If your tests crash processes, tell cargo:
+//!
+//! ```toml
+//! [profile.dev.package.fjall]
+//! debug-assertions = false
+//! ```
+//!
 //! # One process
 //!
 //! A folder is open once. Another process, or a second [`open`](Builder::open), gets

@@ -2,12 +2,13 @@
 
 local arrival
 
--- Takes a share of the rate of the whole queue, by GCRA: how long to wait for it.
+-- Takes a share of the rate of the whole queue, by GCRA: how long to wait for it, at most
+-- until the last time that doubles can tell, see clock.lua.
 local function reserve(interval, burst)
     arrival = arrival or tonumber(call('HGET', meta, 'arrival')) or 0
     arrival = math.max(arrival, now) + interval
     call('HSET', meta, 'arrival', format('%.0f', arrival))
-    return math.max(0, arrival - now - burst * interval)
+    return math.max(0, math.min(arrival - burst * interval, 2 ^ 53) - now)
 end
 
 -- Counts a failure of a key: how long it waits for that. `policy` is

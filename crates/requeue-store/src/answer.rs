@@ -22,7 +22,8 @@ pub struct Leased {
     pub grants: Vec<Grant>,
     /// How long until another key may become ready by itself, because its delay is over or
     /// its lease runs out. Nothing, if some are ready now; `None`, if no key waits. A store
-    /// that handed out as many as were wanted may say nothing without having looked.
+    /// that handed out as many as were wanted may say nothing without having looked. While
+    /// the queue is paused this is no reason to look again.
     pub more_in: Option<Duration>,
     /// The queue is paused: nothing is handed out until it is resumed.
     pub paused: bool,

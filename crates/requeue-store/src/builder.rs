@@ -95,7 +95,8 @@ impl<K: StoreKey, S: Store> SharedBuilder<K, S> {
     }
 
     /// Sets for how long calls are tried again while the store cannot be reached, before
-    /// their error is returned.
+    /// their error is returned: each from when it was made, or from when the store began to
+    /// fail.
     pub fn patience(mut self, patience: Duration) -> Self {
         self.terms.patience = patience;
         self
@@ -120,9 +121,9 @@ impl<K: StoreKey, S: Store> SharedBuilder<K, S> {
     ///
     /// What is counted and timed is what passes through this process: keys that are added,
     /// delayed, worked on. A key that is added with a delay counts when it is added; how
-    /// long a key was ready before it was handed out is not known. The numbers of keys are
-    /// of the whole queue, as the store told them last: measuring never asks the store, so
-    /// call [`stats`](SharedQueue::stats) before a scrape.
+    /// long it was ready is what the store says with its grant. The numbers of keys are of
+    /// the whole queue, as the store told them last: measuring never asks the store, so call
+    /// [`stats`](SharedQueue::stats) before a scrape.
     ///
     /// # Examples
     ///

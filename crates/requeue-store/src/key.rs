@@ -161,7 +161,7 @@ macro_rules! numbers {
     )*};
 }
 
-numbers!(u32 u64 u128 i32 i64 i128);
+numbers!(u8 u16 u32 u64 u128 usize i8 i16 i32 i64 i128 isize);
 
 /// A key of any type that serde knows, kept as JSON.
 ///

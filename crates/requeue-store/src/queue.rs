@@ -34,6 +34,10 @@ use crate::{
 /// | failures and backoff | a [retry policy](requeue::retry) | a [`Backoff`](crate::Backoff), counted in the store |
 /// | order | first in, first out, or another | by priority from -128 to 127, and then first in, first out; in each partition, if there are several |
 ///
+/// What people look after, the dead, the failing and the workers, and pausing, is asked of
+/// the [`store`](Self::store) itself: `queue.store().dead(10).await`, with the trait
+/// [`Store`] in scope.
+///
 /// Handles are cheap to clone. Calls that come while another is on its way go together in
 /// the next, so many tasks that each add or finish one key are nearly as fast as batches.
 /// When the last handle is dropped, it [closes](SharedQueue::close).
@@ -102,11 +106,15 @@ impl<K: StoreKey, S: Store> SharedQueue<K, S> {
 
     /// Adds a key: it will be processed, once, after this call.
     ///
+    /// A handle that is [closed](Self::close) adds nothing, and answers with
+    /// [`Added::Closed`].
+    ///
     /// # Errors
     ///
-    /// [`Invalid`](crate::ErrorKind::Invalid) if the key is too long. Whatever the store
-    /// fails with, after it was tried for as long as the queue's
-    /// [patience](SharedBuilder::patience) lasts.
+    /// [`Invalid`](crate::ErrorKind::Invalid) if the key is longer than
+    /// [`Key::MAX_LEN`]. Whatever the store fails with, after it was tried for as long as
+    /// the queue's [patience](SharedBuilder::patience) lasts;
+    /// [`Busy`](crate::ErrorKind::Busy) if a transaction had the key for all of that time.
     ///
     /// # Cancel safety
     ///
@@ -114,7 +122,7 @@ impl<K: StoreKey, S: Store> SharedQueue<K, S> {
     /// costs at worst one more run.
     #[doc(alias = "Add")]
     pub async fn add(&self, key: K) -> Result<Added, Error> {
-        Ok(self.send(self.wish(&key, When::Now)?).await?.added)
+        Ok(self.send(self.to_add(&key, When::Now)?).await?.added)
     }
 
     /// Adds keys, together in as few calls as possible.
@@ -131,7 +139,7 @@ impl<K: StoreKey, S: Store> SharedQueue<K, S> {
         &self,
         keys: impl IntoIterator<Item = K>,
     ) -> Result<AddedAll, Error> {
-        let adds = keys.into_iter().map(|key| self.wish(&key, When::Now));
+        let adds = keys.into_iter().map(|key| self.to_add(&key, When::Now));
         let adds = adds.collect::<Result<Vec<_>, _>>()?;
         let mut all = AddedAll::default();
         if self.is_closed() {
@@ -156,7 +164,7 @@ impl<K: StoreKey, S: Store> SharedQueue<K, S> {
     /// As that of [`add`](Self::add).
     #[doc(alias = "AddAfter")]
     pub async fn add_after(&self, key: K, delay: Duration) -> Result<Added, Error> {
-        Ok(self.send(self.wish(&key, When::After(delay))?).await?.added)
+        Ok(self.send(self.to_add(&key, When::After(delay))?).await?.added)
     }
 
     /// Adds a key when the queue's backoff says, and counts a failure of it: how long that
@@ -172,7 +180,7 @@ impl<K: StoreKey, S: Store> SharedQueue<K, S> {
     #[doc(alias = "AddRateLimited")]
     pub async fn add_rate_limited(&self, key: K) -> Result<Receipt, Error> {
         let when = When::RateLimited(self.engine().terms.backoff);
-        self.send(self.wish(&key, when)?).await
+        self.send(self.to_add(&key, when)?).await
     }
 
     /// Adds a key with options: a delay, a priority, by the queue's backoff.
@@ -214,7 +222,7 @@ impl<K: StoreKey, S: Store> SharedQueue<K, S> {
             (false, Some(delay)) => When::After(delay),
             (true, limit) => When::RateLimited(self.backoff_up_to(limit)),
         };
-        let add = self.wish(&key, when)?;
+        let add = self.to_add(&key, when)?;
         self.send(add.with_priority(priority.unwrap_or_default())?).await
     }
 
@@ -233,12 +241,37 @@ impl<K: StoreKey, S: Store> SharedQueue<K, S> {
         answered(self.engine().add(add)).await
     }
 
-    fn wish(&self, key: &K, when: When) -> Result<Add, Error> {
+    /// What adding a key is to the store, with the settings of this queue: for a call past
+    /// it, such as an add inside a transaction of your own. Tell
+    /// [`count_added`](Self::count_added) of it, if the queue is measured.
+    ///
+    /// # Errors
+    ///
+    /// [`Invalid`](crate::ErrorKind::Invalid) if the key is too long.
+    ///
+    /// # Examples
+    ///
+    /// ```
+    /// use requeue_store::{Error, MemoryStore, SharedQueue, Store, When};
+    ///
+    /// # tokio::runtime::Builder::new_current_thread().build().unwrap().block_on(async {
+    /// let queue = SharedQueue::<u64, _>::new(MemoryStore::new());
+    /// let adds = [queue.to_add(&7, When::Now)?];
+    /// let receipts = queue.store().add(&adds).await?;
+    /// queue.count_added(&adds, &receipts);
+    /// assert_eq!(queue.len().await?, 1);
+    /// # Ok::<(), Error>(())
+    /// # }).unwrap();
+    /// ```
+    pub fn to_add(&self, key: &K, when: When) -> Result<Add, Error> {
         let revive_after = self.engine().terms.revive_after;
         Ok(Add { revive_after, ..Add::new(Key::new(key.encode())?, when) })
     }
 
     /// Waits for a key: `None` once this handle is closed.
+    ///
+    /// Whoever calls this is in line from then on, also before what it returns is polled: do
+    /// not keep that without awaiting it, since it may hold a key.
     ///
     /// # Errors
     ///
@@ -273,11 +306,11 @@ impl<K: StoreKey, S: Store> SharedQueue<K, S> {
         Ok(self.try_get_many(1).await?.pop())
     }
 
-    /// Takes up to `max` keys that are ready now, in one call.
+    /// Takes up to `max` keys that are ready now, in one call, which takes no more than 256.
     ///
     /// # Errors
     ///
-    /// As [`try_get`](Self::try_get).
+    /// As [`try_get`](Self::try_get). If one key cannot be decoded, the others are released.
     ///
     /// # Cancel safety
     ///

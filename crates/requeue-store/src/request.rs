@@ -16,9 +16,17 @@ use crate::{Error, ErrorKind, Key};
 pub struct Owner(Arc<str>);
 
 impl Owner {
-    /// An owner of this name.
+    /// An owner of this name. No store can keep an empty one, or one with a zero character:
+    /// those become `?`.
     pub fn new(name: impl Into<Arc<str>>) -> Self {
-        Self(name.into())
+        let name = name.into();
+        if name.is_empty() {
+            return Self("?".into());
+        }
+        if name.contains('\0') {
+            return Self(name.replace('\0', "?").into());
+        }
+        Self(name)
     }
 
     /// Its name.
