@@ -96,5 +96,7 @@ async fn a_worker_that_stopped_waiting_leaves_the_wake_up_to_others() {
     let staying = tokio::spawn(other.get());
     settle().await;
     bench.add("a").await;
+    settle().await;
+    assert!(staying.is_finished(), "it would look by itself in 20 seconds");
     assert_eq!(staying.await.unwrap().unwrap().unwrap().key(), "a");
 }

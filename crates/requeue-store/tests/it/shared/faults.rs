@@ -188,6 +188,8 @@ async fn patience_ends_for_all_who_wait_at_the_same_time() {
         waited += Duration::from_millis(100);
     }
     assert!(waited <= 11 * SECOND, "{waited:?} for a patience of 10 s");
+    let calls = bench.spy.calls("add");
+    assert!(calls.len() < 18, "only the first batch is sent: {calls:?}");
     let mut kinds = Vec::new();
     for add in adds {
         kinds.push(add.await.unwrap());
