@@ -20,7 +20,7 @@ use std::time::{Duration, Instant};
 use requeue::Clock;
 use requeue::metrics::{Gauges, Metrics, Probe, Probed};
 use tokio::runtime::Handle;
-use tokio::sync::{Notify, RwLock};
+use tokio::sync::{Notify, RwLock, Semaphore};
 
 use crate::batch::Batcher;
 use crate::getters::Getters;
@@ -37,6 +37,10 @@ mod send;
 /// The pauses between attempts of a call that fails: the first, and the longest.
 const FIRST_PAUSE: Duration = Duration::from_millis(20);
 const LONGEST_PAUSE: Duration = Duration::from_secs(1);
+
+/// The most calls at a time for what somebody has keys of: each may keep a connection for a
+/// while, and others need some too.
+const MAX_ASIDE: usize = 3;
 
 /// Hears of errors that nobody is told otherwise.
 pub(crate) type OnError = Arc<dyn Fn(&Error) + Send + Sync>;
@@ -65,6 +69,8 @@ pub(crate) struct Engine<S: Store> {
     adds: Batcher<Add, Receipt>,
     ends: Batcher<End, Finished, Leaving>,
     getters: Getters<RawLease<S>>,
+    /// For calls that hold nobody up.
+    aside: Semaphore,
     /// Tasks that lease, or bring back what was leased to nobody.
     lessees: Arc<Tally>,
     beating: AtomicBool,
@@ -99,6 +105,7 @@ impl<S: Store> Engine<S> {
             adds: Batcher::new(Arc::clone(&ended)),
             ends: Batcher::new(Arc::clone(&ended)),
             getters: Getters::new(),
+            aside: Semaphore::new(MAX_ASIDE),
             lessees: Tally::new(Arc::clone(&ended)),
             beating: AtomicBool::new(false),
             in_doubt: AtomicBool::new(false),

@@ -169,7 +169,12 @@ impl<S: Store> Engine<S> {
 
     async fn bring_aside<E: Errand>(self: Arc<Self>, mut batch: Errands<E>) {
         let mut outage = Outage::default();
-        while let Some(mut busy) = self.bring(batch, &mut outage, None).await {
+        loop {
+            // Never closed; and if it were, nobody would be held up by too many.
+            let place = self.aside.acquire().await;
+            let busy = self.bring(batch, &mut outage, None).await;
+            drop(place);
+            let Some(mut busy) = busy else { return };
             let [alone] = busy.items() else { return self.send_aside(busy) };
             let error = alone.busy();
             if !self.pause_before_next(&mut busy, &mut outage, None, &error).await {
