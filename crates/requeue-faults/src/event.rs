@@ -126,6 +126,8 @@ pub(crate) enum Finished {
     Buried,
     /// The lease was lost.
     Refused,
+    /// Nothing was changed, since somebody had the key: as if it had not been asked.
+    Busy,
 }
 
 /// A dead key.

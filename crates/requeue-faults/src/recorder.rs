@@ -80,6 +80,7 @@ pub(crate) fn receipt(add: &Add, receipt: &Receipt) -> event::Receipt {
 fn finished(finished: &Finished) -> event::Finished {
     match finished {
         Finished::LeaseLost => event::Finished::Refused,
+        Finished::Busy => event::Finished::Busy,
         Finished::Buried => event::Finished::Buried,
         Finished::Done | Finished::Requeued | Finished::Delayed(_) | _ => {
             event::Finished::Accepted
@@ -184,4 +185,22 @@ impl Store for Recorder {
 
     forward_store!(self => self.store; describe, expire, forget, remove, look, stats,
         failing, workers, pause, resume, wait);
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn an_end_that_changed_nothing_is_not_written_down_as_accepted() {
+        let told =
+            [Finished::Done, Finished::Buried, Finished::LeaseLost, Finished::Busy];
+        let expected = [
+            event::Finished::Accepted,
+            event::Finished::Buried,
+            event::Finished::Refused,
+            event::Finished::Busy,
+        ];
+        assert_eq!(told.map(|told| finished(&told)), expected);
+    }
 }

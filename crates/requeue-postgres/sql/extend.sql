@@ -1,6 +1,7 @@
 -- Lets leases last for `duration` from now on: the places of those that were held. The
 -- keys are sorted. The rows are locked first, by a statement of its own: the next one then
--- sees what somebody made of them meanwhile, and where.
+-- sees what somebody made of them meanwhile, and where. The owner is noted last: leases of
+-- the same owner note it too, and must not wait for keys that somebody else has.
 create or replace function requeue.extend(
     q integer, who text, keys bytea[], tokens bigint[], ords integer[], duration bigint,
     clock bigint
@@ -10,7 +11,6 @@ declare
     at bigint := requeue.micros(clock);
     extended integer[];
 begin
-    perform requeue.hear_of(q, who, at);
     perform requeue.lock_keys(q, keys);
     with found as materialized (
         select a.token, a.ord, i.tid
@@ -31,6 +31,7 @@ begin
         select from unnest(tokens) t (token)
         where t.token between g.first_token and g.last_token
     );
+    perform requeue.hear_of(q, who, at);
     return extended;
 end
 $$;

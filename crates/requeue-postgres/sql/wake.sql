@@ -55,7 +55,8 @@ language sql volatile as $$
 $$;
 
 -- Adds keys as `add_keys`, or as `add_new` if they are `hoped` to be new, and wakes workers
--- once that is committed: in one round trip.
+-- once that is committed: in one round trip. The lock of a notification is waited for, however
+-- long: an error would tell that nothing was added.
 create or replace procedure requeue.add_waking(
     q integer, keys bytea[], ords bigint[], ranked boolean, delays bigint[],
     revive_after bigint, clock bigint, hoped boolean,
@@ -74,7 +75,7 @@ begin
     told := false;
     if fresh or changed is not null then
         commit;
-        told := requeue.wake(q, clock);
+        told := requeue.wake(q, clock) and set_config('lock_timeout', '0', true) = '0';
     end if;
 end
 $$;

@@ -137,10 +137,11 @@ impl PostgresStoreBuilder {
             timeout: self.timeout,
             durability: self.durability,
         };
-        let mut session = terms.connect().await?;
+        let mut session = terms.connect_to_open().await?;
         terms.schema.prepare(&mut session, &terms.address).await?;
         let place = format!("PostgreSQL at {}, queue {:?}", terms.address, self.queue);
         let queue = queue_id(&mut session, &terms, &self.queue, &place).await?;
+        let session = terms.opened(session).await?;
         let pool = Arc::new(Pool::new(terms, place, session));
         Ok(PostgresStore::new(pool, queue, self.clock))
     }

@@ -62,6 +62,10 @@ pub(crate) fn of_call(error: tokio_postgres::Error, name: &str, place: &str) -> 
         Some(code) if is_gone(code) => {
             (ErrorKind::Corrupt, "the tables or functions of requeue are not there")
         }
+        Some(&SqlState::LOCK_NOT_AVAILABLE) => (
+            ErrorKind::Busy,
+            "a transaction that is open holds a key of it, or the whole queue",
+        ),
         Some(code) if is_passing(code) => {
             (ErrorKind::Unavailable, "the server cannot now")
         }
@@ -75,6 +79,15 @@ pub(crate) fn of_silence(name: &str, place: &str) -> Error {
     Error::new(ErrorKind::Unknown, format!("{name} on {place}: no answer in time"))
 }
 
+/// An error of a call of which a part was carried out cannot say that nothing was.
+pub(crate) fn in_part(error: Error, carried_out: bool) -> Error {
+    if carried_out && error.kind() == ErrorKind::Unavailable {
+        let text = format!("{error}; a part of it was carried out");
+        return Error::new(ErrorKind::Unknown, text).because(error);
+    }
+    error
+}
+
 /// Whether the same call, sent again at once, may well succeed: the server has undone it
 /// since it stood in the way of another.
 pub(crate) fn is_collision(error: &tokio_postgres::Error) -> bool {
@@ -82,6 +95,11 @@ pub(crate) fn is_collision(error: &tokio_postgres::Error) -> bool {
         error.code(),
         Some(&SqlState::T_R_SERIALIZATION_FAILURE | &SqlState::T_R_DEADLOCK_DETECTED)
     )
+}
+
+/// Whether the server has undone a call since it waited too long for a lock.
+pub(crate) fn is_held_up(error: &tokio_postgres::Error) -> bool {
+    error.code() == Some(&SqlState::LOCK_NOT_AVAILABLE)
 }
 
 /// Whether the error says that something asked for does not exist.
@@ -138,4 +156,19 @@ fn refused_certificate(error: &tokio_postgres::Error) -> Option<String> {
 #[cfg(not(feature = "tls"))]
 fn refused_certificate(_: &tokio_postgres::Error) -> Option<String> {
     None
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_part_that_was_carried_out_leaves_the_rest_in_doubt() {
+        let unavailable = || Error::new(ErrorKind::Unavailable, "the server cannot now");
+        let kind = |carried_out| in_part(unavailable(), carried_out).kind();
+        assert_eq!(kind(false), ErrorKind::Unavailable);
+        assert_eq!(kind(true), ErrorKind::Unknown);
+        let denied = in_part(Error::new(ErrorKind::Denied, "no"), true);
+        assert_eq!(denied.kind(), ErrorKind::Denied);
+    }
 }

@@ -38,6 +38,15 @@
 //! select requeue.wake('mail');  -- workers look at once, not within a second
 //! ```
 //!
+//! While your transaction stays open, it has the keys that it added to itself, and all other
+//! keys go on. A call waits for such a key for a quarter of a second; then the server undoes
+//! it. The end of a lease is answered with [`Finished::Busy`](requeue_store::Finished::Busy),
+//! and adds and extensions fail with [`ErrorKind::Busy`](requeue_store::ErrorKind::Busy): say
+//! it again, a batch in smaller parts, as a `SharedQueue` does. What people ask for, such as
+//! [`remove`](requeue_store::Store::remove), is sent again until the
+//! [timeout](PostgresStoreBuilder::timeout) is over. If your transaction stays open for longer
+//! than a lease, whoever works on its key loses that.
+//!
 //! # What is in the database
 //!
 //! One schema, `requeue` unless told, with a row for each key whatever its state, and the

@@ -5,6 +5,7 @@ use std::ops::{Deref, DerefMut};
 use std::sync::{Mutex, PoisonError};
 use std::time::Duration;
 
+use requeue::{Clock, SystemClock};
 use requeue_store::{Error, ErrorKind};
 use tokio::sync::{Semaphore, SemaphorePermit};
 use tokio_postgres::Row;
@@ -35,6 +36,26 @@ const REPEATED: [&str; 8] = [
     "expire",
 ];
 
+/// How long a call waits for each lock that somebody else holds. Calls of stores hold one
+/// for as long as a commit takes, a few milliseconds, and are waited for; a transaction of a
+/// user may hold one for hours, and what waits for it keeps a connection, and in a batch all
+/// other keys of that.
+const LOCK_TIMEOUT: Duration = Duration::from_millis(250);
+
+/// What is not sent again if a lock is in its way: who called it asks for the keys in smaller
+/// parts, until only those wait that are locked.
+const CUT_BY_CALLER: [&str; 9] = [
+    "add_keys",
+    "add_new",
+    "add_waking",
+    "add_limited",
+    "extend",
+    "finish_all",
+    "finish_known",
+    "finish_clean",
+    "finish",
+];
+
 /// How connections are made and used.
 #[derive(Clone, Debug)]
 pub(crate) struct Terms {
@@ -54,6 +75,13 @@ impl Terms {
         format!("set statement_timeout = {timeout};{commit}")
     }
 
+    /// What a connection for calls is told once the store is open. A call that was undone for
+    /// a lock says so before its time is over, however short that is.
+    fn lock_settings(&self) -> String {
+        let timeout = LOCK_TIMEOUT.min(self.timeout / 2).as_millis().max(1);
+        format!("set lock_timeout = {timeout};")
+    }
+
     /// The statement that calls a function of the schema.
     ///
     /// What the commit waits for is set in passing, for this transaction only: the setting
@@ -66,9 +94,24 @@ impl Terms {
         text
     }
 
-    /// Makes a connection, outside of any pool.
+    /// Makes a connection for calls, outside of any pool.
     pub(crate) async fn connect(&self) -> Result<Session, Error> {
-        let settings = self.settings();
+        self.connect_with(self.settings() + &self.lock_settings()).await
+    }
+
+    /// Makes the connection that opens the store: it waits for others that migrate, and for
+    /// what holds those up, as long as a call may take.
+    pub(crate) async fn connect_to_open(&self) -> Result<Session, Error> {
+        self.connect_with(self.settings()).await
+    }
+
+    /// Makes one for calls of the connection that opened the store.
+    pub(crate) async fn opened(&self, session: Session) -> Result<Session, Error> {
+        session.set(&self.address, &self.lock_settings()).await?;
+        Ok(session)
+    }
+
+    async fn connect_with(&self, settings: String) -> Result<Session, Error> {
         let session = Session::open(&self.address, &settings);
         tokio::time::timeout(self.timeout, session).await.unwrap_or_else(|_| {
             let text = format!("PostgreSQL at {} does not answer", self.address);
@@ -101,13 +144,15 @@ impl Pool {
         &self.place
     }
 
-    /// Calls a function of the schema. What collides with another call is sent again.
+    /// Calls a function of the schema. What collides with another call is sent again, and so
+    /// is what a lock was in the way of, until the time of a call is over.
     pub(crate) async fn call(
         &self,
         name: &'static str,
         params: &[Param],
     ) -> Result<Vec<Row>, Error> {
         let mut collisions = 0;
+        let begun = SystemClock.now();
         loop {
             let mut session = self.take().await?;
             let call = session.call(&self.terms, name, params);
@@ -122,6 +167,16 @@ impl Pool {
                     if failure::is_collision(&error) && collisions < COLLISIONS =>
                 {
                     collisions += 1;
+                }
+                Err(error) if failure::is_held_up(&error) => {
+                    if name == "lease" {
+                        // It may hold the lock of the tokens, which is the connection's.
+                        session.discard();
+                    }
+                    let is_over = begun.elapsed() >= self.terms.timeout;
+                    if is_over || CUT_BY_CALLER.contains(&name) {
+                        return Err(failure::of_call(error, name, &self.place));
+                    }
                 }
                 Err(error) => {
                     // The next call gets a connection that nothing went wrong on.

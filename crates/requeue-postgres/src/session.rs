@@ -39,9 +39,18 @@ impl Session {
             while let Some(Ok(_)) = poll_fn(|cx| messages(cx)).await {}
         });
         let session = Self { client, statements: HashMap::new(), driver };
-        let set = session.client.batch_execute(&format!("{SETTINGS}{more}")).await;
-        set.map_err(|error| failure::of_connecting(error, address))?;
+        session.set(address, &format!("{SETTINGS}{more}")).await?;
         Ok(session)
+    }
+
+    /// Sets up what holds from now on.
+    pub(crate) async fn set(
+        &self,
+        address: &Address,
+        settings: &str,
+    ) -> Result<(), Error> {
+        let set = self.client.batch_execute(settings).await;
+        set.map_err(|error| failure::of_connecting(error, address))
     }
 
     pub(crate) fn client(&mut self) -> &mut Client {

@@ -3,11 +3,15 @@
 //! A statement takes each key once, and one shared rate. Most leases end well and leave
 //! nothing behind: one statement deletes their rows without looking first. What that does
 //! not find so is left to a second one.
+//!
+//! A statement that the server undid, because somebody holds one of its keys, has changed
+//! nothing: its ends are [`Finished::Busy`], and the other statements go on. Where their rows
+//! are is forgotten by then: if they are asked for again, they are looked up by their keys.
 
 use std::collections::{HashMap, HashSet};
 use std::time::Duration;
 
-use requeue_store::{End, Ending, Error, Finished, Rate, micros_of};
+use requeue_store::{End, Ending, Error, ErrorKind, Finished, Rate, micros_of};
 
 use crate::pool::Pool;
 use crate::rows::Rows;
@@ -54,15 +58,19 @@ impl<'a> Settlement<'a> {
         answers: &mut [Finished],
     ) -> Result<(), Error> {
         for clean in self.clean(queue, rows) {
-            let (name, asked) = (clean.name, clean.places.len());
-            let done = clean.finish(pool).await?;
-            if name == "finish_all" {
-                rows.unchanged.learn(done.len() == asked);
+            let done = clean.finish(pool).await;
+            if let ("finish_all", Ok(done)) = (clean.name, &done) {
+                rows.unchanged.learn(done.len() == clean.places.len());
             }
-            for place in &done {
-                answers[*place] = Finished::Done;
+            let (answered, answer) = match done {
+                Ok(done) => (done, Finished::Done),
+                Err(error) if is_busy(&error) => (clean.all(), Finished::Busy),
+                Err(error) => return Err(error),
+            };
+            for place in &answered {
+                answers[*place] = answer;
             }
-            self.sorted.retain(|index| !done.contains(index));
+            self.sorted.retain(|index| !answered.contains(index));
         }
         if self.sorted.is_empty() {
             return Ok(());
@@ -114,7 +122,13 @@ impl<'a> Settlement<'a> {
         now: Option<i64>,
         answers: &mut [Finished],
     ) -> Result<(), Error> {
-        let row = pool.call_one("finish", &self.params(queue, now)).await?;
+        let row = match pool.call_one("finish", &self.params(queue, now)).await {
+            Err(error) if is_busy(&error) => {
+                self.sorted.iter().for_each(|&index| answers[index] = Finished::Busy);
+                return Ok(());
+            }
+            row => row?,
+        };
         let read = || -> Result<_, tokio_postgres::Error> {
             let places: Option<Vec<i32>> = row.try_get(0)?;
             let codes: Option<Vec<i16>> = row.try_get(1)?;
@@ -179,8 +193,13 @@ impl Clean {
         Self { name, params, places: which.into_iter().map(place).collect() }
     }
 
+    /// The ends that it was asked for.
+    fn all(self) -> HashSet<usize> {
+        self.places.into_values().collect()
+    }
+
     /// The ends that were carried out.
-    async fn finish(self, pool: &Pool) -> Result<HashSet<usize>, Error> {
+    async fn finish(&self, pool: &Pool) -> Result<HashSet<usize>, Error> {
         let row = pool.call_one(self.name, &self.params).await?;
         let done: Option<Vec<i64>> =
             row.try_get(0).map_err(|error| pool.unreadable(self.name, error))?;
@@ -246,6 +265,10 @@ fn retry_rate(end: &End) -> Option<Option<Rate>> {
 
 fn rate(end: &End) -> Option<Rate> {
     retry_rate(end).flatten()
+}
+
+fn is_busy(error: &Error) -> bool {
+    error.kind() == ErrorKind::Busy
 }
 
 fn is_plain(end: &End) -> bool {

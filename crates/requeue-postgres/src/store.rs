@@ -68,8 +68,15 @@ impl PostgresStore {
     ///
     /// Each key is locked until then, even one that is ready already, so that no worker
     /// can finish it on the old data. Add in the order of keys, or in one call, if several
-    /// transactions add the same ones. A transaction that adds with a shared
-    /// [rate](requeue_store::Rate) holds up others that do until it ends.
+    /// transactions add the same ones. What an open transaction holds up:
+    ///
+    /// | it has added | until it ends |
+    /// |---|---|
+    /// | a key | that key: it is not handed out; adds of it, the end of its lease and extensions are [busy](requeue_store::ErrorKind::Busy), and a transaction that adds it waits |
+    /// | with a shared [rate](requeue_store::Rate) | also adds and retries with one, `pause` and `resume`, and the first key of another priority than 0 |
+    /// | the first key of the queue with another priority than 0 | the same, and all adds with such a priority |
+    ///
+    /// All else goes on, in the same batch too.
     ///
     /// Workers that wait are not woken by the commit and find the keys within about a
     /// second. [`wake`](Self::wake) after the commit makes them look at once.
@@ -157,22 +164,35 @@ impl Inner {
 
     async fn add(&self, adds: &[Add]) -> Result<Vec<Receipt>, Error> {
         let mut receipts = vec![duplicate(Duration::ZERO); adds.len()];
-        let mut rest: VecDeque<_> = (0..adds.len()).collect();
         let mut untold = false;
-        while let Some(parcel) = Parcel::take(adds, &mut rest) {
-            let waking = parcel.is_plain() && self.wake.take_turn();
-            let row = self.add_parcel(&parcel, waking, &mut receipts, &mut rest).await?;
-            if waking {
-                self.wake.told(row.try_get("told").unwrap_or_default());
-            }
-            untold |= !waking;
-        }
+        let added = self.add_parcels(adds, &mut receipts, &mut untold).await;
+        // Also if the rest failed: who adds these again finds them there, and wakes nobody.
         match receipts.iter().any(is_soon) {
             true if untold => self.wake.everywhere(),
             true => self.wake.here(),
             false => {}
         }
-        Ok(receipts)
+        added.map(|()| receipts)
+    }
+
+    /// Adds all, in as few statements as they fit in. What was added without a notification
+    /// makes `untold` true.
+    async fn add_parcels(
+        &self,
+        adds: &[Add],
+        receipts: &mut [Receipt],
+        untold: &mut bool,
+    ) -> Result<(), Error> {
+        let mut rest: VecDeque<_> = (0..adds.len()).collect();
+        while let Some(parcel) = Parcel::take(adds, &mut rest) {
+            let waking = parcel.is_plain() && self.wake.take_turn();
+            let row = self.add_parcel(&parcel, waking, receipts, &mut rest).await?;
+            if waking {
+                self.wake.told(row.try_get("told").unwrap_or_default());
+            }
+            *untold |= !waking;
+        }
+        Ok(())
     }
 
     /// Adds what one statement takes, which also notifies if it is to be `waking`.
@@ -265,13 +285,21 @@ impl Inner {
     async fn finish(&self, ends: &[End]) -> Result<Vec<Finished>, Error> {
         let mut answers = vec![Finished::LeaseLost; ends.len()];
         for part in Settlement::cut(ends) {
-            part.settle(&self.pool, &self.rows, self.queue, self.now(), &mut answers)
-                .await?;
+            let settled = part
+                .settle(&self.pool, &self.rows, self.queue, self.now(), &mut answers)
+                .await;
+            settled.map_err(|error| {
+                failure::in_part(error, answers.iter().any(is_carried_out))
+            })?;
         }
         let soon = |answer: &Finished| match answer {
             Finished::Requeued => true,
             Finished::Delayed(delay) => *delay < SOON,
-            Finished::Done | Finished::Buried | Finished::LeaseLost | _ => false,
+            Finished::Done
+            | Finished::Buried
+            | Finished::LeaseLost
+            | Finished::Busy
+            | _ => false,
         };
         if answers.iter().any(soon) {
             self.wake.everywhere();
@@ -455,6 +483,10 @@ fn is_soon(receipt: &Receipt) -> bool {
         Added::Delayed => receipt.delay < SOON,
         Added::Dirty | Added::Duplicate | Added::Closed | _ => false,
     }
+}
+
+fn is_carried_out(answer: &Finished) -> bool {
+    !matches!(answer, Finished::LeaseLost | Finished::Busy)
 }
 
 fn holds(held: &[&Hold]) -> (Vec<Vec<u8>>, Vec<i64>) {

@@ -150,6 +150,9 @@ impl History {
                 }
                 _ => None,
             };
+            if let Some((_, Finished::Busy)) = answer {
+                continue;
+            }
             let end = End { sent: call.sent, ending: *ending, answer };
             if let Some(grant) = self.grant(key, *token) {
                 grant.ends.push(end);

@@ -200,6 +200,16 @@ fn a_run_that_was_refused_or_only_retried_has_seen_nothing() {
 }
 
 #[test]
+fn an_end_that_found_the_key_busy_is_as_if_nobody_had_asked() {
+    let busy =
+        || a().run(20, 20, 1).end(30, 20, Ending::Done, Some((31, Finished::Busy)));
+    assert_eq!(rules([producer().add(10, 1), busy().done(40, 20)]), []);
+    assert_eq!(rules([producer().add(10, 1), busy()]), [Rule::I1]);
+    let next = b().run(40, 40, 1).done(50, 40);
+    assert_eq!(rules([producer().add(10, 1), busy(), next]), [Rule::I4]);
+}
+
+#[test]
 fn an_add_without_an_answer_may_be_lost() {
     assert_eq!(rules([producer().add_with(10, 1, None)]), []);
 }

@@ -3,6 +3,7 @@
 mod conformance;
 mod durability;
 mod faults;
+mod locks;
 mod races;
 mod schema;
 #[cfg(feature = "tls")]

@@ -8,7 +8,9 @@ use requeue::Added;
 use requeue_postgres::PostgresStore;
 use requeue_store::{Add, End, Ending, Finished, Phase, Receipt, Store, When};
 
-use crate::tools::{Bench, add, connect, done, key, lease, pid, request, run};
+use crate::tools::{
+    Bench, add, connect, done, finish, key, lease, patiently, pid, request, run,
+};
 
 /// A `done` that decided in one statement what to do with a row, by branches, did neither:
 /// the add that it had waited for was in no branch's snapshot. The key stayed with its
@@ -33,11 +35,11 @@ async fn sees_an_add(bench: Bench, ending: Ending) {
     bench.store.add_in(&transaction, &[add("a")]).await.expect("it is added");
 
     let (store, ends) = (bench.store.clone(), [End { ending, ..done(&grant) }]);
-    let finishing = tokio::spawn(async move { store.finish(&ends).await });
+    let finishing = tokio::spawn(async move { finish(&store, &ends).await });
     bench.somebody_waits_for(holder).await;
     transaction.commit().await.expect("it commits");
 
-    let finished = finishing.await.expect("no panic").expect("an answer");
+    let finished = finishing.await.expect("no panic");
     assert_eq!(finished, [Finished::Requeued]);
     let next = lease(&bench.store, 1).await;
     assert!(next[0].key == key("a") && next[0].token > grant.token);
@@ -58,7 +60,8 @@ fn an_extension_that_waits_for_an_add_extends_the_lease() {
         let (store, held) = (bench.store.clone(), [done(&grant).hold]);
         let day = Duration::from_secs(86_400);
         let extending = tokio::spawn(async move {
-            store.extend(&request(1).owner, &held, day).await.unwrap()
+            let owner = request(1).owner;
+            patiently(|| store.extend(&owner, &held, day)).await
         });
         bench.somebody_waits_for(holder).await;
         transaction.commit().await.unwrap();
@@ -96,10 +99,13 @@ async fn meets_an_add(bench: Bench, first: Add) -> i8 {
     bench.store.add_in(&transaction, &[first]).await.expect("it is added");
 
     let store = bench.store.clone();
-    let adding = tokio::spawn(async move { store.add(&[add("a")]).await });
+    let adding = tokio::spawn(async move {
+        let adds = [add("a")];
+        patiently(|| store.add(&adds)).await
+    });
     bench.somebody_waits_for(holder).await;
     transaction.commit().await.expect("it commits");
-    adding.await.expect("no panic").expect("an answer");
+    adding.await.expect("no panic");
     lease(&bench.store, 1).await[0].priority
 }
 
@@ -203,10 +209,13 @@ async fn batch_meets(bench: &Bench, end: &str) -> Vec<Added> {
     bench.store.add_in(&producer, &both).await.expect("they are added");
 
     let store = bench.store.clone();
-    let adding = tokio::spawn(async move { store.add(&batch()).await });
+    let adding = tokio::spawn(async move {
+        let adds = batch();
+        patiently(|| store.add(&adds)).await
+    });
     bench.somebody_waits_for(holder).await;
     producer.batch_execute(end).await.expect("it ends");
-    added(&adding.await.expect("no panic").expect("an answer"))
+    added(&adding.await.expect("no panic"))
 }
 
 #[test]
@@ -247,7 +256,10 @@ fn a_batch_of_new_keys_that_waits_for_the_end_of_a_lease_is_new() {
         assert_eq!(row.get::<_, Vec<i64>>(0), [token]);
 
         let store = bench.store.clone();
-        let adding = tokio::spawn(async move { store.add(&batch()).await.unwrap() });
+        let adding = tokio::spawn(async move {
+            let adds = batch();
+            patiently(|| store.add(&adds)).await
+        });
         bench.somebody_waits_for(holder).await;
         transaction.commit().await.unwrap();
         assert_eq!(added(&adding.await.unwrap()), [Added::Ready; 8]);
@@ -340,10 +352,10 @@ fn batches_that_meet_in_any_order_do_not_wait_for_each_other_for_ever() {
             let store = bench.store.clone();
             tokio::spawn(async move {
                 for _ in 0..20 {
-                    store.add(&adds).await.unwrap();
+                    patiently(|| store.add(&adds)).await;
                     let grants = lease(&store, 20).await;
                     let ends: Vec<_> = grants.iter().rev().map(done).collect();
-                    store.finish(&ends).await.unwrap();
+                    finish(&store, &ends).await;
                 }
             })
         };
@@ -386,12 +398,12 @@ fn ends_of_a_batch_that_wait_for_an_add_see_it() {
 
         let store = bench.store.clone();
         let ends: Vec<_> = grants.iter().map(done).collect();
-        let finishing = tokio::spawn(async move { store.finish(&ends).await });
+        let finishing = tokio::spawn(async move { finish(&store, &ends).await });
         bench.somebody_waits_for(holder).await;
         transaction.commit().await.unwrap();
         let mut expected = [Finished::Done; 8];
         expected[2] = Finished::Requeued;
-        assert_eq!(finishing.await.unwrap().unwrap(), expected);
+        assert_eq!(finishing.await.unwrap(), expected);
         let again = lease(&bench.store, 99).await;
         assert!(again.len() == 1 && again[0].key == key("b"));
     });
@@ -430,7 +442,7 @@ fn ends_wait_for_keys_in_the_order_of_keys() {
         // It does not know where the rows are.
         let other = PostgresStore::builder(&*bench.url).queue(&*bench.queue).open().await;
         let (other, ends) = (other.unwrap(), [done(&grants[0]), done(&grants[1])]);
-        let finishing = tokio::spawn(async move { other.finish(&ends).await.unwrap() });
+        let finishing = tokio::spawn(async move { finish(&other, &ends).await });
         bench.somebody_waits_for(holder).await;
         let lock =
             "select from requeue.item where queue = $1 and key = 'b' for update nowait";

@@ -3,7 +3,7 @@
 use requeue_postgres::PostgresStore;
 use requeue_store::{Add, ErrorKind, Store};
 
-use crate::tools::{add, block_on, connect, lease, new_name, run, url};
+use crate::tools::{add, block_on, connect, lease, new_name, pid, run, url};
 
 #[test]
 fn opening_twice_and_at_once_makes_the_tables_once() {
@@ -21,6 +21,36 @@ fn opening_twice_and_at_once_makes_the_tables_once() {
         assert_eq!(bench.client.query_one(&text, &[]).await.unwrap().get::<_, i64>(0), 5);
         let text = format!("select count(*) from {schema}.queue");
         assert_eq!(bench.client.query_one(&text, &[]).await.unwrap().get::<_, i64>(0), 1);
+        let drop = format!("drop schema {schema} cascade");
+        bench.client.batch_execute(&drop).await.unwrap();
+    });
+}
+
+/// A call waits for a lock for a moment only; who opens a store waits for another program that
+/// migrates.
+#[test]
+fn opening_waits_for_a_migration_for_longer_than_a_call_for_a_key() {
+    run(|bench| async move {
+        let mut other = connect(&bench.url).await;
+        let migration = other.transaction().await.unwrap();
+        let lock = "select pg_advisory_xact_lock(hashtext('requeue migration'))";
+        migration.batch_execute(lock).await.unwrap();
+        bench.store.add_in(&migration, &[add("a")]).await.unwrap();
+        let (holder, schema) = (pid(&migration).await, new_name());
+        let url = format!("{}?application_name={schema}", bench.url);
+        let opening = tokio::spawn(PostgresStore::builder(url).schema(&*schema).open());
+        let waits = async || bench.waiting_for(holder).await.contains(&schema);
+        while !waits().await {
+            tokio::task::yield_now().await;
+        }
+
+        let error = bench.store.add(&[add("a")]).await.unwrap_err();
+        assert_eq!(error.kind(), ErrorKind::Busy);
+        assert!(waits().await);
+        migration.commit().await.unwrap();
+        let store = opening.await.unwrap().unwrap();
+        store.add(&[add("a")]).await.unwrap();
+        drop(store);
         let drop = format!("drop schema {schema} cascade");
         bench.client.batch_execute(&drop).await.unwrap();
     });

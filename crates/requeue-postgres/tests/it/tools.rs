@@ -6,7 +6,8 @@ use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use requeue_postgres::PostgresStore;
 use requeue_store::{
-    Add, End, Ending, Grant, Hold, Key, LeaseRequest, Owner, Store, When,
+    Add, End, Ending, ErrorKind, Finished, Grant, Hold, Key, LeaseRequest, Owner, Reply,
+    Store, When,
 };
 use tokio_postgres::{Client, NoTls};
 
@@ -97,6 +98,34 @@ pub(crate) async fn lease(store: &PostgresStore, max: usize) -> Vec<Grant> {
     store.lease(&request(max)).await.expect("a lease is answered").grants
 }
 
+/// The answer to a call, which is made again while it is undone because somebody has a key:
+/// a test that lets it wait for that may be slow.
+pub(crate) async fn patiently<'a, T>(call: impl Fn() -> Reply<'a, T>) -> T {
+    loop {
+        match call().await {
+            Err(error) if error.kind() == ErrorKind::Busy => {}
+            answer => return answer.expect("an answer"),
+        }
+    }
+}
+
+/// The same for ends.
+pub(crate) async fn finish(store: &PostgresStore, ends: &[End]) -> Vec<Finished> {
+    let mut answers = vec![Finished::Busy; ends.len()];
+    loop {
+        let is_busy = |place: &usize| answers[*place] == Finished::Busy;
+        let busy: Vec<_> = (0..ends.len()).filter(is_busy).collect();
+        if busy.is_empty() {
+            return answers;
+        }
+        let again: Vec<_> = busy.iter().map(|&place| ends[place].clone()).collect();
+        let told = store.finish(&again).await.expect("an answer for each");
+        for (place, answer) in busy.into_iter().zip(told) {
+            answers[place] = answer;
+        }
+    }
+}
+
 impl Bench {
     /// The number of the queue.
     pub(crate) async fn queue_id(&self) -> i32 {
@@ -108,14 +137,18 @@ impl Bench {
     /// Waits until a statement of some connection waits for the end of the transaction of
     /// `holder`.
     pub(crate) async fn somebody_waits_for(&self, holder: i32) {
-        let text = "select count(*) from pg_stat_activity where $1 = any (pg_blocking_pids(pid))";
-        loop {
-            let row = self.client.query_one(text, &[&holder]).await;
-            if row.expect("the server tells who waits").get::<_, i64>(0) > 0 {
-                return;
-            }
+        while self.waiting_for(holder).await.is_empty() {
             tokio::task::yield_now().await;
         }
+    }
+
+    /// The names of the connections that wait for the end of the transaction of `holder`.
+    pub(crate) async fn waiting_for(&self, holder: i32) -> Vec<String> {
+        let text = "select application_name from pg_stat_activity \
+                    where $1 = any (pg_blocking_pids(pid))";
+        let rows = self.client.query(text, &[&holder]).await;
+        let rows = rows.expect("the server tells who waits");
+        rows.iter().map(|row| row.get(0)).collect()
     }
 }
 

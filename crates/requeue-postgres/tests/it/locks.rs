@@ -1,0 +1,278 @@
+//! What a transaction holds up while it stays open: the keys that it added, and no others.
+//!
+//! A call that waits for a key is undone after a while. Where a test must know that it has
+//! waited so long, it lets another call wait for the same key after it, and be undone.
+
+use std::num::NonZeroU32;
+use std::time::Duration;
+
+use requeue::Added;
+use requeue_postgres::PostgresStore;
+use requeue_store::{
+    Add, Backoff, End, Ending, Error, ErrorKind, Finished, Hold, Phase, Rate, Store, When,
+};
+use tokio_postgres::Client;
+
+use crate::tools::{Bench, add, connect, done, key, lease, pid, request, run};
+
+/// A connection with a transaction that has added these and stays open.
+async fn transaction_with(bench: &Bench, adds: &[Add]) -> Client {
+    let client = connect(&bench.url).await;
+    client.batch_execute("begin").await.expect("it begins");
+    bench.store.add_in(&client, adds).await.expect("they are added");
+    client
+}
+
+async fn commit(client: &Client) {
+    client.batch_execute("commit").await.expect("it commits");
+}
+
+fn batch() -> Vec<Add> {
+    ["c", "a", "b", "h", "g", "f", "e", "d"].map(add).into()
+}
+
+/// What a queue on the store does: what is busy is asked for again in two halves, until it is
+/// one alone, for which there is no answer.
+async fn in_halves<T, A>(
+    items: &[T],
+    call: impl AsyncFn(&[T]) -> Result<Vec<A>, Error>,
+) -> Vec<Option<A>> {
+    let (mut answers, mut parts) = (Vec::new(), vec![items]);
+    while let Some(part) = parts.pop() {
+        match call(part).await {
+            Ok(told) => answers.extend(told.into_iter().map(Some)),
+            Err(error) => {
+                assert_eq!(error.kind(), ErrorKind::Busy);
+                if let [_] = part {
+                    answers.push(None);
+                } else {
+                    let (one, other) = part.split_at(part.len() / 2);
+                    parts.extend([other, one]);
+                }
+            }
+        }
+    }
+    answers
+}
+
+/// The same for ends, each of which has an answer of its own.
+async fn finish_in_halves(store: &PostgresStore, ends: &[End]) -> Vec<Finished> {
+    let mut answers = vec![Finished::Busy; ends.len()];
+    let mut parts = vec![(0..ends.len()).collect::<Vec<_>>()];
+    while let Some(part) = parts.pop() {
+        let asked: Vec<_> = part.iter().map(|&place| ends[place].clone()).collect();
+        let told = store.finish(&asked).await.expect("an answer for each");
+        for (&place, answer) in part.iter().zip(told) {
+            answers[place] = answer;
+        }
+        let is_busy = |place: &usize| answers[*place] == Finished::Busy;
+        let busy: Vec<_> = part.iter().copied().filter(is_busy).collect();
+        if part.len() > 1 {
+            let (one, other) = busy.split_at(busy.len() / 2);
+            let halves = [other, one].into_iter().filter(|half| !half.is_empty());
+            parts.extend(halves.map(<[_]>::to_vec));
+        }
+    }
+    answers
+}
+
+/// One transaction that stayed open after it had added a key which was being processed let
+/// the ends of all other keys wait, until their leases were lost.
+#[test]
+fn ends_of_other_keys_do_not_wait_for_a_transaction() {
+    run(|bench| async move {
+        bench.store.add(&batch()).await.unwrap();
+        let grants = lease(&bench.store, 8).await;
+        let transaction = transaction_with(&bench, &[add("b")]).await;
+
+        let ends: Vec<_> = grants.iter().map(done).collect();
+        let mut expected = [Finished::Done; 8];
+        expected[2] = Finished::Busy;
+        assert_eq!(finish_in_halves(&bench.store, &ends).await, expected);
+        let phase = bench.store.look(&[key("b")]).await.unwrap().remove(0).phase;
+        assert!(matches!(phase, Phase::Processing { dirty: false, .. }), "{phase:?}");
+
+        commit(&transaction).await;
+        let ended = bench.store.finish(&ends[2..3]).await.unwrap();
+        assert_eq!(ended, [Finished::Requeued]);
+        let again = lease(&bench.store, 9).await;
+        assert!(again.len() == 1 && again[0].key == key("b"));
+    });
+}
+
+#[test]
+fn a_part_of_a_batch_that_meets_a_transaction_leaves_the_other_to_be_carried_out() {
+    run(|bench| async move {
+        bench.store.add(&batch()[..3]).await.unwrap();
+        let mut ends: Vec<_> = lease(&bench.store, 3).await.iter().map(done).collect();
+        ends[2].ending = Ending::Bury { reason: "no use".to_owned() };
+        let transaction = transaction_with(&bench, &[add("b")]).await;
+
+        let expected = [Finished::Done, Finished::Done, Finished::Busy];
+        assert_eq!(bench.store.finish(&ends).await.unwrap(), expected);
+        commit(&transaction).await;
+        let expected = [Finished::LeaseLost, Finished::LeaseLost, Finished::Requeued];
+        assert_eq!(bench.store.finish(&ends).await.unwrap(), expected);
+    });
+}
+
+#[test]
+fn a_batch_of_adds_that_meets_a_transaction_is_busy_and_the_other_keys_pass() {
+    run(|bench| async move {
+        let transaction = transaction_with(&bench, &[add("b")]).await;
+        let error = bench.store.add(&batch()).await.unwrap_err();
+        assert_eq!(error.kind(), ErrorKind::Busy);
+        assert!(error.is_transient());
+        assert!(error.to_string().contains("a transaction that is open"), "{error}");
+        assert_eq!(bench.store.stats().await.unwrap().ready, 0);
+
+        let receipts =
+            in_halves(&batch(), async |adds| bench.store.add(adds).await).await;
+        let added: Vec<_> =
+            receipts.iter().map(|receipt| receipt.map(|receipt| receipt.added)).collect();
+        let mut expected = [Some(Added::Ready); 8];
+        expected[2] = None;
+        assert_eq!(added, expected);
+
+        commit(&transaction).await;
+        let receipts = bench.store.add(&[add("b")]).await.unwrap();
+        assert_eq!(receipts[0].added, Added::Duplicate);
+        assert_eq!(lease(&bench.store, 99).await.len(), 8);
+    });
+}
+
+#[test]
+fn a_heartbeat_that_meets_a_transaction_is_busy_and_the_other_leases_are_extended() {
+    run(|bench| async move {
+        bench.store.add(&batch()[..4]).await.unwrap();
+        let grants = lease(&bench.store, 4).await;
+        let transaction = transaction_with(&bench, &[add("b")]).await;
+
+        let held: Vec<_> = grants.iter().map(|grant| done(grant).hold).collect();
+        let day = Duration::from_secs(86_400);
+        let owner = request(1).owner;
+        let extend = async |held: &[Hold]| bench.store.extend(&owner, held, day).await;
+        assert_eq!(extend(&held).await.unwrap_err().kind(), ErrorKind::Busy);
+        let expected = [Some(true), Some(true), None, Some(true)];
+        assert_eq!(in_halves(&held, &extend).await, expected);
+
+        commit(&transaction).await;
+        assert_eq!(extend(&held).await.unwrap(), [true; 4]);
+    });
+}
+
+/// A heartbeat first noted that its owner is there, and leases of the same owner waited for
+/// the note, and so for the key.
+#[test]
+fn a_heartbeat_that_waits_for_a_key_holds_up_nothing_else_of_its_owner() {
+    run(|bench| async move {
+        bench.store.add(&[add("a")]).await.unwrap();
+        let held = [done(&lease(&bench.store, 1).await[0]).hold];
+        let queue = bench.queue_id().await;
+        let long_ago = "update requeue.owner set seen = 0 where queue = $1";
+        bench.client.execute(long_ago, &[&queue]).await.unwrap();
+        let transaction = transaction_with(&bench, &[add("a")]).await;
+        let holder = pid(&transaction).await;
+
+        let store = bench.store.clone();
+        let extending = tokio::spawn(async move {
+            store.extend(&request(1).owner, &held, Duration::from_secs(60)).await
+        });
+        bench.somebody_waits_for(holder).await;
+        let note = "select from requeue.owner where queue = $1 for update nowait";
+        bench.client.query_one(note, &[&queue]).await.unwrap();
+        let error = extending.await.unwrap().unwrap_err();
+        assert_eq!(error.kind(), ErrorKind::Busy);
+        commit(&transaction).await;
+    });
+}
+
+/// Waits for the key of a transaction until that is in vain.
+async fn waits_in_vain(store: &PostgresStore, name: &str) {
+    let error = store.add(&[add(name)]).await.expect_err("the key is locked");
+    assert_eq!(error.kind(), ErrorKind::Busy);
+}
+
+#[test]
+fn what_cannot_be_cut_waits_for_a_transaction_for_longer() {
+    run(|bench| async move {
+        bench.store.add(&[add("a")]).await.unwrap();
+        let transaction = transaction_with(&bench, &[add("a")]).await;
+        let holder = pid(&transaction).await;
+        let store = bench.store.clone();
+        let removing = tokio::spawn(async move { store.remove(&[key("a")]).await });
+        bench.somebody_waits_for(holder).await;
+        waits_in_vain(&bench.store, "a").await;
+        assert!(!removing.is_finished());
+        commit(&transaction).await;
+        assert_eq!(removing.await.unwrap().unwrap(), [true]);
+    });
+}
+
+#[test]
+fn what_waited_for_a_transaction_until_its_time_was_over_is_busy() {
+    run(|bench| async move {
+        bench.store.add(&[add("a")]).await.unwrap();
+        let builder = PostgresStore::builder(&*bench.url).queue(&*bench.queue);
+        let hasty = builder.timeout(Duration::from_secs(1)).open().await.unwrap();
+        let transaction = transaction_with(&bench, &[add("a")]).await;
+        let error: Error = hasty.forget(&[key("a")]).await.unwrap_err();
+        assert_eq!(error.kind(), ErrorKind::Busy);
+        commit(&transaction).await;
+        hasty.forget(&[key("a")]).await.unwrap();
+    });
+}
+
+/// An owner that has lost the answer to a lease leases nothing before it has reclaimed.
+#[test]
+fn a_reclaim_leaves_the_key_of_a_transaction_to_run_out() {
+    run(|bench| async move {
+        bench.store.add(&[add("a"), add("b")]).await.unwrap();
+        lease(&bench.store, 2).await;
+        let transaction = transaction_with(&bench, &[add("a")]).await;
+        assert_eq!(bench.store.reclaim(&request(1).owner, &[]).await.unwrap(), 1);
+        assert_eq!(lease(&bench.store, 9).await[0].key, key("b"));
+        commit(&transaction).await;
+        assert_eq!(bench.store.reclaim(&request(1).owner, &[]).await.unwrap(), 2);
+    });
+}
+
+#[test]
+fn a_transaction_with_a_shared_rate_holds_up_only_what_has_one() {
+    run(|bench| async move {
+        let rate = Rate { interval: Duration::from_millis(1), burst: NonZeroU32::MAX };
+        let backoff = Backoff { rate: Some(rate), ..Backoff::default() };
+        let paced = |name| Add { when: When::RateLimited(backoff), ..add(name) };
+        let ranked = Add { priority: 5, ..add("ranked") };
+        bench.store.add(std::slice::from_ref(&ranked)).await.unwrap();
+        let transaction = transaction_with(&bench, &[paced("held")]).await;
+
+        bench.store.add(&[add("a"), add("b"), ranked]).await.unwrap();
+        let grants = lease(&bench.store, 9).await;
+        assert_eq!(grants.len(), 3);
+        assert!(lease(&bench.store, 9).await.is_empty());
+        let held: Vec<_> = grants.iter().map(|grant| done(grant).hold).collect();
+        let minute = Duration::from_secs(60);
+        let extended = bench.store.extend(&request(1).owner, &held, minute).await;
+        assert_eq!(extended.unwrap(), [true; 3]);
+        let later = Ending::RetryAfter(minute);
+        let ends = [
+            done(&grants[0]),
+            End { ending: later, ..done(&grants[1]) },
+            End { ending: Ending::Release, ..done(&grants[2]) },
+        ];
+        let expected = [Finished::Done, Finished::Delayed(minute), Finished::Requeued];
+        assert_eq!(bench.store.finish(&ends).await.unwrap(), expected);
+
+        let grant = lease(&bench.store, 1).await.remove(0);
+        let retry = Ending::Retry { backoff, error: "no luck".to_owned() };
+        let retry = [End { ending: retry, ..done(&grant) }];
+        assert_eq!(bench.store.finish(&retry).await.unwrap(), [Finished::Busy]);
+        let error = bench.store.add(&[paced("c")]).await.unwrap_err();
+        assert_eq!(error.kind(), ErrorKind::Busy);
+        commit(&transaction).await;
+        bench.store.add(&[paced("c")]).await.unwrap();
+        let ended = bench.store.finish(&retry).await.unwrap();
+        assert!(matches!(ended[0], Finished::Delayed(_)), "{ended:?}");
+    });
+}
