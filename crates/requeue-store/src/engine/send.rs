@@ -170,7 +170,7 @@ impl<S: Store> Engine<S> {
     async fn bring_aside<E: Errand>(self: Arc<Self>, mut batch: Errands<E>) {
         let mut outage = Outage::default();
         loop {
-            // Never closed; and if it were, nobody would be held up by too many.
+            // An error would say that it is closed, which it never is.
             let place = self.aside.acquire().await;
             let busy = self.bring(batch, &mut outage, None).await;
             drop(place);
