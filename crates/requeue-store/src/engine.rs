@@ -200,6 +200,11 @@ impl Outage {
         pause
     }
 
+    /// For how long calls have failed.
+    fn lasts(&self, now: Instant) -> Duration {
+        self.since.map_or(Duration::ZERO, |since| now.saturating_duration_since(since))
+    }
+
     /// Whether the patience for what was asked for at `asked` ends before `next`.
     fn outlasts(
         &self,

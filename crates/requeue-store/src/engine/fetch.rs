@@ -7,7 +7,7 @@ use std::time::{Duration, Instant};
 use requeue::Clock;
 use tokio::sync::{RwLockWriteGuard, oneshot};
 
-use super::{Engine, FIRST_PAUSE, LONGEST_PAUSE, Outage, Terms};
+use super::{Engine, Outage, Terms};
 use crate::getters::{Handout, Turn};
 use crate::held::fence;
 use crate::lease::RawLease;
@@ -102,21 +102,19 @@ impl<S: Store> Engine<S> {
 
     /// Fetches keys for those who wait, until nobody does.
     async fn fetch(self: Arc<Self>, mut turn: Turn<RawLease<S>>, _lessee: Counted) {
-        let (mut pause, mut failing_since) = (FIRST_PAUSE, None);
-        let mut last = Step::Looked;
+        let (mut outage, mut last) = (Outage::default(), Step::Looked);
         loop {
             let wanted = turn.wanted();
             if wanted == 0 {
                 return self.leave(last).await;
             }
             match self.fetch_once(wanted, last).await {
-                Ok(step) => (pause, failing_since, last) = (FIRST_PAUSE, None, step),
+                Ok(step) => (outage, last) = (Outage::default(), step),
                 Err(error) => {
                     let now = self.terms.clock.now();
-                    let since = *failing_since.get_or_insert(now);
-                    self.fetch_failed(&error, now - since).await;
+                    let pause = outage.next_pause(now);
+                    self.fetch_failed(&error, outage.lasts(now)).await;
                     self.pause(pause).await;
-                    pause = (pause * 2).min(LONGEST_PAUSE);
                     last = Step::Looked;
                 }
             }
