@@ -95,7 +95,9 @@ impl Lane {
             let receipts = self.store.add_in(&transaction, &adds).await?;
             *receipts.first().context("no receipt for the add")?
         };
-        pause(self.dice.millis(0..20)).await;
+        // Some stay open for longer than others wait for their key.
+        let long = self.dice.percent(5);
+        pause(self.dice.millis(if long { 300..700 } else { 0..20 })).await;
         let op = self.raise(name)?;
         transaction.commit().await?;
         let receipt = recorder::receipt(&add, &receipt);
