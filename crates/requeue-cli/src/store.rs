@@ -132,28 +132,65 @@ impl Address {
         let Some((scheme, _)) = text.to_str().and_then(|text| text.split_once("://"))
         else {
             if text.to_str().is_some_and(is_half_an_address) {
-                bail!("--store looks like a server's address but has no ://: {EXPECTED}");
+                bail!(
+                    "--store looks like a server's address but has no ://: {EXPECTED}; a \
+                     folder of such a name is written with ./ before it"
+                );
             }
             return Ok(Self::Folder(PathBuf::from(text)));
         };
         let url = text.to_str().unwrap_or_default().to_owned();
-        match scheme {
+        match scheme.to_ascii_lowercase().as_str() {
             "redis" | "rediss" | "redis-cluster" | "rediss-cluster" => {
                 Ok(Self::Redis(url))
             }
             "postgres" | "postgresql" => Ok(Self::Postgres(url)),
-            unknown => bail!("unknown scheme '{unknown}://' of --store: {EXPECTED}"),
+            unknown if is_a_scheme(unknown) => {
+                bail!("unknown scheme '{unknown}://' of --store: {EXPECTED}")
+            }
+            _ => bail!("what is before the :// of --store is no scheme: {EXPECTED}"),
         }
     }
 }
 
-/// Whether somebody means a server and not a folder of this name: `redis:/host`, or
-/// `host:6379`.
+/// Whether this can be told: anything else before a `://` may hold a password.
+fn is_a_scheme(text: &str) -> bool {
+    text.bytes().all(|byte| byte.is_ascii_alphanumeric() || b"+-.".contains(&byte))
+}
+
+/// Whether somebody means a server and not a folder of this name: `redis:/host`,
+/// `host:6379`, `user:password@host`, or the words that PostgreSQL's own programs take.
 fn is_half_an_address(text: &str) -> bool {
-    let Some((before, after)) = text.split_once(':') else { return false };
-    let scheme = before.starts_with("redis") || before.starts_with("postgres");
-    let port = !before.contains('/') && after.parse::<u16>().is_ok();
-    scheme || port
+    if ["./", "../", "~/"].iter().any(|start| text.starts_with(start)) {
+        return false;
+    }
+    let is_path = text.starts_with('/') && !text.starts_with("//");
+    !is_path
+        && (text.contains('@') || has_scheme(text) || has_port(text) || is_list(text))
+}
+
+fn has_scheme(text: &str) -> bool {
+    let scheme = text.split_once(':').map_or("", |(scheme, _)| scheme);
+    let scheme = scheme.to_ascii_lowercase();
+    scheme.starts_with("redis") || scheme.starts_with("postgres")
+}
+
+fn has_port(text: &str) -> bool {
+    let Some((host, rest)) = text.split_once(':') else { return false };
+    let port = rest.split('/').next().unwrap_or_default();
+    !host.contains('/') && port.parse::<u16>().is_ok()
+}
+
+/// `host=... user=... password=...`
+fn is_list(text: &str) -> bool {
+    const NAMES: [&str; 9] = [
+        "host", "hostaddr", "port", "user", "password", "dbname", "service", "passfile",
+        "sslmode",
+    ];
+    let words = text.split('=').rev().skip(1);
+    words
+        .filter_map(|before| before.split_whitespace().last())
+        .any(|name| NAMES.contains(&name.to_ascii_lowercase().as_str()))
 }
 
 #[cfg(test)]
@@ -165,15 +202,33 @@ mod tests {
         let read = |text: &str| Address::read(OsStr::new(text)).unwrap();
         assert!(read("./queue.db") == Address::Folder("./queue.db".into()));
         assert!(read("C:/x") == Address::Folder("C:/x".into()));
-        assert!(read("./host:1") == Address::Folder("./host:1".into()));
+        for folder in
+            ["./host:1", "../a@b", "/a:b@c/d", "./user=x", "a=b", "host", "~/a@b"]
+        {
+            assert!(read(folder) == Address::Folder(folder.into()), "{folder}");
+        }
+        assert!(read("REDISS://h") == Address::Redis("REDISS://h".into()));
         assert!(read("redis://h") == Address::Redis("redis://h".into()));
         assert!(read("postgresql://h/d") == Address::Postgres("postgresql://h/d".into()));
     }
 
-    /// A folder was made that was called `redis:`, with one called `host` in it.
+    /// A folder was made that was called `redis:`, with one called `host` in it; others
+    /// were called by a list of words with the password among them.
     #[test]
     fn half_an_address_is_no_folder() {
-        for text in ["redis:/me:secret@h", "redis:h", "postgres:h/d", "h:6379"] {
+        for text in [
+            "redis:/me:secret@h",
+            "redis:h",
+            "Postgres:h/d",
+            "h:6379",
+            "h:5432/d",
+            "me:secret@h:5432",
+            ":secret@h",
+            "//me:secret@h/d",
+            "host=h user=me password=secret dbname=d",
+            "password = secret",
+            "user='me' password='a secret'",
+        ] {
             let text = Address::read(OsStr::new(text)).err().unwrap().to_string();
             assert!(text.contains("no ://") && !text.contains("secret"), "{text}");
         }
@@ -185,5 +240,7 @@ mod tests {
         let text = error.to_string();
         assert!(text.contains("'mysql://'") && text.contains("redis://"), "{text}");
         assert!(!text.contains("secret"), "{text}");
+        let error = Address::read(OsStr::new("me:secret@h://x")).err().unwrap();
+        assert!(!error.to_string().contains("secret"), "{error}");
     }
 }

@@ -46,6 +46,11 @@ pub(crate) fn complaint(error: &anyhow::Error) {
     writeln!(io::stderr(), "requeue: {}", chain(error.as_ref())).unwrap_or_default();
 }
 
+/// Writes to the person who typed something wrong.
+pub(crate) fn warn(text: &str) {
+    write!(io::stderr(), "{text}").unwrap_or_default();
+}
+
 /// What became of keys that were added to a store.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) struct AddedKeys {

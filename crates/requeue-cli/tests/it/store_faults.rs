@@ -40,6 +40,68 @@ fn every_verb_says_which_server_it_could_not_reach() {
     }
 }
 
+/// Whether any three characters of a password that follow each other are in a text.
+fn tells_of(password: &str, text: &str) -> bool {
+    let letters: Vec<_> = password.chars().collect();
+    letters.windows(3).any(|part| text.contains(&part.iter().collect::<String>()))
+}
+
+/// What came after the first @ of a password was told as the host that cannot be reached.
+#[test]
+fn no_part_of_an_odd_password_is_told() {
+    let schemes =
+        ["redis", "rediss", "redis-cluster", "rediss-cluster", "postgres", "Postgresql"];
+    let dir = Dir::new();
+    for odd in "@:/?#%[]&=+ ,'\"\\".chars() {
+        for password in [format!("Qj{odd}Xv9{odd}Zk{odd}"), format!("739{odd}518")] {
+            let with_scheme = schemes.iter().flat_map(|scheme| {
+                let query = format!("user=me&password={password}");
+                [
+                    format!("{scheme}://me:{password}@127.0.0.1:1/0"),
+                    format!("{scheme}://127.0.0.1:1/0?{query}"),
+                ]
+            });
+            let without = [
+                format!("me:{password}@127.0.0.1:1"),
+                format!("host=127.0.0.1 port=1 user=me password={password}"),
+            ];
+            for place in with_scheme.chain(without) {
+                let asked = dir.requeue().arg("status").env("REQUEUE_STORE", &place);
+                let ran = asked.ran().expect(2);
+                assert!(!tells_of(&password, &ran.err), "{place}: {}", ran.err);
+            }
+        }
+    }
+}
+
+/// A word in the wrong place was repeated.
+#[test]
+fn a_complaint_about_what_was_typed_tells_no_password() {
+    let url = "redis://me:secret@127.0.0.1:1";
+    for words in [&["status", url][..], &["dead", url], &["status", "--limit", url]] {
+        let ran = Dir::new().requeue().args(words).ran().expect(2);
+        assert!(ran.err.contains("redis://***"), "{}", ran.err);
+        assert!(!ran.err.contains("secret"), "{}", ran.err);
+    }
+}
+
+/// A folder was made that had the password in its name.
+#[test]
+fn an_address_without_a_scheme_makes_no_folder() {
+    for store in
+        ["host=127.0.0.1 user=x password=hunter2 dbname=q", "user:hunter2@host:5432"]
+    {
+        for verb in [&["add", "k"][..], &["run", "true"]] {
+            let dir = Dir::new();
+            let ran =
+                dir.requeue().args(verb).env("REQUEUE_STORE", store).ran().expect(2);
+            assert!(ran.err.contains("postgres://") && !ran.err.contains("hunter2"));
+            let made = std::fs::read_dir(dir.path(".")).unwrap().count();
+            assert_eq!(made, 0, "{store}");
+        }
+    }
+}
+
 /// Signals were caught before the store was open, and heeded after.
 #[test]
 fn a_signal_ends_a_run_that_waits_for_its_store_to_open() {
