@@ -67,12 +67,15 @@ Environment of the command:
 
 Log:
   Each line of --log has an event: added, merged (it was queued already), started, finished, \
-  retried, gave_up, lost (its lease), and drained at the end. time and next are seconds since \
+  retried, gave_up, lost (its lease), died (in the store), and drained at the end. time and next are seconds since \
   1970, code is what a shell would say. A key that is no text is in key_hex besides.
 
 On a store:
   Keys that were not run to their end stay in the store; a key that is given up goes to the \
-  dead, see requeue dead. A key that is too long for a store is left out and told of, and the \
+  dead, see requeue dead. A key that this run added and that is dead at its end has failed \
+  for good, whoever had it last: also one that never ran here, since its lease ran out too \
+  often (--max-deliveries). Of more than 100,000 dead keys, only those that died longest ago are \
+  looked through for that. A key that is too long for a store is left out and told of, and the \
   exit code is 1. Whoever has seen a greater REQUEUE_TOKEN of a key can refuse a smaller. If a \
   lease is lost while its command runs, the command is ended and the run does not count. The \
   second Ctrl-C also waits no longer for a store that is away.";

@@ -15,6 +15,7 @@ mod reader;
 mod report;
 mod run;
 mod shared;
+mod sieve;
 mod signals;
 mod slots;
 mod store;

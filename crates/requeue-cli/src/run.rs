@@ -9,6 +9,7 @@ use std::time::Duration;
 
 use anyhow::{Context, Result};
 use requeue::metrics::Prometheus;
+use requeue_store::Stats;
 
 use crate::command::{Group, is_alive};
 use crate::gate::{Gate, Room};
@@ -377,20 +378,44 @@ impl Run {
         }
     }
 
+    /// How the queue of a store stands at the end, if it tells.
+    fn last_stats(&self) -> Option<Stats> {
+        let keys = self.supply.store()?;
+        if self.control.reason().is_some() {
+            return keys.glance();
+        }
+        let stats = keys.last_stats()?;
+        stats.map_err(|error| self.fault(&shared::fatal(&error))).ok()
+    }
+
+    /// Counts the keys that this run added and that are dead, though not by its doing.
+    fn count_dead(&self, stats: &Stats) {
+        let Some(keys) = self.supply.store() else { return };
+        match keys.died(stats.dead) {
+            Ok(dead) => {
+                for dead in dead {
+                    self.logged(self.report.died(&dead.key, &dead.reason));
+                }
+            }
+            Err(error) => self.fault(&shared::fatal(&error)),
+        }
+    }
+
     /// How many keys were not run to their end: here, or in the whole queue of a store.
-    fn count_left(&self) -> usize {
+    fn count_left(&self, stats: Option<&Stats>) -> usize {
         let mut left = std::mem::take(&mut *self.left());
         left.sort_unstable();
         left.dedup();
-        let stats = self.supply.store().and_then(SharedKeys::glance);
-        let stored = stats.map(|stats| shared::left(&stats));
+        let stored = stats.map(shared::left);
         stored.map_or(left.len(), |stored| usize::try_from(stored).unwrap_or(usize::MAX))
     }
 
     /// Tells how it went: the exit code.
     fn end(&self) -> u8 {
         self.close();
-        let left = self.count_left();
+        let stats = self.last_stats();
+        stats.iter().for_each(|stats| self.count_dead(stats));
+        let left = self.count_left(stats.as_ref());
         if self.control.reason() != Some(Reason::BrokenPipe) {
             self.report.summarize(&self.view(), left);
         }

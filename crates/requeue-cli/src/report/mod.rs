@@ -28,7 +28,7 @@ use requeue::{Added, Clock, SystemClock};
 use self::log::Line;
 use self::screen::Screen;
 use self::stats::Stats;
-pub(crate) use self::stats::{Failure, error_text};
+pub(crate) use self::stats::{GivenUp, error_text};
 pub(crate) use self::text::{chain, count, duration as brief, shown};
 use crate::command::Ending;
 use crate::plan::{Output, Progress};
@@ -218,12 +218,20 @@ impl Report {
         written
     }
 
-    pub(crate) fn gave_up(&self, key: &[u8], failure: Failure) -> io::Result<()> {
+    pub(crate) fn gave_up(&self, key: &[u8], failure: GivenUp) -> io::Result<()> {
         let (runs, last) = (failure.runs, failure.last_line.clone());
         self.stats().gave_up(key, failure);
         self.log(|log| {
             log.line("gave_up").key(key).number("runs", runs).text("stderr", &last)
         })
+    }
+
+    /// Tells of a key that this run added and that is dead in the store.
+    pub(crate) fn died(&self, key: &[u8], reason: &str) -> io::Result<()> {
+        if !self.stats().died(key, reason) {
+            return Ok(());
+        }
+        self.log(|log| log.line("died").key(key).text("reason", reason))
     }
 
     /// Makes what takes the output of one run.

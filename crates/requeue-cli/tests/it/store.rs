@@ -6,7 +6,8 @@ use crate::stores::{Home, embedded, on_each_server, on_each_store};
 /// Fails each time, and says why.
 const FAILS: [&str; 2] = ["--shell", "echo oh no >&2; exit 3 #"];
 
-fn make_dead(home: &Home, key: &str) {
+/// Gives a key up.
+pub(crate) fn make_dead(home: &Home, key: &str) {
     let flags = ["--max-retries", "1", "--backoff", "1ms", "--progress=none"];
     let ran = home.run(&flags).args(FAILS).stdin(format!("{key}\n")).ran().expect(1);
     assert!(ran.err.contains("exit code 3 after 2 runs: oh no"), "{}", ran.err);
