@@ -414,7 +414,9 @@ impl Run {
     fn end(&self) -> u8 {
         self.close();
         let stats = self.last_stats();
-        stats.iter().for_each(|stats| self.count_dead(stats));
+        if let Some(stats) = &stats {
+            self.count_dead(stats);
+        }
         let left = self.count_left(stats.as_ref());
         if self.control.reason() != Some(Reason::BrokenPipe) {
             self.report.summarize(&self.view(), left);

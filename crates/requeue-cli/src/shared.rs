@@ -222,7 +222,9 @@ impl SharedKeys {
     /// Adds keys, in one call for all: what became of each; nothing if this is closed.
     pub(crate) fn add(&self, adds: &[Add]) -> Result<Vec<Receipt>, Error> {
         let mut sieve = self.sieve().lock().unwrap_or_else(PoisonError::into_inner);
-        adds.iter().for_each(|add| sieve.add(&add.key));
+        for add in adds {
+            sieve.add(&add.key);
+        }
         drop(sieve);
         self.wait(self.add_patiently(adds)).unwrap_or_else(|| Ok(Vec::new()))
     }

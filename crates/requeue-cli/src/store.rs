@@ -30,6 +30,13 @@ enum Address {
     Postgres(String),
 }
 
+/// What is done if there is no such queue.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Absence {
+    Makes,
+    Fails,
+}
+
 /// The queue that is meant if none is named.
 const QUEUE: &str = "default";
 
@@ -83,22 +90,25 @@ impl Place {
         }
     }
 
-    /// Refuses a folder that is not there: it is a mistyped one, and nobody who only looks
-    /// at a queue wants one made.
-    pub(crate) fn must_be_there(&self) -> Result<()> {
-        match self.folder() {
-            Some(folder) if !folder.exists() => bail!(
-                "no queue at {}: expected a folder that requeue run or requeue add has made",
-                folder.display()
-            ),
-            Some(_) | None => Ok(()),
-        }
+    /// Opens the store, and makes the queue if it is not there.
+    pub(crate) async fn open(&self) -> Result<Arc<dyn Store>> {
+        self.open_or(Absence::Makes).await
     }
 
-    /// Opens the store, which is made if it is not there.
-    pub(crate) async fn open(&self) -> Result<Arc<dyn Store>> {
+    /// Opens the store. A queue that is not there is a mistyped one, and nobody who only
+    /// looks at a queue wants one made.
+    pub(crate) async fn open_existing(&self) -> Result<Arc<dyn Store>> {
+        self.open_or(Absence::Fails).await
+    }
+
+    async fn open_or(&self, absence: Absence) -> Result<Arc<dyn Store>> {
         let queue = self.queue.as_deref().unwrap_or(QUEUE);
+        let must_exist = absence == Absence::Fails;
         match &self.address {
+            Address::Folder(path) if must_exist && !path.exists() => bail!(
+                "no queue at {}: expected a folder that requeue run or requeue add has made",
+                path.display()
+            ),
             Address::Folder(path) => {
                 Ok(Arc::new(FjallStore::builder(path).open().context(CANNOT)?))
             }
@@ -107,10 +117,12 @@ impl Place {
                 if let Some(partitions) = self.partitions {
                     builder = builder.partitions(partitions.get());
                 }
+                let builder = if must_exist { builder.must_exist() } else { builder };
                 Ok(Arc::new(builder.open().await.context(CANNOT)?))
             }
             Address::Postgres(url) => {
                 let builder = PostgresStore::builder(url).queue(queue);
+                let builder = if must_exist { builder.must_exist() } else { builder };
                 Ok(Arc::new(builder.open().await.context(CANNOT)?))
             }
         }

@@ -50,7 +50,8 @@ pub(crate) struct QueueFlags {
         help_heading = "Store"
     )]
     pub(crate) queue: Option<String>,
-    /// In how many parts a queue on Redis is made; that of one that is there must be the same
+    /// In how many parts a queue on Redis is made, 1 to 1024 [default: 1]; one that is there has
+    /// as many as it was made with, and another number is refused
     #[arg(
         long,
         value_name = "N",

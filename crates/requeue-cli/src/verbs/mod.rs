@@ -27,23 +27,14 @@ fn runtime() -> Result<Runtime> {
     runtime.context("cannot use the network")
 }
 
-/// Opens a store that is there, does something with it, and says what failed.
+/// Opens a queue that is there, does something with it, and says what failed.
 fn on_store<T>(
     flags: StoreFlags,
     act: impl AsyncFnOnce(Arc<dyn Store>) -> Result<T, Error>,
 ) -> Result<T> {
     let place = Place::of(flags)?;
-    place.must_be_there()?;
-    at(&place, act)
-}
-
-/// The same, with a store that is made if it is not there.
-fn at<T>(
-    place: &Place,
-    act: impl AsyncFnOnce(Arc<dyn Store>) -> Result<T, Error>,
-) -> Result<T> {
     runtime()?.block_on(async {
-        let store = place.open().await?;
+        let store = place.open_existing().await?;
         act(store).await.context("the store failed")
     })
 }
@@ -114,16 +105,15 @@ pub(crate) fn forget(flags: ForgetFlags) -> Result<u8> {
 }
 
 pub(crate) fn pause(flags: StoreFlags) -> Result<u8> {
-    let place = Place::of(flags)?;
-    let place = at(&place, async |store| store.pause().await.map(|()| store.describe()))?;
+    let place =
+        on_store(flags, async |store| store.pause().await.map(|()| store.describe()))?;
     report::tell(&format!("paused {place}; what runs goes on"));
     Ok(0)
 }
 
 pub(crate) fn resume(flags: StoreFlags) -> Result<u8> {
-    let place = Place::of(flags)?;
     let place =
-        at(&place, async |store| store.resume().await.map(|()| store.describe()))?;
+        on_store(flags, async |store| store.resume().await.map(|()| store.describe()))?;
     report::tell(&format!("resumed {place}"));
     Ok(0)
 }

@@ -41,10 +41,9 @@ pub(crate) fn watch(flags: WatchFlags) -> Result<u8> {
     let WatchFlags { status, interval } = flags;
     let StatusFlags { store, json, limit } = status;
     let place = Place::of(store)?;
-    place.must_be_there()?;
     let ends = ends()?;
     let runtime = super::runtime()?;
-    let store = runtime.block_on(place.open())?;
+    let store = runtime.block_on(place.open_existing())?;
     let show = match json {
         true => Show::Lines,
         false if io::stdout().is_terminal() => Show::Over,

@@ -230,10 +230,10 @@ fn failing_keys_are_named_with_their_error_and_can_be_forgiven() {
 #[test]
 fn a_paused_queue_hands_out_nothing() {
     on_each_store(|home| {
+        home.add(&["k"]);
         let ran = home.requeue().arg("pause").ran().expect(0);
         assert!(ran.err.starts_with("requeue: paused "), "{}", ran.err);
         assert_eq!(home.status()["paused"], true);
-        home.add(&["k"]);
         let mut live = home.run(&["--worker", "echo"]).start();
         live.err_line("is paused: nothing starts until requeue resume");
         live.wait_for_status("ready 1  running 0/");
@@ -247,6 +247,7 @@ fn a_paused_queue_hands_out_nothing() {
 #[test]
 fn a_run_waits_for_a_paused_queue() {
     on_each_server(|home| {
+        home.make();
         home.requeue().arg("pause").ran().expect(0);
         let mut live = home.run(&["echo"]).start();
         live.say("k");

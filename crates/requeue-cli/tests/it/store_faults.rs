@@ -167,15 +167,32 @@ fn a_second_process_on_an_embedded_store_is_refused() {
     home.requeue().arg("status").ran().expect(0);
 }
 
-/// A mistyped folder was made, and a queue in it that had nothing to tell.
+/// A mistyped folder was made, and a queue in it that had nothing to tell; on Redis, one
+/// whose number of partitions was fixed for ever.
 #[test]
-fn whoever_only_looks_makes_no_queue() {
-    for verb in [&["status"][..], &["watch"], &["dead", "list"], &["forget", "k"]] {
-        let home = embedded();
-        let ran = home.requeue().args(verb).ran().expect(2);
-        assert!(ran.err.contains("no queue at queue.db"), "{verb:?}: {}", ran.err);
-        assert!(!home.dir.path("queue.db").exists(), "{verb:?}");
-    }
+fn whoever_does_not_add_makes_no_queue() {
+    on_each_store(|home| {
+        for verb in &VERBS[2..] {
+            let ran = home.requeue().args(*verb).ran().expect(2);
+            assert!(ran.err.contains("no queue "), "{verb:?}: {}", ran.err);
+        }
+        assert!(!home.dir.path("queue.db").exists());
+        home.add(&["k"]);
+        assert_eq!(home.status()["ready"], 1);
+    });
+}
+
+/// In a database of its own: nobody has made the tables there.
+#[test]
+fn whoever_does_not_add_makes_no_tables() {
+    let Some(url) = server("REQUEUE_POSTGRES_URL") else { return };
+    let name = queue_name().replace('-', "_");
+    query(&url, &format!("create database {name}"));
+    let own = format!("{}/{name}", url.rsplit_once('/').unwrap().0);
+    let ran = Home::on(&own, None).requeue().arg("pause").ran().expect(2);
+    assert!(ran.err.contains("no queue default on PostgreSQL at "), "{}", ran.err);
+    query(&own, "create schema requeue");
+    query(&url, &format!("drop database {name} with (force)"));
 }
 
 #[test]
@@ -209,11 +226,16 @@ fn a_queue_of_other_partitions_is_refused() {
         command.args(["--queue", &name, "--partitions", partitions]).ran()
     };
     verb("2", &["add", "k"]).expect(0);
+    let ran = verb("1025", &["add", "k"]).expect(2);
+    assert!(ran.err.contains("the most are 1024"), "{}", ran.err);
     let ran = verb("3", &["status"]).expect(2);
     assert!(ran.err.contains('2') && ran.err.contains('3'), "{}", ran.err);
     assert!(ran.err.contains("partition"), "{}", ran.err);
     let status = verb("2", &["status", "--json"]).expect(0).out;
     assert!(status.contains("\"ready\":1"), "{status}");
+    let without =
+        dir.requeue().env("REQUEUE_STORE", &url).args(["status", "--queue", &name]);
+    without.ran().expect(0);
 }
 
 /// A later program has changed the queue: this one must not touch it, and it is whole
@@ -413,6 +435,7 @@ fn whoever_ends_a_run_is_told_that_the_store_is_waited_for() {
 #[test]
 fn an_add_to_a_store_that_goes_away_tells_what_was_acknowledged() {
     on_each_server(|home| {
+        home.make();
         let (proxy, away) = home.through_proxy();
         let mut live = away.arg("add").start();
         live.say("a");

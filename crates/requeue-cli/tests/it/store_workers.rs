@@ -123,6 +123,7 @@ fn a_command_whose_lease_is_lost_is_ended_and_does_not_count() {
 #[test]
 fn watch_tells_again_and_again_until_a_signal() {
     on_each_server(|home| {
+        home.make();
         let watch = ["watch", "--interval", "100ms", "--json"];
         let mut live = home.requeue().args(watch).start();
         assert!(live.out_line().contains("\"ready\":0"));
