@@ -6,6 +6,7 @@ use std::time::{Duration, Instant};
 use requeue::{Clock, SystemClock};
 use requeue_store::{Error, Store};
 use tokio::runtime::Handle;
+use tokio::sync::watch;
 
 use crate::report::{Report, brief, chain};
 
@@ -18,6 +19,8 @@ pub(crate) struct Outage {
     report: Arc<Report>,
     runtime: Handle,
     since: Mutex<Option<Instant>>,
+    /// Whether `since` says something, for those who wait for that.
+    away: watch::Sender<bool>,
 }
 
 impl Outage {
@@ -26,7 +29,8 @@ impl Outage {
         report: Arc<Report>,
         runtime: Handle,
     ) -> Arc<Self> {
-        Arc::new(Self { store, report, runtime, since: Mutex::default() })
+        let (since, away) = (Mutex::default(), watch::Sender::new(false));
+        Arc::new(Self { store, report, runtime, since, away })
     }
 
     fn since(&self) -> MutexGuard<'_, Option<Instant>> {
@@ -35,16 +39,41 @@ impl Outage {
 
     /// Takes note of a call that failed and will be repeated.
     pub(crate) fn heard(self: &Arc<Self>, error: &Error) {
-        if !error.is_transient() || self.since().is_some() {
-            return;
-        }
-        if self.since().replace(SystemClock.now()).is_none() {
+        if error.is_transient() && self.begins() {
             self.report.note(&format!(
                 "lost the store, which is tried again; what runs goes on: {}",
                 chain(error)
             ));
+        }
+    }
+
+    /// Takes note of a store that does not answer, and of which nobody need be told.
+    pub(crate) fn heard_nothing(self: &Arc<Self>) {
+        self.begins();
+    }
+
+    /// Whether the store is away from here on, and was not before.
+    fn begins(self: &Arc<Self>) -> bool {
+        let mut since = self.since();
+        let begins = since.is_none();
+        if begins {
+            *since = Some(SystemClock.now());
+            self.away.send_replace(true);
             drop(self.runtime.spawn(Arc::clone(self).watch()));
         }
+        begins
+    }
+
+    /// Takes note of an answer: since when there was none.
+    fn ends(&self) -> Option<Instant> {
+        let mut since = self.since();
+        self.away.send_replace(false);
+        since.take()
+    }
+
+    /// Tells whether the store is away, and when that changes.
+    pub(crate) fn away(&self) -> watch::Receiver<bool> {
+        self.away.subscribe()
     }
 
     /// Asks until the store answers.
@@ -56,7 +85,7 @@ impl Outage {
                 break;
             }
         }
-        let since = self.since().take();
+        let since = self.ends();
         let away = since.map(|since| SystemClock.now().saturating_duration_since(since));
         let away = brief(away.unwrap_or_default());
         self.report.note(&format!("the store is back after {away}"));

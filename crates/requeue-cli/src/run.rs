@@ -18,7 +18,7 @@ use crate::ledger::Ledger;
 use crate::metrics;
 use crate::plan::{Plan, Progress, StorePlan};
 use crate::reader::Reader;
-use crate::report::{Report, Resumed, View, brief};
+use crate::report::{Left, Report, Resumed, View, brief};
 use crate::shared::{self, SharedKeys};
 use crate::signals::{self, Control, Reason, Request, Stage};
 use crate::slots::Slots;
@@ -263,8 +263,9 @@ impl Run {
 
     /// Tells of a store that does not answer, and is waited for all the same.
     fn tell_silence(&self) {
-        let silent = self.supply.store().is_some_and(|keys| keys.glance().is_none());
-        if silent && self.control.stage() == Stage::Finishing {
+        let silent = self.supply.store().filter(|keys| keys.glance().is_none());
+        if let Some(keys) = silent.filter(|_| self.control.stage() == Stage::Finishing) {
+            keys.fell_silent();
             self.report
                 .note("waiting for the store to answer; once more ends without it");
         }
@@ -402,12 +403,15 @@ impl Run {
     }
 
     /// How many keys were not run to their end: here, or in the whole queue of a store.
-    fn count_left(&self, stats: Option<&Stats>) -> usize {
+    fn count_left(&self, stats: Option<&Stats>) -> Left {
         let mut left = std::mem::take(&mut *self.left());
         left.sort_unstable();
         left.dedup();
-        let stored = stats.map(shared::left);
-        stored.map_or(left.len(), |stored| usize::try_from(stored).unwrap_or(usize::MAX))
+        match (stats, self.supply.store()) {
+            (Some(stats), _) => Left::Exactly(shared::left(stats)),
+            (None, None) => Left::Exactly(left.len() as u64),
+            (None, Some(_)) => Left::AtLeast(left.len() as u64),
+        }
     }
 
     /// Tells how it went: the exit code.
@@ -427,7 +431,7 @@ impl Run {
         match self.control.reason() {
             Some(Reason::CannotRun(code)) => code,
             Some(Reason::Fault) => 2,
-            Some(Reason::Signal(signal)) if unread || left > 0 => {
+            Some(Reason::Signal(signal)) if unread || !left.is_none() => {
                 signals::exit_code(signal)
             }
             Some(Reason::Signal(_) | Reason::Failure | Reason::BrokenPipe) | None => {

@@ -13,7 +13,7 @@ mod text;
 
 pub(crate) use capture::Capture;
 pub(crate) use log::Log;
-pub(crate) use progress::{RunningKey, View};
+pub(crate) use progress::{Left, RunningKey, View};
 pub(crate) use resume::{Resumed, resume};
 pub(crate) use screen::redraw;
 pub(crate) use stored::{added_text, dead_json, dead_table, status_json, status_text};
@@ -270,11 +270,11 @@ impl Report {
         self.screen.say(&format!("requeue: {text}\n{}", self.stats().details()));
     }
 
-    /// Tells how it went; `left` keys were not run to their end.
-    pub(crate) fn summarize(&self, view: &View, left: usize) {
+    /// Tells how it went.
+    pub(crate) fn summarize(&self, view: &View, left: Left) {
         self.screen.clear();
         let quiet =
-            self.progress == Progress::None && left == 0 && self.stats().is_clean();
+            self.progress == Progress::None && left.is_none() && self.stats().is_clean();
         if !quiet {
             let totals = self.snapshot(view).totals(left);
             self.screen.say(&format!("requeue: {totals}\n{}", self.stats().details()));
@@ -282,7 +282,7 @@ impl Report {
     }
 
     /// Writes the last line of the log.
-    pub(crate) fn ended(&self, left: usize) -> io::Result<()> {
+    pub(crate) fn ended(&self, left: Left) -> io::Result<()> {
         let stats = self.stats();
         let (runs, failed) = (stats.runs(), stats.failed_keys());
         drop(stats);
@@ -291,7 +291,8 @@ impl Report {
                 .number("runs", runs)
                 .number("failed", failed)
                 .number("merged", self.input.merged.load(Ordering::Relaxed))
-                .number("left", left)
+                .number("left", left.known())
+                .flag("store_silent", matches!(left, Left::AtLeast(_)))
         })
     }
 

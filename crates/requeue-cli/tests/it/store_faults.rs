@@ -428,7 +428,9 @@ fn whoever_ends_a_run_is_told_that_the_store_is_waited_for() {
         live.signal("TERM");
         live.err_line("waiting for the store to answer; once more ends without it");
         live.signal("TERM");
-        live.ended().expect(143);
+        let ran = live.ended().expect(143);
+        let left = "at least 1 key left; the store did not answer";
+        assert!(ran.err.contains(left), "{}", ran.err);
     });
 }
 
