@@ -109,6 +109,7 @@ pub(crate) enum Verb {
     #[command(long_about = store::ADD, after_help = store::ADD_CODES)]
     Add(AddFlags),
     /// Tell how the queue of a store stands
+    #[command(long_about = store::STATUS)]
     Status(StatusFlags),
     /// Tell how the queue of a store stands, again and again
     Watch(WatchFlags),

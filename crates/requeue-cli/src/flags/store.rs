@@ -16,6 +16,13 @@ Each word is a key; without one, keys are read from the standard input, as reque
 them. A key that is there already is not there twice; one that is being worked on is worked \
 on once more, after; one that is dead has a new chance.";
 
+pub(super) const STATUS: &str = "\
+Tell how the queue of a store stands.
+
+A key whose worker died counts as processing until its lease is over and somebody has looked \
+for keys to work on. This only looks: after how many lost leases a key is dead is for workers to \
+say (--max-deliveries). Workers that hold keys are listed with when they were last heard of.";
+
 pub(super) const ADD_CODES: &str = "\
 Exit codes:
   0  the store has acknowledged every key
