@@ -1,5 +1,6 @@
 //! Where a database is, and how that is said without its password.
 
+use std::ffi::OsString;
 use std::fmt;
 use std::str::FromStr;
 use std::task::{Context, Poll};
@@ -39,6 +40,7 @@ impl Address {
         if config.get_hosts().is_empty() && config.get_hostaddrs().is_empty() {
             return Err(unreadable("it names no host"));
         }
+        add_password(&mut config, std::env::var_os("PGPASSWORD"));
         config.ssl_mode(match wish {
             Wish::Plain => SslMode::Disable,
             Wish::Preferred => SslMode::Prefer,
@@ -78,6 +80,15 @@ impl Address {
     /// The name of the database: the user's, unless told.
     pub(crate) fn database(&self) -> &str {
         self.config.get_dbname().unwrap_or_else(|| self.user())
+    }
+}
+
+/// Takes the password of the environment if the address has none, as PostgreSQL's own
+/// programs do.
+fn add_password(config: &mut Config, password: Option<OsString>) {
+    let password = password.filter(|password| !password.is_empty());
+    if let (None, Some(password)) = (config.get_password(), password) {
+        config.password(password.as_encoded_bytes());
     }
 }
 
@@ -276,6 +287,20 @@ mod tests {
             let text = Address::parse(url).unwrap_err().to_string();
             assert!(text.contains(why) && !text.contains("secret"), "{url}: {text}");
         }
+    }
+
+    #[test]
+    fn the_password_of_the_environment_is_taken_if_the_address_has_none() {
+        let password = |url: &str, told: Option<&str>| {
+            let mut config = Config::from_str(url).unwrap();
+            add_password(&mut config, told.map(OsString::from));
+            config.get_password().map(|told| String::from_utf8(told.to_vec()).unwrap())
+        };
+        let (with, without) = ("postgres://me:a@db", "postgres://me@db");
+        assert_eq!(password(with, Some("b")).as_deref(), Some("a"));
+        assert_eq!(password(without, Some("b")).as_deref(), Some("b"));
+        assert_eq!(password(without, Some("")), None);
+        assert_eq!(password(without, None), None);
     }
 
     #[test]

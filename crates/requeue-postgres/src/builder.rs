@@ -134,7 +134,8 @@ impl PostgresStoreBuilder {
     /// Connects, makes or migrates the tables if they are missing or old, and opens the
     /// queue.
     ///
-    /// The connections belong to the runtime that this is called in.
+    /// The connections belong to the runtime that this is called in. If the address has no
+    /// password, that of the environment's `PGPASSWORD` is taken.
     ///
     /// # Errors
     ///
