@@ -11,6 +11,7 @@ use anyhow::{Context, Result};
 use requeue::metrics::Prometheus;
 use requeue_store::Stats;
 
+use crate::USAGE;
 use crate::command::{Group, is_alive};
 use crate::gate::{Gate, Room};
 use crate::input::{Input, Key, Work};
@@ -24,6 +25,9 @@ use crate::signals::{self, Control, Reason, Request, Stage};
 use crate::slots::Slots;
 use crate::supply::Supply;
 use crate::worker::{self, Worker};
+
+/// Some key failed for good.
+const FAILED: u8 = 1;
 
 /// What the threads of a run share.
 #[derive(Debug)]
@@ -97,7 +101,13 @@ fn open(
     report: &Arc<Report>,
 ) -> Result<(Supply, Option<Ledger>)> {
     let runtime = shared::runtime()?;
-    let store = runtime.block_on(plan.place.open())?;
+    let store = runtime.block_on(async {
+        match plan.work {
+            Work::OnInput => plan.place.open().await,
+            // Started with the machine, it may be there before the server.
+            Work::OnStore => plan.place.open_patiently(|text| report.note(text)).await,
+        }
+    })?;
     let ledger = plan.place.folder().map(Ledger::open).transpose();
     let ledger = ledger.context("cannot write down what runs beside the store")?;
     let keys = SharedKeys::new(runtime, store, plan.terms, metrics, Arc::clone(report));
@@ -427,10 +437,16 @@ impl Run {
         }
         self.logged(self.report.ended(left));
         let unread = !self.control.all_read();
-        let failed = u8::from(self.report.has_failures());
+        let failed = if self.report.has_failures() {
+            FAILED
+        } else if self.report.has_refused() {
+            USAGE
+        } else {
+            0
+        };
         match self.control.reason() {
             Some(Reason::CannotRun(code)) => code,
-            Some(Reason::Fault) => 2,
+            Some(Reason::Fault) => USAGE,
             Some(Reason::Signal(signal)) if unread || !left.is_none() => {
                 signals::exit_code(signal)
             }

@@ -5,14 +5,17 @@ use std::fmt;
 use std::num::NonZeroUsize;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
+use std::time::Duration;
 
 use anyhow::{Context, Result, bail};
+use requeue::{Clock, SystemClock};
 use requeue_fjall::FjallStore;
 use requeue_postgres::PostgresStore;
 use requeue_redis::RedisStore;
 use requeue_store::Store;
 
 use crate::flags::{QueueFlags, StoreFlags};
+use crate::report::{brief, chain};
 
 /// A queue of a store.
 #[derive(Clone)]
@@ -40,6 +43,10 @@ enum Absence {
 /// The queue that is meant if none is named.
 const QUEUE: &str = "default";
 
+/// How long a store that is away is tried again, and the pause in between.
+pub(crate) const PATIENCE: Duration = Duration::from_secs(10);
+pub(crate) const PAUSE: Duration = Duration::from_millis(500);
+
 /// What is said before the reason.
 const CANNOT: &str = "cannot open the store";
 
@@ -55,7 +62,8 @@ impl Place {
     /// Reads what was typed. Errors do not repeat an address: it may hold a password.
     pub(crate) fn new(address: &OsStr, flags: QueueFlags) -> Result<Self> {
         let address = Address::read(address)?;
-        let place = Self { address, queue: flags.queue, partitions: flags.partitions };
+        let queue = flags.queue.or_else(queue_of_environment);
+        let place = Self { address, queue, partitions: flags.partitions };
         place.check()?;
         Ok(place)
     }
@@ -95,6 +103,27 @@ impl Place {
         self.open_or(Absence::Makes).await
     }
 
+    /// The same with patience for a server that is being started, which `tell` is told of.
+    pub(crate) async fn open_patiently(
+        &self,
+        tell: impl Fn(&str),
+    ) -> Result<Arc<dyn Store>> {
+        let give_up = SystemClock.now() + PATIENCE;
+        let mut told = false;
+        loop {
+            match self.open().await {
+                Err(error) if may_pass(&error) && SystemClock.now() < give_up => {
+                    if !std::mem::replace(&mut told, true) {
+                        let (time, why) = (brief(PATIENCE), chain(error.as_ref()));
+                        tell(&format!("{why}; it is tried again for {time}"));
+                    }
+                }
+                opened => return opened,
+            }
+            SystemClock.timer(SystemClock.now() + PAUSE).await;
+        }
+    }
+
     /// Opens the store. A queue that is not there is a mistyped one, and nobody who only
     /// looks at a queue wants one made.
     pub(crate) async fn open_existing(&self) -> Result<Arc<dyn Store>> {
@@ -127,6 +156,16 @@ impl Place {
             }
         }
     }
+}
+
+/// Not a part of the flags: `--queue` needs a store, and the environment does not.
+fn queue_of_environment() -> Option<String> {
+    std::env::var("REQUEUE_QUEUE").ok()
+}
+
+/// Whether a store may be opened a little later.
+fn may_pass(error: &anyhow::Error) -> bool {
+    error.downcast_ref().is_some_and(requeue_store::Error::is_transient)
 }
 
 /// Without the address, which may hold a password.

@@ -71,6 +71,14 @@ pub(crate) fn tell(text: &str) {
     writeln!(io::stderr(), "requeue: {text}").unwrap_or_default();
 }
 
+/// What is said of a line or word that is no key.
+pub(crate) fn left_out(line: &[u8], why: &str) -> String {
+    match line {
+        [] => format!("line left out, {why}"),
+        line => format!("line left out, {why}: {}", shown(line)),
+    }
+}
+
 /// What is known of a run while it goes on, and who is told of it.
 #[derive(Debug)]
 pub(crate) struct Report {
@@ -151,7 +159,7 @@ impl Report {
     /// Tells of a line that is no key.
     pub(crate) fn refused(&self, line: &[u8], why: &str) {
         self.input.refused.fetch_add(1, Ordering::Relaxed);
-        self.note(&format!("line left out, {why}: {}", shown(line)));
+        self.note(&left_out(line, why));
     }
 
     pub(crate) fn started(
@@ -296,9 +304,14 @@ impl Report {
         })
     }
 
-    /// Whether a key failed for good, or a line was no key.
+    /// Whether a key failed for good.
     pub(crate) fn has_failures(&self) -> bool {
-        self.input.refused.load(Ordering::Relaxed) > 0 || self.stats().failed_keys() > 0
+        self.stats().failed_keys() > 0
+    }
+
+    /// Whether a line was no key.
+    pub(crate) fn has_refused(&self) -> bool {
+        self.input.refused.load(Ordering::Relaxed) > 0
     }
 
     /// What the queue's own metrics do not know, as text for Prometheus.

@@ -11,7 +11,7 @@ use std::os::unix::ffi::OsStringExt;
 use std::sync::Arc;
 
 use anyhow::{Context, Result};
-use requeue_store::{Error, Key, Store, Which};
+use requeue_store::{Error, Key, Look, Phase, Store, Which};
 use tokio::runtime::Runtime;
 
 use crate::flags::{Chosen, DeadVerb, ForgetFlags, ListFlags, StoreFlags};
@@ -97,11 +97,34 @@ fn tell_chosen(verb: &str, done: u64, asked: Option<u64>) -> u8 {
 }
 
 pub(crate) fn forget(flags: ForgetFlags) -> Result<u8> {
-    let keys = read_keys(flags.keys)?;
-    on_store(flags.store, async |store| store.forget(&keys).await)?;
-    let number = count(keys.len() as u64, "key", "keys");
-    report::tell(&format!("forgot the failures of {number}"));
-    Ok(0)
+    let mut words = flags.keys;
+    words.sort();
+    words.dedup();
+    let keys = read_keys(words)?;
+    let looks = on_store(flags.store, async |store| {
+        let looks = store.look(&keys).await?;
+        store.forget(&keys).await.map(|()| looks)
+    })?;
+    let absent = looks.iter().filter(|look| !can_be_forgiven(look)).count() as u64;
+    let forgiven = count(keys.len() as u64 - absent, "key", "keys");
+    if absent == 0 {
+        report::tell(&format!("forgot the failures of {forgiven}"));
+        return Ok(0);
+    }
+    let absent = count(absent, "key was", "keys were");
+    report::tell(&format!(
+        "forgot the failures of {forgiven}; {absent} not there, or dead"
+    ));
+    Ok(NOT_ALL)
+}
+
+/// Whether a key is there and not dead; one that has failed is, wherever it stands.
+fn can_be_forgiven(look: &Look) -> bool {
+    match look.phase {
+        Phase::Dead => false,
+        Phase::Absent => look.delayed.is_some() || look.failures > 0,
+        Phase::Ready | Phase::Processing { .. } | _ => true,
+    }
 }
 
 pub(crate) fn pause(flags: StoreFlags) -> Result<u8> {

@@ -19,9 +19,10 @@ const VERBS: [&[&str]; 9] = [
     &["resume"],
 ];
 
+/// An add waits for the server: see below.
 #[test]
 fn every_verb_says_which_server_it_could_not_reach() {
-    for verb in VERBS {
+    for verb in VERBS.into_iter().filter(|verb| verb[0] != "add") {
         for url in [
             "redis://me:secret@127.0.0.1:1",
             "rediss://me:secret@127.0.0.1:1",
@@ -38,6 +39,60 @@ fn every_verb_says_which_server_it_could_not_reach() {
             assert!(!ran.err.contains("secret"), "{}", ran.err);
         }
     }
+}
+
+/// A worker that was started with the machine failed before its server was ready.
+#[test]
+fn workers_and_adds_wait_a_while_for_a_server_that_starts() {
+    on_each_server(|home| {
+        for (verb, done) in
+            [(&["run", "--worker", "echo"][..], "working on "), (&["add", "k"], "1 key")]
+        {
+            let (proxy, early) = home.through_proxy();
+            proxy.cut();
+            let mut live = early.args(verb).start();
+            live.err_line("; it is tried again for 10.0s");
+            proxy.mend();
+            live.err_line(done);
+            if verb[0] == "run" {
+                live.signal("TERM");
+            }
+            let ran = live.ended().expect(0);
+            assert!(!ran.err.contains("tried again"), "{}", ran.err);
+        }
+    });
+}
+
+/// The same line came again and again.
+#[test]
+fn whoever_watches_is_told_once_that_the_store_is_away_and_when_it_is_back() {
+    on_each_server(|home| {
+        home.make();
+        let (proxy, away) = home.through_proxy();
+        let watch = ["watch", "--interval", "100ms", "--json"];
+        let mut live = away.args(watch).start();
+        live.out_line();
+        proxy.cut();
+        live.err_line("no answer, tried again");
+        proxy.until_refused(3);
+        proxy.mend();
+        let next = live.err_line("");
+        assert!(next.contains("the store is back"), "{next}");
+        live.signal_now("INT");
+        live.ended().expect(0);
+    });
+}
+
+/// The password of the environment was not looked at, and PostgreSQL's own programs do.
+#[test]
+fn a_password_may_be_in_the_environment() {
+    let Some(url) = server("REQUEUE_POSTGRES_URL") else { return };
+    let (user, host) = url.rsplit_once('@').expect("a server that wants a password");
+    let (user, password) = user.rsplit_once(':').unwrap();
+    let home = Home::on(&format!("{user}@{host}"), Some(&queue_name()));
+    home.requeue().args(["add", "k"]).env("PGPASSWORD", password).ran().expect(0);
+    let ran = home.requeue().args(["add", "k"]).ran().expect(2);
+    assert!(ran.err.contains("asks for a password"), "{}", ran.err);
 }
 
 /// Whether any three characters of a password that follow each other are in a text.
@@ -295,14 +350,16 @@ fn a_key_that_is_too_long_is_left_out_and_the_others_are_not() {
     on_each_store(|home| {
         let long = "x".repeat(2000);
         let keys = format!("a\n{long}\nb\n");
-        let ran = home.requeue().arg("add").stdin(keys).ran().expect(1);
+        let ran = home.requeue().arg("add").stdin(keys).ran().expect(2);
         let told = "line left out, the key has 2000 bytes; the most are 1024: xxxx";
         assert!(ran.err.contains(told), "{}", ran.err);
         assert!(ran.err.contains("2 keys: 2 added"), "{}", ran.err);
         let other = format!("c\n{long}\n");
-        let ran = home.run(&["echo"]).stdin(other).ran().expect(1);
+        let ran = home.run(&["echo"]).stdin(other.clone()).ran().expect(2);
         assert_eq!(ran.sorted(), ["a", "b", "c"]);
         assert!(ran.err.contains(told), "{}", ran.err);
+        let fails = ["--max-retries=0", "--progress=none", "false"];
+        home.run(&fails).stdin(other).ran().expect(1);
         home.requeue().args(["forget", &long]).ran().expect(2);
     });
 }
