@@ -50,8 +50,8 @@ Examples:
 Exit codes:
   0    the last run of every key succeeded
   1    some key failed for good
-  2    wrong usage, or something could not be set up; or no key failed, and some line was left \
-       out and told of
+  2    wrong usage, or something could not be set up;
+       or no key failed, and some line was left out and told of
   126  the command cannot be executed
   127  the command was not found
   130  ended by Ctrl-C with work left (143 by TERM, 129 by HUP, 131 by QUIT)

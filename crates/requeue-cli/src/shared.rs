@@ -53,8 +53,8 @@ const LOOK_EVERY: Duration = Duration::from_secs(1);
 /// answer nevertheless.
 const LAST_CALL: Duration = Duration::from_secs(2);
 
-/// The most dead keys that are looked through for those that were added here: a few
-/// seconds, and tens of megabytes.
+/// The most dead keys that are looked through for those that were added here: so many take a
+/// second or two, and tens of megabytes.
 const GRAVES: usize = 100_000;
 
 /// By how much the clocks of a store and of this machine may run apart during a run.

@@ -26,8 +26,8 @@ say (--max-deliveries). Workers that hold keys are listed with when they were la
 pub(super) const ADD_CODES: &str = "\
 Exit codes:
   0  the store has acknowledged every key
-  2  wrong usage, or the store failed: it is told how many keys it had acknowledged; or some line \
-     was left out and told of, and the others were added
+  2  wrong usage, or the store failed: it is told how many keys it had acknowledged;
+     or some line was left out and told of, and the others were added
 
 A key has 1 to 1024 bytes, and a line that has more is left out; so is an empty word, and a line \
 without the number that --priority asks for. A server that cannot be reached is tried again for \
