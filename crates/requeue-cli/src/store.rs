@@ -180,9 +180,9 @@ impl Address {
         if text.is_empty() {
             bail!("--store is empty: {EXPECTED}");
         }
-        let Some((scheme, _)) = text.to_str().and_then(|text| text.split_once("://"))
-        else {
-            if text.to_str().is_some_and(is_half_an_address) {
+        let shown = text.to_string_lossy();
+        let Some((scheme, _)) = shown.split_once("://") else {
+            if is_half_an_address(&shown) {
                 bail!(
                     "--store looks like a server's address but has no ://: {EXPECTED}; a \
                      folder of such a name is written with ./ before it"
@@ -190,7 +190,11 @@ impl Address {
             }
             return Ok(Self::Folder(PathBuf::from(text)));
         };
-        let url = text.to_str().unwrap_or_default().to_owned();
+        let Some(url) = text.to_str().map(str::to_owned) else {
+            bail!(
+                "--store is no UTF-8; in an address, write such a byte as %FF: {EXPECTED}"
+            );
+        };
         match scheme.to_ascii_lowercase().as_str() {
             "redis" | "rediss" | "redis-cluster" | "rediss-cluster" => {
                 Ok(Self::Redis(url))
@@ -283,6 +287,18 @@ mod tests {
             let text = Address::read(OsStr::new(text)).err().unwrap().to_string();
             assert!(text.contains("no ://") && !text.contains("secret"), "{text}");
         }
+    }
+
+    /// A folder was made that was called `redis:`, with the password in it.
+    #[test]
+    fn an_address_that_is_no_text_is_no_folder() {
+        use std::os::unix::ffi::OsStrExt;
+        let refusal = |bytes| Address::read(OsStr::from_bytes(bytes)).err().unwrap();
+        let text = refusal(b"redis://me:secret\xff@h").to_string();
+        assert!(text.contains("%FF") && !text.contains("secret"), "{text}");
+        let text = refusal(b"me:secret\xff@h").to_string();
+        assert!(text.contains("no ://") && !text.contains("secret"), "{text}");
+        assert!(Address::read(OsStr::from_bytes(b"./\xff")).is_ok());
     }
 
     #[test]
