@@ -13,6 +13,10 @@ use crate::report::{Report, brief, chain};
 /// How often a store is asked whether it is back.
 const ASK_EVERY: Duration = Duration::from_secs(1);
 
+/// How long a store that is no longer waited for, and that is not known to be away, has to
+/// answer nevertheless.
+const LAST_CALL: Duration = Duration::from_secs(2);
+
 /// Tells of a store that is away.
 pub(crate) struct Outage {
     store: Arc<dyn Store>,
@@ -95,5 +99,60 @@ impl Outage {
 impl std::fmt::Debug for Outage {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         f.debug_struct("Outage").field("since", &*self.since()).finish_non_exhaustive()
+    }
+}
+
+/// Waits until a call is not waited for any longer: it was abandoned, and the store is away
+/// or has had the time for a last answer.
+pub(crate) async fn given_up(
+    mut abandoned: watch::Receiver<bool>,
+    mut away: watch::Receiver<bool>,
+    clock: &impl Clock,
+) {
+    // Their senders live as long as what waits.
+    drop(abandoned.wait_for(|abandoned| *abandoned).await);
+    tokio::select! {
+        away = away.wait_for(|away| *away) => drop(away),
+        () = clock.timer(clock.now() + LAST_CALL) => {}
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::future::Future as _;
+    use std::pin::pin;
+    use std::task::{Context, Poll, Waker};
+
+    use requeue::testing::FakeClock;
+
+    use super::*;
+
+    /// Whoever asked a second time for the end, with the store away, waited for two more
+    /// answers of two seconds each.
+    #[test]
+    fn a_store_that_is_away_has_no_time_for_a_last_answer() {
+        let (abandoned, away) = (watch::Sender::new(false), watch::Sender::new(false));
+        let clock = FakeClock::new();
+        let mut waits = pin!(given_up(abandoned.subscribe(), away.subscribe(), &clock));
+        let mut cx = Context::from_waker(Waker::noop());
+        let mut poll = || waits.as_mut().poll(&mut cx);
+        away.send_replace(true);
+        assert_eq!(poll(), Poll::Pending, "it may come back");
+        away.send_replace(false);
+        abandoned.send_replace(true);
+        assert_eq!(poll(), Poll::Pending, "it may answer");
+        away.send_replace(true);
+        assert_eq!(poll(), Poll::Ready(()));
+    }
+
+    #[test]
+    fn a_store_that_is_not_known_to_be_away_has_some_time() {
+        let (abandoned, away) = (watch::Sender::new(true), watch::Sender::new(false));
+        let clock = FakeClock::new();
+        let mut waits = pin!(given_up(abandoned.subscribe(), away.subscribe(), &clock));
+        let mut cx = Context::from_waker(Waker::noop());
+        assert_eq!(waits.as_mut().poll(&mut cx), Poll::Pending);
+        clock.advance(LAST_CALL);
+        assert_eq!(waits.as_mut().poll(&mut cx), Poll::Ready(()));
     }
 }

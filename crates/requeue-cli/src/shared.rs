@@ -23,7 +23,7 @@ use tokio::task::JoinHandle;
 
 use crate::desk::{Desk, Stay};
 use crate::input::Key;
-use crate::outage::Outage;
+use crate::outage::{Outage, given_up};
 use crate::report::{Report, chain};
 use crate::sieve::Sieve;
 
@@ -48,10 +48,6 @@ const GLANCE: Duration = Duration::from_secs(2);
 
 /// How often the store is asked whether all is done, if nothing happens here.
 const LOOK_EVERY: Duration = Duration::from_secs(1);
-
-/// How long a store that is no longer waited for, and that is not known to be away, has to
-/// answer nevertheless.
-const LAST_CALL: Duration = Duration::from_secs(2);
 
 /// The most dead keys that are looked through for those that were added here: so many take a
 /// second or two, and tens of megabytes.
@@ -415,21 +411,6 @@ impl SharedKeys {
     }
 }
 
-/// Waits until a call is not waited for any longer: it was abandoned, and the store is away
-/// or has had the time for a last answer.
-async fn given_up(
-    mut abandoned: watch::Receiver<bool>,
-    mut away: watch::Receiver<bool>,
-    clock: &impl Clock,
-) {
-    // Their senders live as long as what waits.
-    drop(abandoned.wait_for(|abandoned| *abandoned).await);
-    tokio::select! {
-        away = away.wait_for(|away| *away) => drop(away),
-        () = clock.timer(clock.now() + LAST_CALL) => {}
-    }
-}
-
 /// Watches for the loss of a lease until it is dropped.
 #[derive(Debug)]
 pub(crate) struct LossWatch(JoinHandle<()>);
@@ -458,44 +439,4 @@ fn counts(stats: &Stats) -> Counts {
 /// What is told of an error that ends a run.
 pub(crate) fn fatal(error: &Error) -> String {
     format!("the store failed: {}", chain(error))
-}
-
-#[cfg(test)]
-mod tests {
-    use std::future::Future as _;
-    use std::pin::pin;
-    use std::task::{Context, Poll, Waker};
-
-    use requeue::testing::FakeClock;
-
-    use super::*;
-
-    /// Whoever asked a second time for the end, with the store away, waited for two more
-    /// answers of two seconds each.
-    #[test]
-    fn a_store_that_is_away_has_no_time_for_a_last_answer() {
-        let (abandoned, away) = (watch::Sender::new(false), watch::Sender::new(false));
-        let clock = FakeClock::new();
-        let mut waits = pin!(given_up(abandoned.subscribe(), away.subscribe(), &clock));
-        let mut cx = Context::from_waker(Waker::noop());
-        let mut poll = || waits.as_mut().poll(&mut cx);
-        away.send_replace(true);
-        assert_eq!(poll(), Poll::Pending, "it may come back");
-        away.send_replace(false);
-        abandoned.send_replace(true);
-        assert_eq!(poll(), Poll::Pending, "it may answer");
-        away.send_replace(true);
-        assert_eq!(poll(), Poll::Ready(()));
-    }
-
-    #[test]
-    fn a_store_that_is_not_known_to_be_away_has_some_time() {
-        let (abandoned, away) = (watch::Sender::new(true), watch::Sender::new(false));
-        let clock = FakeClock::new();
-        let mut waits = pin!(given_up(abandoned.subscribe(), away.subscribe(), &clock));
-        let mut cx = Context::from_waker(Waker::noop());
-        assert_eq!(waits.as_mut().poll(&mut cx), Poll::Pending);
-        clock.advance(LAST_CALL);
-        assert_eq!(waits.as_mut().poll(&mut cx), Poll::Ready(()));
-    }
 }
