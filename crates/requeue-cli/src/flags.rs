@@ -23,7 +23,10 @@ Run a command for each key of a stream.
 
 A key that is queued already is not queued twice. A key never runs twice at a time. A key \
 that comes again while it runs is run once more, after. Failures are retried, each key with \
-a backoff of its own.";
+a backoff of its own.
+
+Each line of the standard input is a key, with the spaces in it; lines that are empty or only \
+spaces are skipped. With -0, and behind :::, only what is empty is skipped.";
 
 const EXAMPLES: &str = "\
 Examples:
@@ -47,7 +50,8 @@ Examples:
 Exit codes:
   0    the last run of every key succeeded
   1    some key failed for good
-  2    wrong usage, or something could not be set up
+  2    wrong usage, or something could not be set up;
+       or no key failed, and some line was left out and told of
   126  the command cannot be executed
   127  the command was not found
   130  ended by Ctrl-C with work left (143 by TERM, 129 by HUP, 131 by QUIT)
@@ -67,13 +71,16 @@ Environment of the command:
 
 Log:
   Each line of --log has an event: added, merged (it was queued already), started, finished, \
-  retried, gave_up, lost (its lease), and drained at the end. time and next are seconds since \
+  retried, gave_up, lost (its lease), died (in the store), and drained at the end. time and next are seconds since \
   1970, code is what a shell would say. A key that is no text is in key_hex besides.
 
 On a store:
   Keys that were not run to their end stay in the store; a key that is given up goes to the \
-  dead, see requeue dead. A key that is too long for a store is left out and told of, and the \
-  exit code is 1. Whoever has seen a greater REQUEUE_TOKEN of a key can refuse a smaller. If a \
+  dead, see requeue dead. A key that this run added and that is dead at its end has failed \
+  for good, whoever had it last: also one that never ran here, since its lease ran out too \
+  often (--max-deliveries). Of more than 100,000 dead keys, only those that died longest ago are \
+  looked through for that. A key has at most 1024 bytes there; a longer one is left out and told \
+  of. A worker tries a server that cannot be reached again for 10 seconds. Whoever has seen a greater REQUEUE_TOKEN of a key can refuse a smaller. If a \
   lease is lost while its command runs, the command is ended and the run does not count. The \
   second Ctrl-C also waits no longer for a store that is away.";
 
@@ -106,6 +113,7 @@ pub(crate) enum Verb {
     #[command(long_about = store::ADD, after_help = store::ADD_CODES)]
     Add(AddFlags),
     /// Tell how the queue of a store stands
+    #[command(long_about = store::STATUS)]
     Status(StatusFlags),
     /// Tell how the queue of a store stands, again and again
     Watch(WatchFlags),

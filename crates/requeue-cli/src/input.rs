@@ -49,7 +49,8 @@ impl fmt::Debug for Source {
 /// What a source gives.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Record<'r> {
-    /// A line that is not blank, or a record that is not empty, without its end.
+    /// A line that is not blank, or a record that is not empty, without its end; or a word,
+    /// which may be empty.
     Line(&'r [u8]),
     /// No more lines are at hand: the next one may take long to come.
     Pause,
@@ -67,7 +68,6 @@ impl Source {
             Self::Words(words) => Ok(words
                 .into_iter()
                 .map(OsString::into_vec)
-                .filter(|word| !word.is_empty())
                 .try_for_each(|word| take(Record::Line(&word)))),
         }
     }

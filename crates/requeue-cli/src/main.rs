@@ -15,6 +15,7 @@ mod reader;
 mod report;
 mod run;
 mod shared;
+mod sieve;
 mod signals;
 mod slots;
 mod store;
@@ -38,7 +39,10 @@ use self::plan::Plan;
 const USAGE: u8 = 2;
 
 fn main() -> ExitCode {
-    let verb = Flags::parse().verb;
+    let verb = match Flags::try_parse() {
+        Ok(flags) => flags.verb,
+        Err(error) => return refuse(&error),
+    };
     // If it cannot be hidden, the run goes on: whoever typed it can see it too.
     drop(password::hide(verb.address()));
     let done = match verb {
@@ -61,6 +65,15 @@ fn main() -> ExitCode {
             ExitCode::from(error.downcast_ref().map_or(USAGE, CannotRun::code))
         }
     }
+}
+
+/// Says what is wrong with what was typed, or gives the help that was asked for.
+fn refuse(error: &clap::Error) -> ExitCode {
+    match password::masked(&error.to_string()) {
+        Some(text) => report::warn(&text),
+        None => error.exit(),
+    }
+    ExitCode::from(USAGE)
 }
 
 fn run(flags: RunFlags) -> Result<u8> {

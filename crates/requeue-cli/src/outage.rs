@@ -6,11 +6,16 @@ use std::time::{Duration, Instant};
 use requeue::{Clock, SystemClock};
 use requeue_store::{Error, Store};
 use tokio::runtime::Handle;
+use tokio::sync::watch;
 
 use crate::report::{Report, brief, chain};
 
 /// How often a store is asked whether it is back.
 const ASK_EVERY: Duration = Duration::from_secs(1);
+
+/// How long a store that is no longer waited for, and that is not known to be away, has to
+/// answer nevertheless.
+const LAST_CALL: Duration = Duration::from_secs(2);
 
 /// Tells of a store that is away.
 pub(crate) struct Outage {
@@ -18,6 +23,8 @@ pub(crate) struct Outage {
     report: Arc<Report>,
     runtime: Handle,
     since: Mutex<Option<Instant>>,
+    /// Whether `since` says something, for those who wait for that.
+    away: watch::Sender<bool>,
 }
 
 impl Outage {
@@ -26,7 +33,8 @@ impl Outage {
         report: Arc<Report>,
         runtime: Handle,
     ) -> Arc<Self> {
-        Arc::new(Self { store, report, runtime, since: Mutex::default() })
+        let (since, away) = (Mutex::default(), watch::Sender::new(false));
+        Arc::new(Self { store, report, runtime, since, away })
     }
 
     fn since(&self) -> MutexGuard<'_, Option<Instant>> {
@@ -35,16 +43,41 @@ impl Outage {
 
     /// Takes note of a call that failed and will be repeated.
     pub(crate) fn heard(self: &Arc<Self>, error: &Error) {
-        if !error.is_transient() || self.since().is_some() {
-            return;
-        }
-        if self.since().replace(SystemClock.now()).is_none() {
+        if error.is_transient() && self.begins() {
             self.report.note(&format!(
                 "lost the store, which is tried again; what runs goes on: {}",
                 chain(error)
             ));
+        }
+    }
+
+    /// Takes note of a store that does not answer, and of which nobody need be told.
+    pub(crate) fn heard_nothing(self: &Arc<Self>) {
+        self.begins();
+    }
+
+    /// Whether the store is away from here on, and was not before.
+    fn begins(self: &Arc<Self>) -> bool {
+        let mut since = self.since();
+        let begins = since.is_none();
+        if begins {
+            *since = Some(SystemClock.now());
+            self.away.send_replace(true);
             drop(self.runtime.spawn(Arc::clone(self).watch()));
         }
+        begins
+    }
+
+    /// Takes note of an answer: since when there was none.
+    fn ends(&self) -> Option<Instant> {
+        let mut since = self.since();
+        self.away.send_replace(false);
+        since.take()
+    }
+
+    /// Tells whether the store is away, and when that changes.
+    pub(crate) fn away(&self) -> watch::Receiver<bool> {
+        self.away.subscribe()
     }
 
     /// Asks until the store answers.
@@ -56,7 +89,7 @@ impl Outage {
                 break;
             }
         }
-        let since = self.since().take();
+        let since = self.ends();
         let away = since.map(|since| SystemClock.now().saturating_duration_since(since));
         let away = brief(away.unwrap_or_default());
         self.report.note(&format!("the store is back after {away}"));
@@ -66,5 +99,60 @@ impl Outage {
 impl std::fmt::Debug for Outage {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         f.debug_struct("Outage").field("since", &*self.since()).finish_non_exhaustive()
+    }
+}
+
+/// Waits until a call is not waited for any longer: it was abandoned, and the store is away
+/// or has had the time for a last answer.
+pub(crate) async fn given_up(
+    mut abandoned: watch::Receiver<bool>,
+    mut away: watch::Receiver<bool>,
+    clock: &impl Clock,
+) {
+    // Their senders live as long as what waits.
+    drop(abandoned.wait_for(|abandoned| *abandoned).await);
+    tokio::select! {
+        away = away.wait_for(|away| *away) => drop(away),
+        () = clock.timer(clock.now() + LAST_CALL) => {}
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::future::Future as _;
+    use std::pin::pin;
+    use std::task::{Context, Poll, Waker};
+
+    use requeue::testing::FakeClock;
+
+    use super::*;
+
+    /// Whoever asked a second time for the end, with the store away, waited for two more
+    /// answers of two seconds each.
+    #[test]
+    fn a_store_that_is_away_has_no_time_for_a_last_answer() {
+        let (abandoned, away) = (watch::Sender::new(false), watch::Sender::new(false));
+        let clock = FakeClock::new();
+        let mut waits = pin!(given_up(abandoned.subscribe(), away.subscribe(), &clock));
+        let mut cx = Context::from_waker(Waker::noop());
+        let mut poll = || waits.as_mut().poll(&mut cx);
+        away.send_replace(true);
+        assert_eq!(poll(), Poll::Pending, "it may come back");
+        away.send_replace(false);
+        abandoned.send_replace(true);
+        assert_eq!(poll(), Poll::Pending, "it may answer");
+        away.send_replace(true);
+        assert_eq!(poll(), Poll::Ready(()));
+    }
+
+    #[test]
+    fn a_store_that_is_not_known_to_be_away_has_some_time() {
+        let (abandoned, away) = (watch::Sender::new(true), watch::Sender::new(false));
+        let clock = FakeClock::new();
+        let mut waits = pin!(given_up(abandoned.subscribe(), away.subscribe(), &clock));
+        let mut cx = Context::from_waker(Waker::noop());
+        assert_eq!(waits.as_mut().poll(&mut cx), Poll::Pending);
+        clock.advance(LAST_CALL);
+        assert_eq!(waits.as_mut().poll(&mut cx), Poll::Ready(()));
     }
 }

@@ -32,6 +32,32 @@ pub(crate) fn was_moved() -> bool {
     env::var_os(MOVED).is_some()
 }
 
+/// A complaint about what was typed, without the passwords in it; nothing if it has none.
+pub(crate) fn masked(complaint: &str) -> Option<String> {
+    without_secrets(complaint, env::args_os().skip(1))
+}
+
+fn without_secrets(
+    complaint: &str,
+    words: impl Iterator<Item = OsString>,
+) -> Option<String> {
+    let words = words.map(|word| word.to_string_lossy().into_owned());
+    let masked = words.fold(complaint.to_owned(), |text, word| match secret_in(&word) {
+        Some(secret) => text.replace(secret, "***"),
+        None => text,
+    });
+    (masked != complaint).then_some(masked)
+}
+
+/// The part of a word that is or may be an address with a password, without its scheme.
+fn secret_in(word: &str) -> Option<&str> {
+    if let Some((_, rest)) = word.split_once("://") {
+        return has_password(OsStr::new(word)).then_some(rest);
+    }
+    let user = word.rsplit_once('@').map_or("", |(user, _)| user);
+    (user.contains(':') || word.contains("password=")).then_some(word)
+}
+
 fn has_password(address: &OsStr) -> bool {
     let text = address.to_string_lossy();
     let rest = text.split_once("://").map_or("", |(_, rest)| rest);
@@ -69,6 +95,19 @@ mod tests {
         assert!(holds("postgres://host/db?user=me&password=pw"));
         assert!(!holds("redis://host:6379") && !holds("postgres://me@host:5432/db"));
         assert!(!holds("./queue.db") && !holds("a:b@c"));
+    }
+
+    #[test]
+    fn a_complaint_does_not_repeat_a_password() {
+        let masked =
+            |line: &str, complaint| without_secrets(complaint, words(line).into_iter());
+        assert_eq!(
+            masked("status redis://:pw@h", "no 'redis://:pw@h' here").as_deref(),
+            Some("no 'redis://***' here")
+        );
+        assert_eq!(masked("add me:pw@h", "no 'me:pw@h'").as_deref(), Some("no '***'"));
+        assert_eq!(masked("add redis://h k", "no 'redis://h'"), None);
+        assert_eq!(masked("add redis://:pw@h", "no 'k'"), None);
     }
 
     #[test]

@@ -144,8 +144,8 @@ impl Plan {
         if command.is_empty() {
             bail!("no command before ':::': expected requeue run -- COMMAND ::: KEY...");
         }
-        let store = store::store(&flags)?;
         let work = store::work(&flags, keys.is_some())?;
+        let store = store::store(&flags, work)?;
         let input = input(&flags.input, keys, flags.policy.priority, work)?;
         let resumed = flags.record.resume.as_deref();
         Ok(Self {

@@ -68,6 +68,9 @@ impl Reader {
     /// added and the others are merged with it, though it may run already: they were
     /// written before that.
     fn add(&self, run: &Run, line: &[u8], bundle: &mut Bundle) -> ControlFlow<()> {
+        if line.is_empty() {
+            return ControlFlow::Continue(()); // a word that is as good as a blank line
+        }
         let Some(field) = self.priority else {
             if bundle.lines.contains(line) {
                 return self.merge(run, line, bundle);

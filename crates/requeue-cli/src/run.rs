@@ -9,7 +9,9 @@ use std::time::Duration;
 
 use anyhow::{Context, Result};
 use requeue::metrics::Prometheus;
+use requeue_store::Stats;
 
+use crate::USAGE;
 use crate::command::{Group, is_alive};
 use crate::gate::{Gate, Room};
 use crate::input::{Input, Key, Work};
@@ -17,12 +19,15 @@ use crate::ledger::Ledger;
 use crate::metrics;
 use crate::plan::{Plan, Progress, StorePlan};
 use crate::reader::Reader;
-use crate::report::{Report, Resumed, View, brief};
+use crate::report::{Left, Report, Resumed, View, brief};
 use crate::shared::{self, SharedKeys};
 use crate::signals::{self, Control, Reason, Request, Stage};
 use crate::slots::Slots;
 use crate::supply::Supply;
 use crate::worker::{self, Worker};
+
+/// Some key failed for good.
+const FAILED: u8 = 1;
 
 /// What the threads of a run share.
 #[derive(Debug)]
@@ -96,7 +101,13 @@ fn open(
     report: &Arc<Report>,
 ) -> Result<(Supply, Option<Ledger>)> {
     let runtime = shared::runtime()?;
-    let store = runtime.block_on(plan.place.open())?;
+    let store = runtime.block_on(async {
+        match plan.work {
+            Work::OnInput => plan.place.open().await,
+            // Started with the machine, it may be there before the server.
+            Work::OnStore => plan.place.open_patiently(|text| report.note(text)).await,
+        }
+    })?;
     let ledger = plan.place.folder().map(Ledger::open).transpose();
     let ledger = ledger.context("cannot write down what runs beside the store")?;
     let keys = SharedKeys::new(runtime, store, plan.terms, metrics, Arc::clone(report));
@@ -262,8 +273,9 @@ impl Run {
 
     /// Tells of a store that does not answer, and is waited for all the same.
     fn tell_silence(&self) {
-        let silent = self.supply.store().is_some_and(|keys| keys.glance().is_none());
-        if silent && self.control.stage() == Stage::Finishing {
+        let silent = self.supply.store().filter(|keys| keys.glance().is_none());
+        if let Some(keys) = silent.filter(|_| self.control.stage() == Stage::Finishing) {
+            keys.fell_silent();
             self.report
                 .note("waiting for the store to answer; once more ends without it");
         }
@@ -377,30 +389,65 @@ impl Run {
         }
     }
 
+    /// How the queue of a store stands at the end, if it tells.
+    fn last_stats(&self) -> Option<Stats> {
+        let keys = self.supply.store()?;
+        if self.control.reason().is_some() {
+            return keys.glance();
+        }
+        let stats = keys.last_stats()?;
+        stats.map_err(|error| self.fault(&shared::fatal(&error))).ok()
+    }
+
+    /// Counts the keys that this run added and that are dead, though not by its doing.
+    fn count_dead(&self, stats: &Stats) {
+        let Some(keys) = self.supply.store() else { return };
+        match keys.died(stats.dead) {
+            Ok(dead) => {
+                for dead in dead {
+                    self.logged(self.report.died(&dead.key, &dead.reason));
+                }
+            }
+            Err(error) => self.fault(&shared::fatal(&error)),
+        }
+    }
+
     /// How many keys were not run to their end: here, or in the whole queue of a store.
-    fn count_left(&self) -> usize {
+    fn count_left(&self, stats: Option<&Stats>) -> Left {
         let mut left = std::mem::take(&mut *self.left());
         left.sort_unstable();
         left.dedup();
-        let stats = self.supply.store().and_then(SharedKeys::glance);
-        let stored = stats.map(|stats| shared::left(&stats));
-        stored.map_or(left.len(), |stored| usize::try_from(stored).unwrap_or(usize::MAX))
+        match (stats, self.supply.store()) {
+            (Some(stats), _) => Left::Exactly(shared::left(stats)),
+            (None, None) => Left::Exactly(left.len() as u64),
+            (None, Some(_)) => Left::AtLeast(left.len() as u64),
+        }
     }
 
     /// Tells how it went: the exit code.
     fn end(&self) -> u8 {
         self.close();
-        let left = self.count_left();
+        let stats = self.last_stats();
+        if let Some(stats) = &stats {
+            self.count_dead(stats);
+        }
+        let left = self.count_left(stats.as_ref());
         if self.control.reason() != Some(Reason::BrokenPipe) {
             self.report.summarize(&self.view(), left);
         }
         self.logged(self.report.ended(left));
         let unread = !self.control.all_read();
-        let failed = u8::from(self.report.has_failures());
+        let failed = if self.report.has_failures() {
+            FAILED
+        } else if self.report.has_refused() {
+            USAGE
+        } else {
+            0
+        };
         match self.control.reason() {
             Some(Reason::CannotRun(code)) => code,
-            Some(Reason::Fault) => 2,
-            Some(Reason::Signal(signal)) if unread || left > 0 => {
+            Some(Reason::Fault) => USAGE,
+            Some(Reason::Signal(signal)) if unread || !left.is_none() => {
                 signals::exit_code(signal)
             }
             Some(Reason::Signal(_) | Reason::Failure | Reason::BrokenPipe) | None => {

@@ -7,15 +7,15 @@
 //!    to its end, so whoever finds nothing held asks the store about a settled state.
 
 use std::num::NonZeroU32;
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Mutex, OnceLock, PoisonError};
 use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result};
 use requeue::metrics::Prometheus;
 use requeue::{Clock, Counts, SystemClock};
 use requeue_store::{
-    Add, Backoff, Error, ErrorKind, Finished, Key as StoreKey, Receipt, SharedLease,
-    SharedQueue, Stats, Store, When,
+    Add, Backoff, Dead, Error, ErrorKind, Finished, Key as StoreKey, Receipt,
+    SharedLease, SharedQueue, Stats, Store, When,
 };
 use tokio::runtime::Runtime;
 use tokio::sync::watch;
@@ -23,8 +23,9 @@ use tokio::task::JoinHandle;
 
 use crate::desk::{Desk, Stay};
 use crate::input::Key;
-use crate::outage::Outage;
+use crate::outage::{Outage, given_up};
 use crate::report::{Report, chain};
+use crate::sieve::Sieve;
 
 /// How a queue on a store is used.
 #[derive(Clone, Copy, Debug)]
@@ -48,8 +49,12 @@ const GLANCE: Duration = Duration::from_secs(2);
 /// How often the store is asked whether all is done, if nothing happens here.
 const LOOK_EVERY: Duration = Duration::from_secs(1);
 
-/// How long a store that is no longer waited for has to answer nevertheless.
-const LAST_CALL: Duration = Duration::from_secs(2);
+/// The most dead keys that are looked through for those that were added here: so many take a
+/// second or two, and tens of megabytes.
+const GRAVES: usize = 100_000;
+
+/// By how much the clocks of a store and of this machine may run apart during a run.
+const SKEW: Duration = Duration::from_secs(1);
 
 type Queue = SharedQueue<Key, Arc<dyn Store>>;
 
@@ -63,6 +68,9 @@ pub(crate) struct SharedKeys {
     desk: Arc<Desk>,
     latest: Mutex<Latest>,
     abandoned: watch::Sender<bool>,
+    began: Instant,
+    /// The keys that were added here; nothing before the first.
+    added: OnceLock<Mutex<Sieve>>,
     runtime: Runtime,
 }
 
@@ -147,6 +155,8 @@ impl SharedKeys {
             desk: Arc::default(),
             latest: Mutex::default(),
             abandoned: watch::Sender::new(false),
+            began: SystemClock.now(),
+            added: OnceLock::new(),
             runtime,
         }
     }
@@ -161,19 +171,24 @@ impl SharedKeys {
 
     /// Waits for the answer of the store; `None` if that was given up.
     fn wait<T>(&self, call: impl Future<Output = T>) -> Option<T> {
-        let mut abandoned = self.abandoned.subscribe();
-        let given_up = async {
-            // Its sender lives as long as this.
-            drop(abandoned.wait_for(|abandoned| *abandoned).await);
-            SystemClock.timer(SystemClock.now() + LAST_CALL).await;
-        };
+        let given_up =
+            given_up(self.abandoned.subscribe(), self.outage.away(), &SystemClock);
         self.runtime.block_on(async {
             tokio::select! {
                 biased;
                 answer = call => Some(answer),
-                () = given_up => None,
+                () = given_up => {
+                    // The next call need not find out the same.
+                    self.outage.heard_nothing();
+                    None
+                }
             }
         })
+    }
+
+    /// Takes note that the store does not answer, which the caller tells of.
+    pub(crate) fn fell_silent(&self) {
+        self.outage.heard_nothing();
     }
 
     /// Waits for a key; `None` if this is closed.
@@ -208,7 +223,16 @@ impl SharedKeys {
 
     /// Adds keys, in one call for all: what became of each; nothing if this is closed.
     pub(crate) fn add(&self, adds: &[Add]) -> Result<Vec<Receipt>, Error> {
+        let mut sieve = self.sieve().lock().unwrap_or_else(PoisonError::into_inner);
+        for add in adds {
+            sieve.add(&add.key);
+        }
+        drop(sieve);
         self.wait(self.add_patiently(adds)).unwrap_or_else(|| Ok(Vec::new()))
+    }
+
+    fn sieve(&self) -> &Mutex<Sieve> {
+        self.added.get_or_init(Mutex::default)
     }
 
     /// An add that is repeated costs one more run at worst.
@@ -227,6 +251,46 @@ impl SharedKeys {
             pause = (pause * 2).min(LOOK_EVERY);
         }
         Ok(Vec::new())
+    }
+
+    /// Asks the store until it answers; `None` if that was given up.
+    fn ask<T>(
+        &self,
+        mut call: impl AsyncFnMut(&dyn Store) -> Result<T, Error>,
+    ) -> Option<Result<T, Error>> {
+        self.wait(async {
+            loop {
+                match call(&**self.store()).await {
+                    Err(error) if error.is_transient() => self.outage.heard(&error),
+                    answer => return answer,
+                }
+                SystemClock.timer(SystemClock.now() + LOOK_EVERY).await;
+            }
+        })
+    }
+
+    /// How the queue stands when all is done; `None` if the store was given up.
+    pub(crate) fn last_stats(&self) -> Option<Result<Stats, Error>> {
+        self.ask(async |store| store.stats().await)
+    }
+
+    /// The dead keys that were added here; of `dead` keys, those that died longest ago are
+    /// looked through. One that was dead before is alive since it was added, so it has died
+    /// since: that leaves out nearly all that only seem to be ours.
+    pub(crate) fn died(&self, dead: u64) -> Result<Vec<Dead>, Error> {
+        if dead == 0 || self.added.get().is_none() {
+            return Ok(Vec::new());
+        }
+        if dead > GRAVES as u64 {
+            self.report.note(&format!(
+                "of {dead} dead keys, {GRAVES} are looked through for those of this run"
+            ));
+        }
+        let all = self.ask(async |store| store.dead(GRAVES).await);
+        let lasted = SystemClock.now().saturating_duration_since(self.began) + SKEW;
+        let sieve = self.sieve().lock().unwrap_or_else(PoisonError::into_inner);
+        let is_ours = |dead: &Dead| dead.since <= lasted && sieve.contains(&dead.key);
+        Ok(all.transpose()?.unwrap_or_default().into_iter().filter(is_ours).collect())
     }
 
     /// Does something if the lease of a key is lost, and something else a while later,

@@ -15,7 +15,7 @@ use crate::input::Key;
 use crate::ledger::Ledger;
 use crate::password;
 use crate::plan::{Output, Policy, TimeLimits};
-use crate::report::{Capture, Failure, Finished, error_text};
+use crate::report::{Capture, Finished, GivenUp, error_text};
 use crate::run::Run;
 use crate::shared::{StoredKey, fatal};
 use crate::signals::{Reason, Stage};
@@ -229,7 +229,7 @@ impl Worker {
 
     fn give_up(&self, key: &[u8], runs: u32, outcome: Outcome) {
         let Outcome { ending, last_line } = outcome;
-        let failure = Failure { ending, runs, last_line };
+        let failure = GivenUp { ending, runs, last_line };
         self.run.logged(self.run.report.gave_up(key, failure));
         if self.policy.fail_fast {
             self.run.stop(Reason::Failure);

@@ -1,5 +1,6 @@
 //! Where a database is, and how that is said without its password.
 
+use std::ffi::OsString;
 use std::fmt;
 use std::str::FromStr;
 use std::task::{Context, Poll};
@@ -32,12 +33,14 @@ pub(crate) struct Address {
 impl Address {
     /// Reads a URL, `postgres://user:password@host:port/database`, or a list of `key=value`.
     pub(crate) fn parse(text: &str) -> Result<Self, Error> {
+        let (text, wish) = ssl::take(&tidied(text)?)?;
         // The parser's own message may repeat parts of what it read: a password among them.
-        let (text, wish) = ssl::take(text)?;
-        let mut config = Config::from_str(&text).map_err(|_| unreadable())?;
+        let mut config = Config::from_str(&text)
+            .map_err(|error| unreadable(&wrong_in(&text, &error)))?;
         if config.get_hosts().is_empty() && config.get_hostaddrs().is_empty() {
-            return Err(unreadable());
+            return Err(unreadable("it names no host"));
         }
+        add_password(&mut config, std::env::var_os("PGPASSWORD"));
         config.ssl_mode(match wish {
             Wish::Plain => SslMode::Disable,
             Wish::Preferred => SslMode::Prefer,
@@ -80,10 +83,97 @@ impl Address {
     }
 }
 
-fn unreadable() -> Error {
-    let text = "the address of the PostgreSQL database cannot be read; write \
-                postgres://user:password@host:port/database";
+/// Takes the password of the environment if the address has none, as PostgreSQL's own
+/// programs do.
+fn add_password(config: &mut Config, password: Option<OsString>) {
+    let password = password.filter(|password| !password.is_empty());
+    if let (None, Some(password)) = (config.get_password(), password) {
+        config.password(password.as_encoded_bytes());
+    }
+}
+
+fn unreadable(why: &str) -> Error {
+    let text = format!(
+        "the address of the PostgreSQL database cannot be read: {why}; write \
+         postgres://user:password@host:port/database"
+    );
     Error::new(ErrorKind::Invalid, text)
+}
+
+/// What comes before the rest of a URL.
+const SCHEMES: [&str; 2] = ["postgres", "postgresql"];
+
+/// A URL as the driver understands it; anything else as it is.
+///
+/// The driver takes the first `@` for the end of the password, and what is left of the
+/// password for a part of the host, which people are told. So the last `@` before the path
+/// counts, and none may come after: nobody can tell whether a `/` before that is in the
+/// password.
+fn tidied(text: &str) -> Result<String, Error> {
+    let Some((scheme, rest)) = text.split_once("://") else {
+        return Ok(text.to_owned());
+    };
+    let scheme = scheme.to_ascii_lowercase();
+    if !SCHEMES.contains(&scheme.as_str()) {
+        return Ok(text.to_owned());
+    }
+    let (authority, path) = rest.split_at(rest.find(ENDS).unwrap_or(rest.len()));
+    if path.contains('@') {
+        return Err(unreadable(
+            "an @ comes after a /, ? or #; in a user, a password or a value write %40 for \
+             @, %2F for /, %3F for ? and %23 for #",
+        ));
+    }
+    let authority = match authority.rsplit_once('@') {
+        Some((user, hosts)) => format!("{}@{hosts}", user.replace('@', "%40")),
+        None => authority.to_owned(),
+    };
+    Ok(format!("{scheme}://{authority}{path}"))
+}
+
+/// What ends the part of a URL that has the user, the password and the hosts.
+const ENDS: [char; 3] = ['/', '?', '#'];
+
+/// Why the driver cannot read an address, in words that hold nothing of a password.
+fn wrong_in(text: &str, error: &DriverError) -> String {
+    let cause = std::error::Error::source(error).map(ToString::to_string);
+    let cause = cause.unwrap_or_default();
+    let option = cause.split('`').nth(1).unwrap_or_default();
+    if cause.starts_with("unknown option") {
+        // A password with a & in it goes on as such a name.
+        let is_word =
+            option.bytes().all(|byte| byte.is_ascii_lowercase() || byte == b'_');
+        let told = is_word && !text.contains("password=");
+        return if told {
+            format!("unknown parameter {option}")
+        } else {
+            "it has an unknown parameter".to_owned()
+        };
+    }
+    match option {
+        "port" => match far_port(text) {
+            Some(port) => format!("port {port} is not from 1 to 65535"),
+            None => "its port is no number from 1 to 65535".to_owned(),
+        },
+        option if cause.starts_with("invalid value for option") => {
+            format!("the value of {option} cannot be used")
+        }
+        _ => "it is not complete".to_owned(),
+    }
+}
+
+/// A number in the place of a port that is none. What is no number may be a password, of
+/// somebody who forgot the host.
+fn far_port(text: &str) -> Option<&str> {
+    let (_, rest) = text.split_once("://")?;
+    let authority = rest.split(ENDS).next()?;
+    let hosts = authority.rsplit('@').next()?;
+    let is_far = |port: &&str| {
+        port.bytes().all(|byte| byte.is_ascii_digit()) && port.parse::<u16>().is_err()
+    };
+    let ports = hosts.split(',').filter_map(|host| host.rsplit_once(':'));
+    let mut ports = ports.map(|(_, port)| port);
+    ports.find(|port| !port.is_empty() && is_far(port))
 }
 
 #[cfg(feature = "tls")]
@@ -156,6 +246,67 @@ mod tests {
             assert_eq!(error.kind(), ErrorKind::Invalid);
             assert!(!format!("{error:?}").contains("secret"));
         }
+    }
+
+    /// The rest of a password after its first `@` was told as the name of the host.
+    #[test]
+    fn the_last_at_sign_ends_the_password() {
+        let address = Address::parse("postgres://me:hun@ter@2@db:1/app").unwrap();
+        assert_eq!(address.to_string(), "db:1/app");
+        assert_eq!(address.config.get_password(), Some(&b"hun@ter@2"[..]));
+        let address = Address::parse("postgres://me@corp:a%40b@db/app").unwrap();
+        assert_eq!(address.user(), "me@corp");
+        assert_eq!(address.config.get_password(), Some(&b"a@b"[..]));
+    }
+
+    /// The beginning of the first two was told as the name of the database or of the host.
+    #[test]
+    fn an_at_sign_after_the_host_is_refused_with_how_to_write_it() {
+        for url in [
+            "postgres://db/app?user=me&password=hun@ter2",
+            "postgres://me:hun@ter/2@db/app",
+            "postgres://me:hun?ter2@db/app",
+        ] {
+            let text = Address::parse(url).unwrap_err().to_string();
+            assert!(text.contains("%40") && text.contains("%2F"), "{text}");
+            assert!(!text.contains("hun") && !text.contains("ter2"), "{text}");
+        }
+    }
+
+    #[test]
+    fn what_is_wrong_is_named_unless_it_may_be_a_password() {
+        for (url, why) in [
+            ("postgres://me:secret@db:99999/app", "port 99999 is not from 1 to 65535"),
+            ("postgres://me:secret", "its port is no number from 1 to 65535"),
+            ("postgres://me:secret@db/app?foo=1", "unknown parameter foo"),
+            ("postgres://db/app?password=a&secret", "not complete"),
+            ("postgres://db/app?password=a&secret=1", "it has an unknown parameter"),
+            ("postgres://me:secret@db/app?connect_timeout=x", "value of connect_timeout"),
+            ("postgres:///app", "it names no host"),
+        ] {
+            let text = Address::parse(url).unwrap_err().to_string();
+            assert!(text.contains(why) && !text.contains("secret"), "{url}: {text}");
+        }
+    }
+
+    #[test]
+    fn the_password_of_the_environment_is_taken_if_the_address_has_none() {
+        let password = |url: &str, told: Option<&str>| {
+            let mut config = Config::from_str(url).unwrap();
+            add_password(&mut config, told.map(OsString::from));
+            config.get_password().map(|told| String::from_utf8(told.to_vec()).unwrap())
+        };
+        let (with, without) = ("postgres://me:a@db", "postgres://me@db");
+        assert_eq!(password(with, Some("b")).as_deref(), Some("a"));
+        assert_eq!(password(without, Some("b")).as_deref(), Some("b"));
+        assert_eq!(password(without, Some("")), None);
+        assert_eq!(password(without, None), None);
+    }
+
+    #[test]
+    fn a_scheme_may_be_in_large_letters() {
+        let address = Address::parse("POSTGRES://me@db/app?sslmode=disable").unwrap();
+        assert_eq!(address.to_string(), "db:5432/app");
     }
 
     #[cfg(not(feature = "tls"))]

@@ -61,7 +61,15 @@ pub struct PostgresStoreBuilder {
     connections: usize,
     timeout: Duration,
     durability: Durability,
+    absence: Absence,
     clock: Option<EngineClock>,
+}
+
+/// What is done if there is no queue of the name.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Absence {
+    Makes,
+    Fails,
 }
 
 impl PostgresStoreBuilder {
@@ -73,6 +81,7 @@ impl PostgresStoreBuilder {
             connections: 8,
             timeout: Duration::from_secs(30),
             durability: Durability::default(),
+            absence: Absence::Makes,
             clock: None,
         }
     }
@@ -109,6 +118,13 @@ impl PostgresStoreBuilder {
         self
     }
 
+    /// Makes no queue, and no tables: a queue of this name must be there. For whoever only
+    /// looks at a queue, so that a mistyped name leaves nothing behind.
+    pub fn must_exist(mut self) -> Self {
+        self.absence = Absence::Fails;
+        self
+    }
+
     /// A clock instead of the server's, for tests.
     pub fn clock(mut self, clock: EngineClock) -> Self {
         self.clock = Some(clock);
@@ -118,13 +134,14 @@ impl PostgresStoreBuilder {
     /// Connects, makes or migrates the tables if they are missing or old, and opens the
     /// queue.
     ///
-    /// The connections belong to the runtime that this is called in.
+    /// The connections belong to the runtime that this is called in. If the address has no
+    /// password, that of the environment's `PGPASSWORD` is taken.
     ///
     /// # Errors
     ///
     /// | kind | what |
     /// |---|---|
-    /// | [`ErrorKind::Invalid`] | the address cannot be read, or names no database of the server; the schema's name has other letters than `a` to `z`, digits and `_` |
+    /// | [`ErrorKind::Invalid`] | the address cannot be read, or names no database of the server; there is no queue that [`must_exist`](Self::must_exist); the schema's name has other letters than `a` to `z`, digits and `_` |
     /// | [`ErrorKind::Unavailable`] | the server cannot be reached, or is not ready |
     /// | [`ErrorKind::Denied`] | the user, the password, or the user's rights |
     /// | [`ErrorKind::Version`] | the server is older than 13, or the tables are newer than this program |
@@ -138,13 +155,42 @@ impl PostgresStoreBuilder {
             durability: self.durability,
         };
         let mut session = terms.connect_to_open().await?;
-        terms.schema.prepare(&mut session, &terms.address).await?;
         let place = format!("PostgreSQL at {}, queue {:?}", terms.address, self.queue);
+        if self.absence == Absence::Fails {
+            refuse_absent(&mut session, &terms, &self.queue).await?;
+        }
+        terms.schema.prepare(&mut session, &terms.address).await?;
         let queue = queue_id(&mut session, &terms, &self.queue, &place).await?;
         let session = terms.opened(session).await?;
         let pool = Arc::new(Pool::new(terms, place, session));
         Ok(PostgresStore::new(pool, queue, self.clock))
     }
+}
+
+/// Refuses a queue that is not there.
+async fn refuse_absent(
+    session: &mut Session,
+    terms: &Terms,
+    name: &str,
+) -> Result<(), Error> {
+    let place = format!("PostgreSQL at {}", terms.address);
+    let schema = terms.schema.quoted();
+    let text = format!("select exists (select from {schema}.queue where name = $1)");
+    let answer = session.client().query_one(&text, &[&name]).await;
+    let is_there = match answer.and_then(|row| row.try_get(0)) {
+        Err(error) if crate::failure::is_absence(&error) => false,
+        is_there => {
+            is_there.map_err(|error| crate::failure::of_call(error, "opening", &place))?
+        }
+    };
+    if is_there {
+        return Ok(());
+    }
+    let text = format!(
+        "no queue {name} on {place}: expected one that somebody has added keys to or \
+         worked on"
+    );
+    Err(Error::new(ErrorKind::Invalid, text))
 }
 
 /// The number of the queue, which is made if it is not there.

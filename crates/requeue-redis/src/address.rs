@@ -21,7 +21,7 @@ struct Files {
 
 /// The servers that an address names, and whether they are nodes of a cluster.
 pub(crate) fn clients_of(address: &str) -> Result<(Vec<Client>, bool), Error> {
-    let (address, files) = split_files(address)?;
+    let (address, files) = split_files(&tidied(address)?)?;
     let cluster = CLUSTERS.iter().find_map(|(cluster, node)| {
         address.strip_prefix(cluster).map(|nodes| seeds_in(nodes, node).collect())
     });
@@ -31,14 +31,39 @@ pub(crate) fn clients_of(address: &str) -> Result<(Vec<Client>, bool), Error> {
     Ok((clients.collect::<Result<_, _>>()?, is_cluster))
 }
 
+/// What ends the part of an address that has the user, the password and the hosts.
+const ENDS: [char; 3] = ['/', '?', '#'];
+
+/// An address with its scheme in small letters, and no `@` after its hosts: nobody could
+/// tell whether what is before that is a host, which people are told, or a password.
+fn tidied(address: &str) -> Result<String, Error> {
+    let Some((scheme, rest)) = address.split_once("://") else {
+        return Err(unreadable("it has no ://"));
+    };
+    let scheme = scheme.to_ascii_lowercase();
+    let end = rest.find(ENDS).unwrap_or(rest.len());
+    if !is_socket(&scheme) && rest[end..].contains('@') {
+        return Err(unreadable(
+            "an @ comes after a /, ? or #; in a user, a password or a file write %40 for \
+             @, %2F for /, %3F for ? and %23 for #",
+        ));
+    }
+    Ok(format!("{scheme}://{rest}"))
+}
+
+/// Whether what follows a scheme is the path of a socket.
+fn is_socket(scheme: &str) -> bool {
+    scheme.ends_with("unix")
+}
+
 fn client(url: &str, files: &Files) -> Result<Client, Error> {
-    let info = url.into_connection_info().map_err(|_| unreadable())?;
+    let info = url.into_connection_info().map_err(|_| unreadable(&wrong_in(url)))?;
     if !url.starts_with("rediss://") && !url.starts_with("valkeys://") {
         if files.ca.is_some() || files.cert.is_some() || files.key.is_some() {
             let text = "ca, cert and key are for TLS; write the address as rediss://";
             return Err(Error::new(ErrorKind::Invalid, text));
         }
-        return Client::open(info).map_err(|_| unreadable());
+        return Client::open(info).map_err(|_| unreadable(&wrong_in(url)));
     }
     choose_cryptography();
     Client::build_with_tls(info, files.certificates()?).map_err(|error| {
@@ -79,22 +104,35 @@ fn split_files(address: &str) -> Result<(String, Files), Error> {
     let Some((start, query)) = address.split_once('?') else {
         return Ok((address.to_owned(), files));
     };
+    let is_socket = is_socket(start.split("://").next().unwrap_or_default());
     let mut rest = Vec::new();
     for part in query.split('&') {
-        match part.split_once('=') {
-            Some(("ca", path)) => files.ca = Some(read("ca", path)?),
-            Some(("cert", path)) => files.cert = Some(read("cert", path)?),
-            Some(("key", path)) => files.key = Some(read("key", path)?),
-            Some(_) | None => rest.push(part),
+        match part.split_once('=').unwrap_or((part, "")) {
+            ("ca", path) => files.ca = Some(read("ca", path)?),
+            ("cert", path) => files.cert = Some(read("cert", path)?),
+            ("key", path) => files.key = Some(read("key", path)?),
+            ("protocol", _) => rest.push(part),
+            _ if is_socket => rest.push(part),
+            (unknown, _) => return Err(unreadable(&unknown_parameter(unknown))),
         }
     }
     let mark = if rest.is_empty() { "" } else { "?" };
     Ok((format!("{start}{mark}{}", rest.join("&")), files))
 }
 
+/// One that is no word may be anything, such as a part of a password.
+fn unknown_parameter(name: &str) -> String {
+    let known = "it is one of ca, cert, key and protocol";
+    if name.bytes().all(|byte| byte.is_ascii_lowercase() || byte == b'_') {
+        return format!("unknown parameter {name}, {known}");
+    }
+    format!("unknown parameter, {known}")
+}
+
 /// A file without anything in PEM format would be taken for one that names nobody.
 fn read(name: &str, path: &str) -> Result<Vec<u8>, Error> {
     const BEGIN: &[u8] = b"-----BEGIN ";
+    let path = &path.replace("%40", "@"); // a bare one is refused
     let refused = |why: &dyn std::fmt::Display| {
         let text = format!("the file {path} ({name} of the address of redis): {why}");
         Error::new(ErrorKind::Invalid, text)
@@ -106,12 +144,36 @@ fn read(name: &str, path: &str) -> Result<Vec<u8>, Error> {
     Err(refused(&"it is not in PEM format"))
 }
 
-fn unreadable() -> Error {
-    let text = "the address of the redis server cannot be read; \
-                write it as redis://user:password@host:port/database, \
-                or as redis-cluster://user:password@host:port,host:port; \
-                with TLS as rediss:// or rediss-cluster://";
+fn unreadable(why: &str) -> Error {
+    let text = format!(
+        "the address of the redis server cannot be read: {why}; \
+         write it as redis://user:password@host:port/database, \
+         or as redis-cluster://user:password@host:port,host:port; \
+         with TLS as rediss:// or rediss-cluster://"
+    );
     Error::new(ErrorKind::Invalid, text)
+}
+
+/// Why the address of one server cannot be read, in words that hold nothing of a password:
+/// of somebody who forgot the host, what is in its place may be one.
+fn wrong_in(url: &str) -> String {
+    let rest = url.split_once("://").map_or("", |(_, rest)| rest);
+    let (authority, path) = rest.split_at(rest.find(ENDS).unwrap_or(rest.len()));
+    let host = authority.rsplit('@').next().unwrap_or_default();
+    let port = host.rsplit_once(':').map_or("", |(_, port)| port);
+    let is_number = |text: &str| text.bytes().all(|byte| byte.is_ascii_digit());
+    let database = path.split(['?', '#']).next().unwrap_or_default().trim_matches('/');
+    if host.is_empty() {
+        "it names no host".to_owned()
+    } else if !port.is_empty() && is_number(port) && port.parse::<u16>().is_err() {
+        format!("port {port} is not from 1 to 65535")
+    } else if !is_number(port) && !port.ends_with(']') {
+        "its port is no number from 1 to 65535".to_owned()
+    } else if !is_number(database) {
+        "its database is no number".to_owned()
+    } else {
+        "some part of it makes no sense".to_owned()
+    }
 }
 
 /// The addresses of the nodes in what follows the beginning of a cluster's: user and
@@ -162,6 +224,40 @@ mod tests {
         assert!(refusal(&format!("rediss://localhost?cert={pem}")).contains("missing"));
         assert!(refusal(&format!("rediss://localhost?ca={pem}")).contains("PEM"));
         std::fs::remove_file(pem.to_string()).unwrap();
+    }
+
+    /// What was before the `?` was told as a host and its port.
+    #[test]
+    fn an_at_sign_after_the_hosts_is_refused_with_how_to_write_it() {
+        for address in ["redis://me:123?x@h", "redis-cluster://:12/3@h", "redis://h#a@b"]
+        {
+            let text = refusal(address);
+            assert!(text.contains("%40") && !text.contains("12"), "{text}");
+        }
+        assert!(clients_of("redis://me:a@b@h").is_ok());
+        assert!(clients_of("redis+unix:///tmp/a@b?pass=c@d").is_ok());
+    }
+
+    #[test]
+    fn what_is_wrong_is_named_unless_it_may_be_a_password() {
+        for (address, why) in [
+            ("redis://me:secret@h:99999", "port 99999 is not from 1 to 65535"),
+            ("redis-cluster://me:secret@h:1,i:70000", "port 70000 is not"),
+            ("redis://me:secret", "its port is no number"),
+            ("redis://:secret@/0", "it names no host"),
+            ("redis://me:secret@h/db", "its database is no number"),
+            ("redis://me:secret@h?foo=1", "unknown parameter foo, it is one of ca,"),
+            ("secret@h", "it has no ://"),
+        ] {
+            let text = refusal(address);
+            assert!(text.contains(why) && !text.contains("secret"), "{address}: {text}");
+        }
+    }
+
+    #[test]
+    fn a_scheme_may_be_in_large_letters() {
+        assert!(!clients_of("REDIS://h:1").unwrap().1);
+        assert!(clients_of("Redis-Cluster://h:1").unwrap().1);
     }
 
     #[test]

@@ -10,6 +10,7 @@ use requeue_store::{EngineClock, Error, ErrorKind};
 
 use crate::address::clients_of;
 use crate::cluster::Cluster;
+use crate::fault::senseless;
 use crate::link::Link;
 use crate::script::VERSION;
 use crate::servers::Servers;
@@ -19,14 +20,28 @@ use crate::store::RedisStore;
 /// with a count.
 const OLDEST: (u32, u32) = (6, 2);
 
+/// The most partitions of a queue. Whoever looks for keys, or asks how a queue stands, asks
+/// each: with 1024 that is some tens of milliseconds, with 100,000 it is a minute. It is
+/// also more than the nodes that a Redis Cluster is meant for.
+const MOST_PARTITIONS: usize = 1024;
+
 /// Settings of a [`RedisStore`]; made by [`RedisStore::builder`].
 #[derive(Clone)]
 pub struct Builder {
     url: String,
     pub(crate) queue: String,
-    pub(crate) partitions: NonZeroUsize,
+    /// As many as the queue has, if nothing is said.
+    partitions: Option<NonZeroUsize>,
+    absence: Absence,
     pub(crate) clock: Option<EngineClock>,
     timeout: Duration,
+}
+
+/// What is done if there is no queue of the name.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Absence {
+    Makes,
+    Fails,
 }
 
 impl Builder {
@@ -34,7 +49,8 @@ impl Builder {
         Self {
             url: url.into(),
             queue: "default".to_owned(),
-            partitions: NonZeroUsize::MIN,
+            partitions: None,
+            absence: Absence::Makes,
             clock: None,
             timeout: Duration::from_secs(5),
         }
@@ -48,18 +64,27 @@ impl Builder {
         self
     }
 
-    /// Sets into how many partitions the queue is split: one, if this is not called.
+    /// Sets into how many partitions the queue is split. If this is not called, a queue
+    /// that is there has as many as it was made with, and a new one has one.
     ///
     /// Every key belongs to one of them, and keys are handed out by priority and in order
     /// in each of them only. In a cluster each is on one node. Leasing visits all, so there
-    /// should be few. The number is fixed when the queue is first opened; zero is taken for
-    /// one.
+    /// should be few, and there are at most 1024. The number is fixed when the queue is
+    /// first opened; zero is taken for one.
     ///
     /// A shared [`Rate`](requeue_store::Rate) is split too: each partition has its part of
     /// it, which is right for the whole if keys are spread evenly.
     #[must_use]
     pub fn partitions(mut self, count: usize) -> Self {
-        self.partitions = NonZeroUsize::new(count).unwrap_or(NonZeroUsize::MIN);
+        self.partitions = Some(NonZeroUsize::new(count).unwrap_or(NonZeroUsize::MIN));
+        self
+    }
+
+    /// Makes no queue: one of this name must be there. For whoever only looks at a queue,
+    /// so that a mistyped name leaves nothing behind.
+    #[must_use]
+    pub fn must_exist(mut self) -> Self {
+        self.absence = Absence::Fails;
         self
     }
 
@@ -82,22 +107,42 @@ impl Builder {
     ///
     /// # Errors
     ///
-    /// [`ErrorKind::Invalid`] if the address or the name cannot be used,
+    /// [`ErrorKind::Invalid`] if the address, the name or the number of partitions cannot
+    /// be used, or if there is no queue that [`must_exist`](Self::must_exist),
     /// [`ErrorKind::Unavailable`] if the server cannot be reached, [`ErrorKind::Denied`] if
     /// it refuses the password, [`ErrorKind::Version`] if it is older than 6.2 or the queue
     /// was made by a version of this crate that keeps it otherwise,
     /// [`ErrorKind::Conflict`] if the queue has another number of partitions.
     pub async fn open(self) -> Result<RedisStore, Error> {
         check_name(&self.queue)?;
+        check_partitions(self.partitions)?;
         let servers = Arc::new(self.servers()?);
         let says_node = check_server(&servers).await?;
         let is_node = says_node || matches!(*servers, Servers::Many(_));
         let store = RedisStore::new(servers, &self, is_node);
-        let (version, partitions) = store.declare(VERSION).await?;
-        check_queue(&self, version, partitions)?;
+        let found = store.declare(VERSION, self.made_with()).await?;
+        let (version, partitions) = found.ok_or_else(|| self.absent(&store))?;
+        let store = store.split(check_queue(&self, version, partitions)?);
         store.load_ballast().await?;
         store.forget_owners().await?;
         Ok(store)
+    }
+
+    /// How many partitions a queue is made with that is not there; `None` makes none.
+    fn made_with(&self) -> Option<NonZeroUsize> {
+        match self.absence {
+            Absence::Makes => Some(self.partitions.unwrap_or(NonZeroUsize::MIN)),
+            Absence::Fails => None,
+        }
+    }
+
+    fn absent(&self, store: &RedisStore) -> Error {
+        let (queue, place) = (&self.queue, store.servers.place());
+        let text = format!(
+            "no queue {queue} on {place}: expected one that somebody has added keys to or \
+             worked on"
+        );
+        Error::new(ErrorKind::Invalid, text)
     }
 
     fn servers(&self) -> Result<Servers, Error> {
@@ -131,6 +176,18 @@ fn check_name(queue: &str) -> Result<(), Error> {
         return Err(Error::new(ErrorKind::Invalid, text));
     }
     Ok(())
+}
+
+fn check_partitions(asked: Option<NonZeroUsize>) -> Result<(), Error> {
+    match asked {
+        Some(asked) if asked.get() > MOST_PARTITIONS => {
+            let text = format!(
+                "a queue cannot have {asked} partitions; the most are {MOST_PARTITIONS}"
+            );
+            Err(Error::new(ErrorKind::Invalid, text))
+        }
+        Some(_) | None => Ok(()),
+    }
 }
 
 /// Whether the server says that it is a node of a cluster, or may be one.
@@ -178,7 +235,8 @@ fn version_in(info: &Value) -> Option<(String, (u32, u32))> {
     Some((version.trim().to_owned(), (major, minor)))
 }
 
-fn check_queue(asked: &Builder, version: u64, partitions: u64) -> Result<(), Error> {
+/// How many partitions a queue has, if it is one that was asked for.
+fn check_queue(asked: &Builder, version: u64, partitions: u64) -> Result<usize, Error> {
     let queue = &asked.queue;
     if version != u64::from(VERSION) {
         let better = if version > u64::from(VERSION) { "a newer" } else { "an older" };
@@ -188,15 +246,15 @@ fn check_queue(asked: &Builder, version: u64, partitions: u64) -> Result<(), Err
         );
         return Err(Error::new(ErrorKind::Version, text));
     }
-    if partitions != asked.partitions.get() as u64 {
+    if let Some(other) = asked.partitions.filter(|asked| asked.get() as u64 != partitions)
+    {
         let text = format!(
-            "the queue {queue} has partitions: {partitions}, and was opened with {}; \
-             that cannot be changed",
-            asked.partitions
+            "the queue {queue} has partitions: {partitions}, and was opened with {other}; \
+             that cannot be changed: open it with {partitions}, or without a number"
         );
         return Err(Error::new(ErrorKind::Conflict, text));
     }
-    Ok(())
+    usize::try_from(partitions).map_err(|_| senseless("the queue"))
 }
 
 #[cfg(test)]

@@ -1,7 +1,7 @@
 //! The store: each call becomes calls of scripts, and their answers its answer.
 
 use std::fmt;
-use std::num::NonZeroU32;
+use std::num::{NonZeroU32, NonZeroUsize};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicUsize};
 use std::time::Duration;
@@ -57,22 +57,29 @@ impl RedisStore {
         Builder::new(url)
     }
 
+    /// A store that knows of the first partition only: see [`split`](Self::split).
+    ///
     /// Whoever talks to a node of a cluster needs the [`guard`].
     pub(crate) fn new(servers: Arc<Servers>, settings: &Builder, is_node: bool) -> Self {
         let queue: Arc<str> = settings.queue.as_str().into();
-        let count = settings.partitions.get();
-        let names_of = |partition| {
-            let guard = is_node.then(|| guard(&queue, partition));
-            names(&queue, partition).into_iter().chain(guard).collect()
-        };
-        let names: Arc<[Vec<String>]> = (0..count).map(names_of).collect();
-        let wake = PARTS.iter().position(|(part, _)| *part == "wake");
-        let wake = wake.expect("the mark is one of the parts");
-        let marks = names.iter().map(|names| names[wake].clone()).collect();
-        let watch = Watch::new(Arc::clone(&servers), marks);
+        let guard = is_node.then(|| guard(&queue, 0));
+        let names = [names(&queue, 0).into_iter().chain(guard).collect()].into();
+        let watch = watch_on(&servers, &names);
         let clock = settings.clock.clone();
         let (turn, spare, one_of_many) = Default::default();
         Self { servers, queue, names, clock, watch, turn, spare, one_of_many }
+    }
+
+    /// The same, of a queue with so many partitions.
+    pub(crate) fn split(self, count: usize) -> Self {
+        let is_node = self.names[0].len() > PARTS.len();
+        let names_of = |partition| {
+            let guard = is_node.then(|| guard(&self.queue, partition));
+            names(&self.queue, partition).into_iter().chain(guard).collect()
+        };
+        let names = (0..count).map(names_of).collect();
+        let watch = watch_on(&self.servers, &names);
+        Self { names, watch, ..self }
     }
 
     pub(crate) fn partitions(&self) -> usize {
@@ -166,12 +173,20 @@ impl RedisStore {
         all.ok_or_else(|| crate::fault::senseless("keys"))
     }
 
-    /// Makes the queue if there is none: the version and the partitions of the one there is.
-    pub(crate) async fn declare(&self, version: u32) -> Result<(u64, u64), Error> {
-        let settings = (version, self.partitions());
+    /// The version and the partitions of the queue, which is made of these if there is
+    /// none; `None` if none is made.
+    pub(crate) async fn declare(
+        &self,
+        version: u32,
+        partitions: Option<NonZeroUsize>,
+    ) -> Result<Option<(u64, u64)>, Error> {
+        let settings = (version, partitions.map_or(0, NonZeroUsize::get));
         let value = self.one(&script::OPEN, 0, settings).await?;
+        if value == Value::Nil {
+            return Ok(None);
+        }
         let mut answer = Answer::new(value, "the queue");
-        Ok((answer.count()?, answer.count()?))
+        Ok(Some((answer.count()?, answer.count()?)))
     }
 
     pub(crate) async fn load_ballast(&self) -> Result<(), Error> {
@@ -227,6 +242,13 @@ impl RedisStore {
     async fn set_paused(&self, paused: bool) -> Result<(), Error> {
         self.all(&script::PAUSE, u8::from(paused)).await.map(drop)
     }
+}
+
+fn watch_on(servers: &Arc<Servers>, names: &Arc<[Vec<String>]>) -> Arc<Watch> {
+    let wake = PARTS.iter().position(|(part, _)| *part == "wake");
+    let wake = wake.expect("the mark is one of the parts");
+    let marks = names.iter().map(|names| names[wake].clone()).collect();
+    Watch::new(Arc::clone(servers), marks)
 }
 
 /// Gives the keys of a chunk to a command.

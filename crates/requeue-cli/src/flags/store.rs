@@ -16,11 +16,22 @@ Each word is a key; without one, keys are read from the standard input, as reque
 them. A key that is there already is not there twice; one that is being worked on is worked \
 on once more, after; one that is dead has a new chance.";
 
+pub(super) const STATUS: &str = "\
+Tell how the queue of a store stands.
+
+A key whose worker died counts as processing until its lease is over and somebody has looked \
+for keys to work on. This only looks: after how many lost leases a key is dead is for workers to \
+say (--max-deliveries). Workers that hold keys are listed with when they were last heard of.";
+
 pub(super) const ADD_CODES: &str = "\
 Exit codes:
   0  the store has acknowledged every key
-  1  some key is too long for a store and was left out; the others were added
-  2  wrong usage, or the store failed: it is told how many keys it had acknowledged";
+  2  wrong usage, or the store failed: it is told how many keys it had acknowledged;
+     or some line was left out and told of, and the others were added
+
+A key has 1 to 1024 bytes, and a line that has more is left out; so is an empty word, and a line \
+without the number that --priority asks for. A server that cannot be reached is tried again for \
+10 seconds.";
 
 /// Which queue is meant.
 #[derive(Debug, Args)]
@@ -41,16 +52,16 @@ pub(crate) struct StoreFlags {
 /// Which queue of a store is meant.
 #[derive(Clone, Debug, Args)]
 pub(crate) struct QueueFlags {
-    /// The name of the queue on a server [default: default]
     #[arg(
         long,
         value_name = "NAME",
-        env = "REQUEUE_QUEUE",
-        hide_env_values = true,
+        help = "The name of the queue on a server [default: default] [env: REQUEUE_QUEUE]",
+        requires = "store",
         help_heading = "Store"
     )]
     pub(crate) queue: Option<String>,
-    /// In how many parts a queue on Redis is made; that of one that is there must be the same
+    /// In how many parts a queue on Redis is made, 1 to 1024 [default: 1]; one that is there has
+    /// as many as it was made with, and another number is refused
     #[arg(
         long,
         value_name = "N",
@@ -68,7 +79,8 @@ pub(crate) struct RunStoreFlags {
     /// Keep the queue in a store: in a folder, for one process at a time, or on a server, for
     /// many: redis://[USER:PASSWORD@]HOST[:PORT][/DB], redis-cluster://HOST:PORT,HOST:PORT
     /// (with TLS, rediss:// or rediss-cluster://) or
-    /// postgres://[USER[:PASSWORD]@]HOST[:PORT]/DATABASE. Keys of the input are added to it, and
+    /// postgres://[USER[:PASSWORD]@]HOST[:PORT]/DATABASE, whose password may also be in
+    /// PGPASSWORD; in a password, write %40 for @ and %2F for /. Keys of the input are added to it, and
     /// the run ends when the whole queue is empty
     #[arg(long, value_name = "ADDRESS", env = "REQUEUE_STORE", hide_env_values = true)]
     pub(crate) store: Option<OsString>,

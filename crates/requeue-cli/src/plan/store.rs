@@ -16,6 +16,7 @@ use crate::values::{Backoff, Rate};
 pub(crate) struct StorePlan {
     pub(crate) place: Place,
     pub(crate) terms: Terms,
+    pub(crate) work: Work,
 }
 
 /// What a run works on, if it has a store.
@@ -32,7 +33,7 @@ pub(super) fn work(flags: &RunFlags, keys: bool) -> Result<Work> {
 }
 
 /// The store that is asked for, if one is, and if it can do what is asked for.
-pub(super) fn store(flags: &RunFlags) -> Result<Option<StorePlan>> {
+pub(super) fn store(flags: &RunFlags, work: Work) -> Result<Option<StorePlan>> {
     let Some(address) = &flags.store.store else { return Ok(None) };
     refuse_on_store(flags)?;
     let place = Place::new(address, flags.store.queue.clone())?;
@@ -51,7 +52,7 @@ pub(super) fn store(flags: &RunFlags) -> Result<Option<StorePlan>> {
         revive_after: flags.store.revive_after,
         backoff: requeue_store::Backoff { base, max, rate },
     };
-    Ok(Some(StorePlan { place, terms }))
+    Ok(Some(StorePlan { place, terms, work }))
 }
 
 fn refuse_on_store(flags: &RunFlags) -> Result<()> {

@@ -13,7 +13,7 @@ mod text;
 
 pub(crate) use capture::Capture;
 pub(crate) use log::Log;
-pub(crate) use progress::{RunningKey, View};
+pub(crate) use progress::{Left, RunningKey, View};
 pub(crate) use resume::{Resumed, resume};
 pub(crate) use screen::redraw;
 pub(crate) use stored::{added_text, dead_json, dead_table, status_json, status_text};
@@ -28,7 +28,7 @@ use requeue::{Added, Clock, SystemClock};
 use self::log::Line;
 use self::screen::Screen;
 use self::stats::Stats;
-pub(crate) use self::stats::{Failure, error_text};
+pub(crate) use self::stats::{GivenUp, error_text};
 pub(crate) use self::text::{chain, count, duration as brief, shown};
 use crate::command::Ending;
 use crate::plan::{Output, Progress};
@@ -44,6 +44,11 @@ pub(crate) fn page(text: &[u8]) -> io::Result<()> {
 pub(crate) fn complaint(error: &anyhow::Error) {
     // Nobody is left to tell if the standard error is gone.
     writeln!(io::stderr(), "requeue: {}", chain(error.as_ref())).unwrap_or_default();
+}
+
+/// Writes to the person who typed something wrong.
+pub(crate) fn warn(text: &str) {
+    write!(io::stderr(), "{text}").unwrap_or_default();
 }
 
 /// What became of keys that were added to a store.
@@ -64,6 +69,14 @@ impl AddedKeys {
 /// Says one line to the person who typed a verb.
 pub(crate) fn tell(text: &str) {
     writeln!(io::stderr(), "requeue: {text}").unwrap_or_default();
+}
+
+/// What is said of a line or word that is no key.
+pub(crate) fn left_out(line: &[u8], why: &str) -> String {
+    match line {
+        [] => format!("line left out, {why}"),
+        line => format!("line left out, {why}: {}", shown(line)),
+    }
 }
 
 /// What is known of a run while it goes on, and who is told of it.
@@ -146,7 +159,7 @@ impl Report {
     /// Tells of a line that is no key.
     pub(crate) fn refused(&self, line: &[u8], why: &str) {
         self.input.refused.fetch_add(1, Ordering::Relaxed);
-        self.note(&format!("line left out, {why}: {}", shown(line)));
+        self.note(&left_out(line, why));
     }
 
     pub(crate) fn started(
@@ -213,12 +226,20 @@ impl Report {
         written
     }
 
-    pub(crate) fn gave_up(&self, key: &[u8], failure: Failure) -> io::Result<()> {
+    pub(crate) fn gave_up(&self, key: &[u8], failure: GivenUp) -> io::Result<()> {
         let (runs, last) = (failure.runs, failure.last_line.clone());
         self.stats().gave_up(key, failure);
         self.log(|log| {
             log.line("gave_up").key(key).number("runs", runs).text("stderr", &last)
         })
+    }
+
+    /// Tells of a key that this run added and that is dead in the store.
+    pub(crate) fn died(&self, key: &[u8], reason: &str) -> io::Result<()> {
+        if !self.stats().died(key, reason) {
+            return Ok(());
+        }
+        self.log(|log| log.line("died").key(key).text("reason", reason))
     }
 
     /// Makes what takes the output of one run.
@@ -257,11 +278,11 @@ impl Report {
         self.screen.say(&format!("requeue: {text}\n{}", self.stats().details()));
     }
 
-    /// Tells how it went; `left` keys were not run to their end.
-    pub(crate) fn summarize(&self, view: &View, left: usize) {
+    /// Tells how it went.
+    pub(crate) fn summarize(&self, view: &View, left: Left) {
         self.screen.clear();
         let quiet =
-            self.progress == Progress::None && left == 0 && self.stats().is_clean();
+            self.progress == Progress::None && left.is_none() && self.stats().is_clean();
         if !quiet {
             let totals = self.snapshot(view).totals(left);
             self.screen.say(&format!("requeue: {totals}\n{}", self.stats().details()));
@@ -269,7 +290,7 @@ impl Report {
     }
 
     /// Writes the last line of the log.
-    pub(crate) fn ended(&self, left: usize) -> io::Result<()> {
+    pub(crate) fn ended(&self, left: Left) -> io::Result<()> {
         let stats = self.stats();
         let (runs, failed) = (stats.runs(), stats.failed_keys());
         drop(stats);
@@ -278,13 +299,19 @@ impl Report {
                 .number("runs", runs)
                 .number("failed", failed)
                 .number("merged", self.input.merged.load(Ordering::Relaxed))
-                .number("left", left)
+                .number("left", left.known())
+                .flag("store_silent", matches!(left, Left::AtLeast(_)))
         })
     }
 
-    /// Whether a key failed for good, or a line was no key.
+    /// Whether a key failed for good.
     pub(crate) fn has_failures(&self) -> bool {
-        self.input.refused.load(Ordering::Relaxed) > 0 || self.stats().failed_keys() > 0
+        self.stats().failed_keys() > 0
+    }
+
+    /// Whether a line was no key.
+    pub(crate) fn has_refused(&self) -> bool {
+        self.input.refused.load(Ordering::Relaxed) > 0
     }
 
     /// What the queue's own metrics do not know, as text for Prometheus.

@@ -16,6 +16,42 @@ pub(crate) struct View {
     pub(crate) running: Vec<RunningKey>,
 }
 
+/// How many keys were not run to their end.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Left {
+    Exactly(u64),
+    /// As many as are known of here: the store could not be asked.
+    AtLeast(u64),
+}
+
+impl Left {
+    /// Whether there is none, for certain.
+    pub(crate) fn is_none(self) -> bool {
+        self == Self::Exactly(0)
+    }
+
+    /// The number that is known.
+    pub(super) fn known(self) -> u64 {
+        match self {
+            Self::Exactly(number) | Self::AtLeast(number) => number,
+        }
+    }
+
+    fn text(self) -> Option<String> {
+        let keys = count(self.known(), "key", "keys");
+        match self {
+            Self::Exactly(0) => None,
+            Self::Exactly(_) => Some(format!("{keys} left")),
+            Self::AtLeast(0) => {
+                Some("keys may be left: the store did not answer".to_owned())
+            }
+            Self::AtLeast(_) => {
+                Some(format!("at least {keys} left; the store did not answer"))
+            }
+        }
+    }
+}
+
 /// A key whose command runs.
 #[derive(Clone, Debug)]
 pub(crate) struct RunningKey {
@@ -79,7 +115,7 @@ impl Snapshot<'_> {
     }
 
     /// The line that is shown at the end.
-    pub(super) fn totals(&self, left: usize) -> String {
+    pub(super) fn totals(&self, left: Left) -> String {
         let runs = count(self.runs, "run", "runs");
         let mut line = format!(
             "{runs} in {}: {} succeeded, {} failed",
@@ -93,7 +129,7 @@ impl Snapshot<'_> {
                 .then(|| format!("merging saved {merged} of {}", self.lines)),
             (self.skipped > 0)
                 .then(|| format!("{} skipped as finished before", self.skipped)),
-            (left > 0).then(|| format!("{} left", count(left as u64, "key", "keys"))),
+            left.text(),
             self.times.map(|(half, most)| {
                 format!("p50 {}, p99 {}", duration(half), duration(most))
             }),
@@ -141,10 +177,21 @@ mod tests {
     fn the_totals_tell_what_merging_saved_and_what_is_left() {
         let view = View::default();
         assert_eq!(
-            snapshot(&view).totals(2),
+            snapshot(&view).totals(Left::Exactly(2)),
             "21 runs in 1m15s: 20 succeeded, 1 key failed; merging saved 9 runs of 30; \
              2 keys left; p50 41ms, p99 1.9s"
         );
+    }
+
+    /// With the store away, those that were held here were told as all that are left.
+    #[test]
+    fn what_is_left_in_a_store_that_is_away_is_not_known() {
+        let view = View::default();
+        let told = |left| snapshot(&view).totals(left);
+        let left = told(Left::AtLeast(2));
+        assert!(left.contains("; at least 2 keys left; the store did not answer; p50"));
+        assert!(told(Left::AtLeast(0)).contains("keys may be left: the store did not"));
+        assert!(!told(Left::Exactly(0)).contains("left"));
     }
 
     #[test]

@@ -15,9 +15,18 @@ const SLOWEST: usize = 5;
 /// How many failed keys are named; the rest are counted.
 const FAILED_NAMED: usize = 20;
 
+/// Why a key failed for good.
+#[derive(Clone, Debug)]
+enum Failure {
+    /// Its last run here failed.
+    GivenUp(GivenUp),
+    /// It is dead in the store, for this reason, and not by its last run here.
+    Died(String),
+}
+
 /// Why a key was given up.
 #[derive(Clone, Debug)]
-pub(crate) struct Failure {
+pub(crate) struct GivenUp {
     pub(crate) ending: Ending,
     pub(crate) runs: u32,
     pub(crate) last_line: String,
@@ -27,7 +36,7 @@ pub(crate) struct Failure {
 pub(crate) struct Stats {
     runs: u64,
     succeeded: u64,
-    /// Keys whose last run failed for good.
+    /// Keys that failed for good.
     failed: HashMap<Vec<u8>, Failure>,
     /// The slowest first.
     slowest: Vec<(Duration, Vec<u8>)>,
@@ -77,8 +86,17 @@ impl Stats {
         self.slowest.sort_by_key(|(took, _)| Reverse(*took));
     }
 
-    pub(super) fn gave_up(&mut self, key: &[u8], failure: Failure) {
-        self.failed.insert(key.to_vec(), failure);
+    pub(super) fn gave_up(&mut self, key: &[u8], why: GivenUp) {
+        self.failed.insert(key.to_vec(), Failure::GivenUp(why));
+    }
+
+    /// Takes note of a key that is dead in the store: whether that is news.
+    pub(super) fn died(&mut self, key: &[u8], reason: &str) -> bool {
+        if self.failed.contains_key(key) {
+            return false;
+        }
+        self.failed.insert(key.to_vec(), Failure::Died(reason.to_owned()));
+        true
     }
 
     pub(super) fn retried(&mut self, now: Instant, delay: Duration) {
@@ -185,9 +203,13 @@ fn how(ending: Ending) -> String {
 }
 
 fn reason(failure: &Failure) -> String {
-    let how = how(failure.ending);
-    let runs = count(u64::from(failure.runs), "run", "runs");
-    match failure.last_line.as_str() {
+    let GivenUp { ending, runs, last_line } = match failure {
+        Failure::Died(reason) => return shown(reason.as_bytes()),
+        Failure::GivenUp(why) => why,
+    };
+    let how = how(*ending);
+    let runs = count(u64::from(*runs), "run", "runs");
+    match last_line.as_str() {
         "" => format!("{how} after {runs}"),
         last => format!("{how} after {runs}: {last}"),
     }
@@ -299,9 +321,9 @@ mod tests {
         Finished { key, attempt: 1, ending, took: Duration::from_millis(millis) }
     }
 
-    fn failure(last_line: &str) -> Failure {
+    fn failure(last_line: &str) -> GivenUp {
         let ending = Ending::Exited(ExitStatus::from_raw(3 << 8));
-        Failure { ending, runs: 6, last_line: last_line.to_owned() }
+        GivenUp { ending, runs: 6, last_line: last_line.to_owned() }
     }
 
     #[test]
@@ -315,6 +337,19 @@ mod tests {
         );
         stats.finished(&finished(b"k", 0, 1));
         assert_eq!(stats.failed_keys(), 0, "its last run succeeded");
+    }
+
+    #[test]
+    fn a_key_that_died_in_the_store_is_named_once_with_its_reason() {
+        let mut stats = Stats::default();
+        stats.gave_up(b"a", failure(""));
+        assert!(
+            !stats.died(b"a", "exit code 3") && stats.died(b"b", "its lease ran out")
+        );
+        assert_eq!(
+            stats.details(),
+            "  failed: a: exit code 3 after 6 runs\n  failed: b: its lease ran out\n"
+        );
     }
 
     #[test]

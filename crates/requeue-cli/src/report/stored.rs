@@ -17,7 +17,7 @@ pub(crate) fn status_text(
     workers: &[Worker],
 ) -> String {
     let mut text = format!("{place}{}\n\n", if stats.paused { "  PAUSED" } else { "" });
-    text += &counts(stats);
+    text += &counts(stats, workers);
     if !failing.is_empty() {
         text.push('\n');
         text +=
@@ -35,14 +35,30 @@ pub(crate) fn status_text(
     text
 }
 
-fn counts(stats: &Stats) -> String {
+/// A worker of which nobody has heard for longer has lost its leases, if they are the usual
+/// ones of 30 seconds: it would have been heard of six times.
+const SILENT: Duration = Duration::from_secs(60);
+
+/// What is to be said of keys that are with a worker.
+fn processing_note(stats: &Stats, workers: &[Worker]) -> Option<String> {
+    let silent = workers.iter().filter(|worker| worker.seen > SILENT);
+    let silent: u64 = silent.map(|worker| worker.processing).sum();
+    let parts = [
+        (stats.dirty > 0).then(|| format!("{} came again", stats.dirty)),
+        (silent > 0)
+            .then(|| format!("{silent} with workers not heard of for over a minute")),
+    ];
+    let parts: Vec<_> = parts.into_iter().flatten().collect();
+    (!parts.is_empty()).then(|| parts.join(", "))
+}
+
+fn counts(stats: &Stats, workers: &[Worker]) -> String {
     let oldest =
         stats.oldest_ready.map(|age| format!("the oldest for {}", duration(age)));
-    let dirty = (stats.dirty > 0).then(|| format!("{} came again", stats.dirty));
     let rows = [
         ("ready", stats.ready, oldest),
         ("delayed", stats.delayed, None),
-        ("processing", stats.processing, dirty),
+        ("processing", stats.processing, processing_note(stats, workers)),
         ("failing", stats.failing, None),
         ("dead", stats.dead, None),
     ];
@@ -233,6 +249,15 @@ mod tests {
                       WORKER     KEYS  LAST SEEN\n\
                       web/42/ff  2     800ms ago\n";
         assert_eq!(text, wanted);
+    }
+
+    /// Keys of a worker that was killed were told as if somebody worked on them.
+    #[test]
+    fn keys_of_workers_that_are_not_heard_of_are_told_apart() {
+        let gone = Worker { seen: Duration::from_secs(61), ..worker() };
+        let text = status_text("the queue", &stats(), &[], &[worker(), gone]);
+        let told = "2  1 came again, 2 with workers not heard of for over a minute\n";
+        assert!(text.contains(told), "{text}");
     }
 
     #[test]

@@ -10,16 +10,13 @@ use requeue::{Added, Clock, SystemClock};
 use requeue_store::{Add, Error, Key, Receipt, Store, When};
 use tokio::runtime::Runtime;
 
+use crate::USAGE;
 use crate::flags::AddFlags;
 use crate::input::{Record, Source, split_priority};
 use crate::plan;
 use crate::reader::BATCH;
 use crate::report::{self, AddedKeys, count};
-use crate::store::Place;
-
-/// How long a store that is away is tried again, and the pause in between.
-const PATIENCE: Duration = Duration::from_secs(10);
-const PAUSE: Duration = Duration::from_millis(500);
+use crate::store::{PATIENCE, PAUSE, Place};
 
 /// Keys on their way to a store.
 struct Adder {
@@ -39,7 +36,7 @@ pub(crate) fn add(flags: AddFlags) -> Result<u8> {
     let sources = sources(&flags)?;
     let place = Place::of(flags.store)?;
     let runtime = super::runtime()?;
-    let store = runtime.block_on(place.open())?;
+    let store = runtime.block_on(place.open_patiently(report::tell))?;
     let mut adder = Adder {
         runtime,
         store,
@@ -54,7 +51,7 @@ pub(crate) fn add(flags: AddFlags) -> Result<u8> {
         adder.read(source, separator)?;
     }
     report::tell(&report::added_text(&adder.added));
-    Ok(u8::from(adder.refused > 0))
+    Ok(if adder.refused > 0 { USAGE } else { 0 })
 }
 
 fn sources(flags: &AddFlags) -> Result<Vec<Source>> {
@@ -94,8 +91,7 @@ impl Adder {
             Ok(add) => self.unsent.push(add),
             Err(why) => {
                 self.refused += 1;
-                let line = report::shown(line);
-                report::tell(&format!("line left out, {why}: {line}"));
+                report::tell(&report::left_out(line, &why));
             }
         }
         if self.unsent.len() < BATCH { Ok(()) } else { self.send() }
@@ -103,6 +99,10 @@ impl Adder {
 
     /// What a line asks for, or why it cannot be done.
     fn wish(&self, line: &[u8]) -> Result<Add, String> {
+        if line.is_empty() {
+            // Mostly a variable of a shell that is not set.
+            return Err("the key is empty".to_owned());
+        }
         let (priority, key) = match self.priority {
             Some(field) => split_priority(line, field).map_err(|why| why.to_string())?,
             None => (0, line.to_vec()),

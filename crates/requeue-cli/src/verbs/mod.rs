@@ -11,7 +11,7 @@ use std::os::unix::ffi::OsStringExt;
 use std::sync::Arc;
 
 use anyhow::{Context, Result};
-use requeue_store::{Error, Key, Store, Which};
+use requeue_store::{Error, Key, Look, Phase, Store, Which};
 use tokio::runtime::Runtime;
 
 use crate::flags::{Chosen, DeadVerb, ForgetFlags, ListFlags, StoreFlags};
@@ -27,23 +27,14 @@ fn runtime() -> Result<Runtime> {
     runtime.context("cannot use the network")
 }
 
-/// Opens a store that is there, does something with it, and says what failed.
+/// Opens a queue that is there, does something with it, and says what failed.
 fn on_store<T>(
     flags: StoreFlags,
     act: impl AsyncFnOnce(Arc<dyn Store>) -> Result<T, Error>,
 ) -> Result<T> {
     let place = Place::of(flags)?;
-    place.must_be_there()?;
-    at(&place, act)
-}
-
-/// The same, with a store that is made if it is not there.
-fn at<T>(
-    place: &Place,
-    act: impl AsyncFnOnce(Arc<dyn Store>) -> Result<T, Error>,
-) -> Result<T> {
     runtime()?.block_on(async {
-        let store = place.open().await?;
+        let store = place.open_existing().await?;
         act(store).await.context("the store failed")
     })
 }
@@ -106,24 +97,46 @@ fn tell_chosen(verb: &str, done: u64, asked: Option<u64>) -> u8 {
 }
 
 pub(crate) fn forget(flags: ForgetFlags) -> Result<u8> {
-    let keys = read_keys(flags.keys)?;
-    on_store(flags.store, async |store| store.forget(&keys).await)?;
-    let number = count(keys.len() as u64, "key", "keys");
-    report::tell(&format!("forgot the failures of {number}"));
-    Ok(0)
+    let mut words = flags.keys;
+    words.sort();
+    words.dedup();
+    let keys = read_keys(words)?;
+    let looks = on_store(flags.store, async |store| {
+        let looks = store.look(&keys).await?;
+        store.forget(&keys).await.map(|()| looks)
+    })?;
+    let absent = looks.iter().filter(|look| !can_be_forgiven(look)).count() as u64;
+    let forgiven = count(keys.len() as u64 - absent, "key", "keys");
+    if absent == 0 {
+        report::tell(&format!("forgot the failures of {forgiven}"));
+        return Ok(0);
+    }
+    let absent = count(absent, "key was", "keys were");
+    report::tell(&format!(
+        "forgot the failures of {forgiven}; {absent} not there, or dead"
+    ));
+    Ok(NOT_ALL)
+}
+
+/// Whether a key is there and not dead; one that has failed is, wherever it stands.
+fn can_be_forgiven(look: &Look) -> bool {
+    match look.phase {
+        Phase::Dead => false,
+        Phase::Absent => look.delayed.is_some() || look.failures > 0,
+        Phase::Ready | Phase::Processing { .. } | _ => true,
+    }
 }
 
 pub(crate) fn pause(flags: StoreFlags) -> Result<u8> {
-    let place = Place::of(flags)?;
-    let place = at(&place, async |store| store.pause().await.map(|()| store.describe()))?;
+    let place =
+        on_store(flags, async |store| store.pause().await.map(|()| store.describe()))?;
     report::tell(&format!("paused {place}; what runs goes on"));
     Ok(0)
 }
 
 pub(crate) fn resume(flags: StoreFlags) -> Result<u8> {
-    let place = Place::of(flags)?;
     let place =
-        at(&place, async |store| store.resume().await.map(|()| store.describe()))?;
+        on_store(flags, async |store| store.resume().await.map(|()| store.describe()))?;
     report::tell(&format!("resumed {place}"));
     Ok(0)
 }

@@ -41,20 +41,27 @@ pub(crate) fn watch(flags: WatchFlags) -> Result<u8> {
     let WatchFlags { status, interval } = flags;
     let StatusFlags { store, json, limit } = status;
     let place = Place::of(store)?;
-    place.must_be_there()?;
     let ends = ends()?;
     let runtime = super::runtime()?;
-    let store = runtime.block_on(place.open())?;
+    let store = runtime.block_on(place.open_existing())?;
     let show = match json {
         true => Show::Lines,
         false if io::stdout().is_terminal() => Show::Over,
         false => Show::After,
     };
+    let mut away = false;
     loop {
         match runtime.block_on(look(&*store, json, limit)) {
-            Ok(text) => show.text(&text)?,
+            Ok(text) => {
+                if std::mem::take(&mut away) {
+                    report::tell("the store is back");
+                }
+                show.text(&text)?;
+            }
             Err(error) if error.is_transient() => {
-                report::tell(&format!("no answer, tried again: {}", chain(&error)));
+                if !std::mem::replace(&mut away, true) {
+                    report::tell(&format!("no answer, tried again: {}", chain(&error)));
+                }
             }
             Err(error) => return Err(error).context("the store failed"),
         }

@@ -254,7 +254,7 @@ fn a_word_of_the_line_is_its_priority() {
     let lines = ["low -5", "high 9", "mid 0", "high2 9"];
     let wanted = ["high", "high2", "mid", "low"];
     assert_eq!(order(&dir, &["--priority", "2"], "first 0", &lines), wanted);
-    let ran = dir.run(["--priority", "1", "echo"]).stdin("3 a b\nx c\n").ran().expect(1);
+    let ran = dir.run(["--priority", "1", "echo"]).stdin("3 a b\nx c\n").ran().expect(2);
     assert_eq!(ran.out, "a b\n");
     assert!(
         ran.err.contains("--priority wants a whole number as word 1: x c"),

@@ -5,6 +5,8 @@ use std::net::{Shutdown, SocketAddr, TcpListener, TcpStream};
 use std::sync::{Arc, Mutex};
 use std::thread;
 
+use crate::harness::patiently;
+
 /// Passes on what it is sent, in both directions, until it is cut.
 pub(crate) struct Proxy {
     pub(crate) address: SocketAddr,
@@ -14,6 +16,7 @@ pub(crate) struct Proxy {
 #[derive(Default)]
 struct State {
     is_cut: bool,
+    refused: usize,
     open: Vec<TcpStream>,
 }
 
@@ -26,7 +29,9 @@ impl Proxy {
         thread::spawn(move || {
             for client in listener.incoming().flatten() {
                 let mut state = shared.lock().unwrap();
-                if !state.is_cut {
+                if state.is_cut {
+                    state.refused += 1;
+                } else {
                     let server = TcpStream::connect(&server).unwrap();
                     pass(&client, &server);
                     pass(&server, &client);
@@ -44,6 +49,16 @@ impl Proxy {
         for stream in state.open.drain(..) {
             stream.shutdown(Shutdown::Both).unwrap_or_default();
         }
+    }
+
+    /// Waits until so many have tried in vain to connect.
+    pub(crate) fn until_refused(&self, count: usize) {
+        let state = Arc::clone(&self.state);
+        patiently("trying to connect", move || {
+            while state.lock().unwrap().refused < count {
+                thread::yield_now();
+            }
+        });
     }
 
     pub(crate) fn mend(&self) {

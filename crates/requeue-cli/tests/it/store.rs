@@ -6,7 +6,8 @@ use crate::stores::{Home, embedded, on_each_server, on_each_store};
 /// Fails each time, and says why.
 const FAILS: [&str; 2] = ["--shell", "echo oh no >&2; exit 3 #"];
 
-fn make_dead(home: &Home, key: &str) {
+/// Gives a key up.
+pub(crate) fn make_dead(home: &Home, key: &str) {
     let flags = ["--max-retries", "1", "--backoff", "1ms", "--progress=none"];
     let ran = home.run(&flags).args(FAILS).stdin(format!("{key}\n")).ran().expect(1);
     assert!(ran.err.contains("exit code 3 after 2 runs: oh no"), "{}", ran.err);
@@ -43,7 +44,7 @@ fn a_key_is_added_before_it_is_merged() {
 fn a_line_that_no_store_takes_is_left_out_each_time() {
     let home = embedded();
     let long = "x".repeat(5000);
-    let ran = home.run(&["echo"]).stdin(format!("{long}\n{long}\n")).ran().expect(1);
+    let ran = home.run(&["echo"]).stdin(format!("{long}\n{long}\n")).ran().expect(2);
     assert_eq!(ran.err.matches("line left out").count(), 2, "{}", ran.err);
     assert!(!ran.err.contains("merging"), "{}", ran.err);
 }
@@ -71,6 +72,17 @@ fn added_keys_wait_in_the_store() {
     });
 }
 
+/// A word that was empty, as a variable of a shell that is not set makes it, was passed over
+/// without a word.
+#[test]
+fn an_empty_key_is_left_out_and_told() {
+    let told = "requeue: line left out, the key is empty\n";
+    let home = embedded();
+    let ran = home.requeue().args(["add", "", "k"]).ran().expect(2);
+    assert_eq!(ran.err, format!("{told}requeue: 1 key: 1 added\n"));
+    assert_eq!(home.status()["ready"], 1);
+}
+
 /// On a server about one key in 256 is the oldest and not the most important one.
 #[test]
 fn keys_of_a_store_run_by_priority() {
@@ -84,11 +96,11 @@ fn keys_of_a_store_run_by_priority() {
         home.run(&["-j1", "--priority=1", "echo"]).stdin("-7 new\n").ran().expect(0);
     let before: Vec<_> = ran.out.lines().filter(|key| *key != "new").collect();
     assert_eq!(before, ["high", "low", "mid"]);
-    let ran = add("1", "500 far\nx none\n3 near\n").expect(1);
+    let ran = add("1", "500 far\nx none\n3 near\n").expect(2);
     let far = "line left out, the priority 500 is not from -128 to 127: 500 far";
     let none = "line left out, --priority wants a whole number as word 1: x none";
     assert!(ran.err.contains(far) && ran.err.contains(none), "{}", ran.err);
-    let ran = home.run(&["--priority=1", "echo"]).stdin("-129 low\n").ran().expect(1);
+    let ran = home.run(&["--priority=1", "echo"]).stdin("-129 low\n").ran().expect(2);
     assert!(ran.err.contains("the priority -129 is not from"), "{}", ran.err);
     assert_eq!(ran.out, "near\n");
 }
@@ -204,6 +216,7 @@ fn a_dead_key_that_is_added_has_a_new_chance() {
 #[test]
 fn failing_keys_are_named_with_their_error_and_can_be_forgiven() {
     on_each_store(|home| {
+        make_dead(home, "d");
         let mut live = home.run(&["--backoff", "1h"]).args(FAILS).start();
         live.say("k");
         live.end_input();
@@ -222,6 +235,9 @@ fn failing_keys_are_named_with_their_error_and_can_be_forgiven() {
         );
         let ran = home.requeue().args(["forget", "k"]).ran().expect(0);
         assert_eq!(ran.err, "requeue: forgot the failures of 1 key\n");
+        let ran = home.requeue().args(["forget", "k", "k", "d", "other"]).ran().expect(1);
+        let told = "forgot the failures of 1 key; 2 keys were not there, or dead\n";
+        assert!(ran.err.ends_with(told), "{}", ran.err);
         assert_eq!(home.status()["failing"], 0);
     });
 }
@@ -229,10 +245,10 @@ fn failing_keys_are_named_with_their_error_and_can_be_forgiven() {
 #[test]
 fn a_paused_queue_hands_out_nothing() {
     on_each_store(|home| {
+        home.add(&["k"]);
         let ran = home.requeue().arg("pause").ran().expect(0);
         assert!(ran.err.starts_with("requeue: paused "), "{}", ran.err);
         assert_eq!(home.status()["paused"], true);
-        home.add(&["k"]);
         let mut live = home.run(&["--worker", "echo"]).start();
         live.err_line("is paused: nothing starts until requeue resume");
         live.wait_for_status("ready 1  running 0/");
@@ -246,6 +262,7 @@ fn a_paused_queue_hands_out_nothing() {
 #[test]
 fn a_run_waits_for_a_paused_queue() {
     on_each_server(|home| {
+        home.make();
         home.requeue().arg("pause").ran().expect(0);
         let mut live = home.run(&["echo"]).start();
         live.say("k");

@@ -19,9 +19,10 @@ const VERBS: [&[&str]; 9] = [
     &["resume"],
 ];
 
+/// An add waits for the server: see below.
 #[test]
 fn every_verb_says_which_server_it_could_not_reach() {
-    for verb in VERBS {
+    for verb in VERBS.into_iter().filter(|verb| verb[0] != "add") {
         for url in [
             "redis://me:secret@127.0.0.1:1",
             "rediss://me:secret@127.0.0.1:1",
@@ -36,6 +37,122 @@ fn every_verb_says_which_server_it_could_not_reach() {
             );
             assert!(ran.err.contains("127.0.0.1:1"), "{}", ran.err);
             assert!(!ran.err.contains("secret"), "{}", ran.err);
+        }
+    }
+}
+
+/// A worker that was started with the machine failed before its server was ready.
+#[test]
+fn workers_and_adds_wait_a_while_for_a_server_that_starts() {
+    on_each_server(|home| {
+        for (verb, done) in
+            [(&["run", "--worker", "echo"][..], "working on "), (&["add", "k"], "1 key")]
+        {
+            let (proxy, early) = home.through_proxy();
+            proxy.cut();
+            let mut live = early.args(verb).start();
+            live.err_line("; it is tried again for 10.0s");
+            proxy.mend();
+            live.err_line(done);
+            if verb[0] == "run" {
+                live.signal("TERM");
+            }
+            let ran = live.ended().expect(0);
+            assert!(!ran.err.contains("tried again"), "{}", ran.err);
+        }
+    });
+}
+
+/// The same line came again and again.
+#[test]
+fn whoever_watches_is_told_once_that_the_store_is_away_and_when_it_is_back() {
+    on_each_server(|home| {
+        home.make();
+        let (proxy, away) = home.through_proxy();
+        let watch = ["watch", "--interval", "100ms", "--json"];
+        let mut live = away.args(watch).start();
+        live.out_line();
+        proxy.cut();
+        live.err_line("no answer, tried again");
+        proxy.until_refused(3);
+        proxy.mend();
+        let next = live.err_line("");
+        assert!(next.contains("the store is back"), "{next}");
+        live.signal_now("INT");
+        live.ended().expect(0);
+    });
+}
+
+/// The password of the environment was not looked at, and PostgreSQL's own programs do.
+#[test]
+fn a_password_may_be_in_the_environment() {
+    let Some(url) = server("REQUEUE_POSTGRES_URL") else { return };
+    let (user, host) = url.rsplit_once('@').expect("a server that wants a password");
+    let (user, password) = user.rsplit_once(':').unwrap();
+    let home = Home::on(&format!("{user}@{host}"), Some(&queue_name()));
+    home.requeue().args(["add", "k"]).env("PGPASSWORD", password).ran().expect(0);
+    let ran = home.requeue().args(["add", "k"]).ran().expect(2);
+    assert!(ran.err.contains("asks for a password"), "{}", ran.err);
+}
+
+/// Whether any three characters of a password that follow each other are in a text.
+fn tells_of(password: &str, text: &str) -> bool {
+    let letters: Vec<_> = password.chars().collect();
+    letters.windows(3).any(|part| text.contains(&part.iter().collect::<String>()))
+}
+
+/// What came after the first @ of a password was told as the host that cannot be reached.
+#[test]
+fn no_part_of_an_odd_password_is_told() {
+    let schemes =
+        ["redis", "rediss", "redis-cluster", "rediss-cluster", "postgres", "Postgresql"];
+    let dir = Dir::new();
+    for odd in "@:/?#%[]&=+ ,'\"\\".chars() {
+        for password in [format!("Qj{odd}Xv9{odd}Zk{odd}"), format!("739{odd}518")] {
+            let with_scheme = schemes.iter().flat_map(|scheme| {
+                let query = format!("user=me&password={password}");
+                [
+                    format!("{scheme}://me:{password}@127.0.0.1:1/0"),
+                    format!("{scheme}://127.0.0.1:1/0?{query}"),
+                ]
+            });
+            let without = [
+                format!("me:{password}@127.0.0.1:1"),
+                format!("host=127.0.0.1 port=1 user=me password={password}"),
+            ];
+            for place in with_scheme.chain(without) {
+                let asked = dir.requeue().arg("status").env("REQUEUE_STORE", &place);
+                let ran = asked.ran().expect(2);
+                assert!(!tells_of(&password, &ran.err), "{place}: {}", ran.err);
+            }
+        }
+    }
+}
+
+/// A word in the wrong place was repeated.
+#[test]
+fn a_complaint_about_what_was_typed_tells_no_password() {
+    let url = "redis://me:secret@127.0.0.1:1";
+    for words in [&["status", url][..], &["dead", url], &["status", "--limit", url]] {
+        let ran = Dir::new().requeue().args(words).ran().expect(2);
+        assert!(ran.err.contains("redis://***"), "{}", ran.err);
+        assert!(!ran.err.contains("secret"), "{}", ran.err);
+    }
+}
+
+/// A folder was made that had the password in its name.
+#[test]
+fn an_address_without_a_scheme_makes_no_folder() {
+    for store in
+        ["host=127.0.0.1 user=x password=hunter2 dbname=q", "user:hunter2@host:5432"]
+    {
+        for verb in [&["add", "k"][..], &["run", "true"]] {
+            let dir = Dir::new();
+            let ran =
+                dir.requeue().args(verb).env("REQUEUE_STORE", store).ran().expect(2);
+            assert!(ran.err.contains("postgres://") && !ran.err.contains("hunter2"));
+            let made = std::fs::read_dir(dir.path(".")).unwrap().count();
+            assert_eq!(made, 0, "{store}");
         }
     }
 }
@@ -105,15 +222,32 @@ fn a_second_process_on_an_embedded_store_is_refused() {
     home.requeue().arg("status").ran().expect(0);
 }
 
-/// A mistyped folder was made, and a queue in it that had nothing to tell.
+/// A mistyped folder was made, and a queue in it that had nothing to tell; on Redis, one
+/// whose number of partitions was fixed for ever.
 #[test]
-fn whoever_only_looks_makes_no_queue() {
-    for verb in [&["status"][..], &["watch"], &["dead", "list"], &["forget", "k"]] {
-        let home = embedded();
-        let ran = home.requeue().args(verb).ran().expect(2);
-        assert!(ran.err.contains("no queue at queue.db"), "{verb:?}: {}", ran.err);
-        assert!(!home.dir.path("queue.db").exists(), "{verb:?}");
-    }
+fn whoever_does_not_add_makes_no_queue() {
+    on_each_store(|home| {
+        for verb in &VERBS[2..] {
+            let ran = home.requeue().args(*verb).ran().expect(2);
+            assert!(ran.err.contains("no queue "), "{verb:?}: {}", ran.err);
+        }
+        assert!(!home.dir.path("queue.db").exists());
+        home.add(&["k"]);
+        assert_eq!(home.status()["ready"], 1);
+    });
+}
+
+/// In a database of its own: nobody has made the tables there.
+#[test]
+fn whoever_does_not_add_makes_no_tables() {
+    let Some(url) = server("REQUEUE_POSTGRES_URL") else { return };
+    let name = queue_name().replace('-', "_");
+    query(&url, &format!("create database {name}"));
+    let own = format!("{}/{name}", url.rsplit_once('/').unwrap().0);
+    let ran = Home::on(&own, None).requeue().arg("pause").ran().expect(2);
+    assert!(ran.err.contains("no queue default on PostgreSQL at "), "{}", ran.err);
+    query(&own, "create schema requeue");
+    query(&url, &format!("drop database {name} with (force)"));
 }
 
 #[test]
@@ -147,11 +281,16 @@ fn a_queue_of_other_partitions_is_refused() {
         command.args(["--queue", &name, "--partitions", partitions]).ran()
     };
     verb("2", &["add", "k"]).expect(0);
+    let ran = verb("1025", &["add", "k"]).expect(2);
+    assert!(ran.err.contains("the most are 1024"), "{}", ran.err);
     let ran = verb("3", &["status"]).expect(2);
     assert!(ran.err.contains('2') && ran.err.contains('3'), "{}", ran.err);
     assert!(ran.err.contains("partition"), "{}", ran.err);
     let status = verb("2", &["status", "--json"]).expect(0).out;
     assert!(status.contains("\"ready\":1"), "{status}");
+    let without =
+        dir.requeue().env("REQUEUE_STORE", &url).args(["status", "--queue", &name]);
+    without.ran().expect(0);
 }
 
 /// A later program has changed the queue: this one must not touch it, and it is whole
@@ -211,14 +350,16 @@ fn a_key_that_is_too_long_is_left_out_and_the_others_are_not() {
     on_each_store(|home| {
         let long = "x".repeat(2000);
         let keys = format!("a\n{long}\nb\n");
-        let ran = home.requeue().arg("add").stdin(keys).ran().expect(1);
+        let ran = home.requeue().arg("add").stdin(keys).ran().expect(2);
         let told = "line left out, the key has 2000 bytes; the most are 1024: xxxx";
         assert!(ran.err.contains(told), "{}", ran.err);
         assert!(ran.err.contains("2 keys: 2 added"), "{}", ran.err);
         let other = format!("c\n{long}\n");
-        let ran = home.run(&["echo"]).stdin(other).ran().expect(1);
+        let ran = home.run(&["echo"]).stdin(other.clone()).ran().expect(2);
         assert_eq!(ran.sorted(), ["a", "b", "c"]);
         assert!(ran.err.contains(told), "{}", ran.err);
+        let fails = ["--max-retries=0", "--progress=none", "false"];
+        home.run(&fails).stdin(other).ran().expect(1);
         home.requeue().args(["forget", &long]).ran().expect(2);
     });
 }
@@ -344,13 +485,16 @@ fn whoever_ends_a_run_is_told_that_the_store_is_waited_for() {
         live.signal("TERM");
         live.err_line("waiting for the store to answer; once more ends without it");
         live.signal("TERM");
-        live.ended().expect(143);
+        let ran = live.ended().expect(143);
+        let left = "at least 1 key left; the store did not answer";
+        assert!(ran.err.contains(left), "{}", ran.err);
     });
 }
 
 #[test]
 fn an_add_to_a_store_that_goes_away_tells_what_was_acknowledged() {
     on_each_server(|home| {
+        home.make();
         let (proxy, away) = home.through_proxy();
         let mut live = away.arg("add").start();
         live.say("a");

@@ -1,6 +1,7 @@
 //! Several processes on a store, and what they leave behind.
 
 use crate::harness::{Dir, WAITS, ends, is_alive, lines, signal};
+use crate::store::make_dead;
 use crate::stores::{Home, embedded, on_each_server};
 
 /// Short, since tests wait for its end, but not so short that a worker on a machine under
@@ -10,6 +11,24 @@ const LEASE: &str = "3s";
 fn with_pipes(home: &Home) -> &Dir {
     home.dir.pipes();
     &home.dir
+}
+
+/// It ended with 0 keys failed and the code 0, and the key had never run. A key that is
+/// added after its lease ran out is revived, so the lease outlasts the start of a process.
+#[test]
+fn a_key_that_died_of_its_leases_has_failed_for_good() {
+    on_each_server(|home| {
+        let flags = ["--lease", LEASE, "--max-deliveries", "1", "--log", "log"];
+        make_dead(home, "of another");
+        home.run(&flags).args(["sh", "-c", "kill -9 $PPID", ":::", "z"]).ran();
+        let ran = home.run(&flags).args(["echo", ":::", "z"]).ran().expect(1);
+        assert_eq!(ran.out, "");
+        assert!(ran.err.contains("0 runs in") && ran.err.contains("1 key failed"));
+        let told = "  failed: z: its lease ran out 1 time in a row\n";
+        assert!(ran.err.contains(told), "{}", ran.err);
+        let died = home.dir.events("log", "died");
+        assert_eq!((died.len(), &died[0]["key"]), (1, &"z".into()));
+    });
 }
 
 #[test]
@@ -104,6 +123,7 @@ fn a_command_whose_lease_is_lost_is_ended_and_does_not_count() {
 #[test]
 fn watch_tells_again_and_again_until_a_signal() {
     on_each_server(|home| {
+        home.make();
         let watch = ["watch", "--interval", "100ms", "--json"];
         let mut live = home.requeue().args(watch).start();
         assert!(live.out_line().contains("\"ready\":0"));

@@ -92,6 +92,11 @@ impl Home {
         self.requeue().arg("run").args(args)
     }
 
+    /// Makes the queue, with nothing in it.
+    pub(crate) fn make(&self) {
+        self.run(&["true"]).ran().expect(0);
+    }
+
     /// Adds keys.
     pub(crate) fn add(&self, keys: &[&str]) {
         self.requeue().arg("add").args(keys).ran().expect(0);

@@ -48,15 +48,23 @@ fn flags_that_contradict_each_other_are_refused() {
     }
 }
 
-/// Whoever forgot --store had a queue in memory, and was not told.
+/// Whoever forgot --store had a queue in memory, and was not told. The name of a queue in
+/// the environment is for those runs that have a store.
 #[test]
 fn flags_about_a_store_need_one() {
-    for flag in
-        ["--partitions=4", "--lease=1m", "--max-deliveries=2", "--revive-after=1s"]
-    {
+    for flag in [
+        "--queue=mail",
+        "--partitions=4",
+        "--lease=1m",
+        "--max-deliveries=2",
+        "--revive-after=1s",
+    ] {
         let ran = Dir::new().run([flag, "true"]).stdin("a\n").ran().expect(2);
         assert!(ran.err.contains("--store <ADDRESS>"), "{flag}: {}", ran.err);
     }
+    let dir = Dir::new();
+    let plain = dir.run(["echo"]).env("REQUEUE_QUEUE", "mail").stdin("a\n");
+    assert_eq!(plain.ran().expect(0).out, "a\n");
 }
 
 #[test]

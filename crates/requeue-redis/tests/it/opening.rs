@@ -1,7 +1,7 @@
 //! Opening a queue, and what can be in the way.
 
 use requeue_redis::RedisStore;
-use requeue_store::{Error, ErrorKind, Store};
+use requeue_store::{Error, ErrorKind, Phase, Store};
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::TcpListener;
 
@@ -22,6 +22,66 @@ async fn other_partitions_are_refused_with_both_numbers() {
     assert_eq!(error.kind(), ErrorKind::Conflict);
     let text = error.to_string();
     assert!(text.contains('4') && text.contains('2'), "{text}");
+    assert!(text.contains("open it with 4, or without a number"), "{text}");
+}
+
+/// One without a number was opened with 1, and refused for that.
+#[tokio::test]
+async fn a_queue_is_opened_with_as_many_partitions_as_it_has() {
+    let Some(url) = server::url() else { return };
+    let builder = server::fresh(&url);
+    let made = builder.clone().partitions(4).open().await.unwrap();
+    let names: Vec<_> = (0..40).map(|number| format!("k{number}")).collect();
+    let names: Vec<_> = names.iter().map(String::as_str).collect();
+    server::add(&made, &names).await;
+    let opened = builder.open().await.unwrap();
+    assert_eq!(opened.stats().await.unwrap().ready, 40);
+    let looks = opened.look(&server::keys(&names)).await.unwrap();
+    assert!(looks.iter().all(|look| look.phase == Phase::Ready), "{looks:?}");
+    assert_eq!(opened.lease(&server::request(100)).await.unwrap().grants.len(), 40);
+}
+
+#[tokio::test]
+async fn a_new_queue_has_one_partition_unless_told() {
+    let Some(url) = server::url() else { return };
+    let builder = server::fresh(&url);
+    builder.clone().open().await.unwrap();
+    builder.clone().partitions(1).open().await.unwrap();
+    let error = builder.partitions(2).open().await.unwrap_err();
+    assert_eq!(error.kind(), ErrorKind::Conflict);
+}
+
+/// A hundred thousand made a queue that took a minute to tell how it stands, for ever.
+#[tokio::test]
+async fn more_partitions_than_can_be_asked_are_refused() {
+    let nowhere = RedisStore::builder("redis://127.0.0.1:1");
+    let error = nowhere.clone().partitions(1025).open().await.unwrap_err();
+    assert_eq!(error.kind(), ErrorKind::Invalid);
+    let text = error.to_string();
+    assert!(text.contains("1025") && text.contains("the most are 1024"), "{text}");
+    let error = nowhere.partitions(1024).open().await.unwrap_err();
+    assert_eq!(error.kind(), ErrorKind::Unavailable);
+}
+
+/// Whoever mistyped a name made a queue, with one partition for ever.
+#[tokio::test]
+async fn a_queue_that_must_exist_is_not_made() {
+    let Some(url) = server::url() else { return };
+    let builder = server::fresh(&url);
+    let error = builder.clone().must_exist().open().await.unwrap_err();
+    assert_eq!(error.kind(), ErrorKind::Invalid);
+    let text = error.to_string();
+    assert!(
+        text.starts_with("no queue test-") && text.contains(" on redis at "),
+        "{text}"
+    );
+    let mut server = server::connection(&url).await;
+    let pattern = server::part(&builder, "*");
+    let made: Vec<String> =
+        redis::cmd("KEYS").arg(pattern).query_async(&mut server).await.unwrap();
+    assert_eq!(made, Vec::<String>::new());
+    builder.clone().partitions(3).open().await.unwrap();
+    builder.must_exist().open().await.unwrap();
 }
 
 #[tokio::test]
