@@ -326,32 +326,54 @@ impl Bench {
         print_times("wake-up by SharedQueue: add until got", times);
     }
 
-    /// How late delayed keys are, at a thousand of them in a second.
+    /// How late delayed keys are: a thousand in a second, added one by one meanwhile, and
+    /// ten thousand in a second, added before.
     async fn delays(&mut self) {
         let store = self.open().await;
-        let count = 2000;
-        let adding = tokio::spawn({
-            let store = store.clone();
-            async move {
-                let mut due = Vec::new();
-                for n in 0..count {
-                    let delay = Duration::from_millis(50 + (n as u64 * 37) % 100);
-                    let asked = SystemClock.now();
-                    let add = Add::new(key(n), When::After(delay));
-                    store.add(&[add]).await.unwrap();
-                    due.push((asked + delay, SystemClock.now() + delay));
-                    pause(Duration::from_millis(1)).await;
-                }
-                due
-            }
-        });
-        let had = collect(&store, count).await;
-        let due = adding.await.unwrap();
-        let early = had.iter().filter(|(n, at)| *at < due[*n].0).count();
-        let late = had.iter().map(|(n, at)| at.saturating_duration_since(due[*n].0));
-        print_times("delayed key: how late it is leased", late.collect());
-        println!("{:42} {early:>12}", "delayed keys that were early");
+        let adding = tokio::spawn(add_delayed(store.clone(), 2000));
+        let had = collect(&store, 2000).await;
+        show_lateness("delayed key: how late it is leased", &had, &adding.await.unwrap());
+        let store = self.open().await;
+        let due = plan(&store, 20_000).await;
+        let had = collect(&store, due.len()).await;
+        show_lateness("the same, 10000 in a second", &had, &due);
     }
+}
+
+/// Adds keys with some delay, about one in a millisecond: when each is due at the earliest.
+async fn add_delayed(store: RedisStore, count: usize) -> Vec<Instant> {
+    let mut due = Vec::new();
+    for n in 0..count {
+        let delay = Duration::from_millis(50 + (n as u64 * 37) % 100);
+        due.push(SystemClock.now() + delay);
+        store.add(&[Add::new(key(n), When::After(delay))]).await.unwrap();
+        pause(Duration::from_millis(1)).await;
+    }
+    due
+}
+
+/// Adds keys of which one is due in each tenth of a millisecond: when each is at the earliest.
+async fn plan(store: &RedisStore, count: u32) -> Vec<Instant> {
+    let first = SystemClock.now() + Duration::from_secs(1);
+    let mut due = Vec::new();
+    for batch in (0..count).collect::<Vec<_>>().chunks(BATCH) {
+        let begun = SystemClock.now();
+        let mut adds = Vec::new();
+        for n in batch {
+            let delay = first + Duration::from_micros(100) * *n - begun;
+            due.push(begun + delay);
+            adds.push(Add::new(key(*n as usize), When::After(delay)));
+        }
+        store.add(&adds).await.unwrap();
+    }
+    due
+}
+
+fn show_lateness(name: &str, had: &[(usize, Instant)], due: &[Instant]) {
+    let early = had.iter().filter(|(n, at)| *at < due[*n]).count();
+    let late = had.iter().map(|(n, at)| at.saturating_duration_since(due[*n]));
+    print_times(name, late.collect());
+    println!("{:42} {early:>12}", "of these early");
 }
 
 /// Leases keys as they come, as a worker would: which, and when.
