@@ -181,7 +181,8 @@ impl<K, S: Store> SharedLease<K, S> {
     /// [`LeaseLost`](crate::ErrorKind::LeaseLost) if it was not held any more,
     /// [`Unknown`](crate::ErrorKind::Unknown) or
     /// [`Unavailable`](crate::ErrorKind::Unavailable) if the store could not be reached for
-    /// as long as the queue's patience lasts: the lease then runs out by itself.
+    /// as long as the queue's patience lasts, [`Busy`](crate::ErrorKind::Busy) if a
+    /// transaction had the key for all of that time: the lease then runs out by itself.
     ///
     /// # Cancel safety
     ///
