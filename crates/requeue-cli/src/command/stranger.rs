@@ -102,7 +102,8 @@ impl Notice {
 
 #[cfg(test)]
 mod tests {
-    use std::process::Command;
+    use std::io::{Read, Write};
+    use std::process::{Command, Stdio};
 
     use super::*;
 
@@ -117,19 +118,25 @@ mod tests {
         assert!(!this.wait(|| false), "nobody wants to know");
     }
 
+    /// On a busy machine it was looked for before the kernel had given it its environment,
+    /// which is a moment after `spawn` returns.
     #[test]
     fn a_process_is_found_by_its_environment() {
         use std::os::unix::process::CommandExt;
         let mut child = Command::new("cat")
             .env("REQUEUE_TEST", "a b")
-            .stdin(std::process::Stdio::piped())
+            .stdin(Stdio::piped())
+            .stdout(Stdio::piped())
             .process_group(0)
             .spawn()
             .unwrap();
+        let (mut stdin, stdout) = (child.stdin.take().unwrap(), child.stdout.take());
+        stdin.write_all(b"x").unwrap();
+        stdout.unwrap().read_exact(&mut [0]).unwrap();
         let pid = i32::try_from(child.id()).unwrap();
         let wanted = [b"REQUEUE_TEST=a b".to_vec()];
         let found = Stranger::with_environment(&wanted);
-        drop(child.stdin.take());
+        drop(stdin);
         child.wait().unwrap();
         assert_eq!(found.map(|found| found.pid), Some(pid));
         assert_eq!(Stranger::with_environment(&wanted), None);
