@@ -265,18 +265,11 @@ mod tests {
 
     #[test]
     fn a_command_whose_number_was_not_written_is_found_by_what_it_was_told() {
-        use std::os::unix::process::CommandExt;
-        let mut child = std::process::Command::new("cat")
-            .env("REQUEUE_TOKEN", "4711")
-            .env("REQUEUE_KEY", "a key")
-            .stdin(std::process::Stdio::piped())
-            .process_group(0)
-            .spawn()
-            .unwrap();
+        let told = [("REQUEUE_TOKEN", "4711"), ("REQUEUE_KEY", "a key")];
+        let mut child = crate::command::cat(&told);
         let text =
             format!("boot {}\n{}", boot(), start_line(4711, &entry(b"a key", None)));
         let found: Vec<_> = still_running(&text).collect();
-        drop(child.stdin.take());
         child.wait().unwrap();
         let process = found[0].1.process.unwrap();
         assert_eq!(process.pid, i32::try_from(child.id()).unwrap());

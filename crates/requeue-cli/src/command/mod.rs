@@ -8,6 +8,8 @@ mod template;
 pub(crate) use process::{Group, Pace, Process, Sink, Stream, Wiring, is_alive};
 pub(crate) use program::CannotRun;
 pub(crate) use stranger::Stranger;
+#[cfg(test)]
+pub(crate) use stranger::cat;
 pub(crate) use template::Template;
 
 use std::io;

@@ -100,11 +100,24 @@ impl Notice {
     }
 }
 
+/// A `cat` with these in its environment, in a group of its own. It has spoken: a moment
+/// after `spawn` returns, the kernel may not have given a process its environment yet.
 #[cfg(test)]
-mod tests {
+pub(crate) fn cat(environment: &[(&str, &str)]) -> std::process::Child {
     use std::io::{Read, Write};
+    use std::os::unix::process::CommandExt;
     use std::process::{Command, Stdio};
 
+    let mut cat = Command::new("cat");
+    cat.envs(environment.iter().copied()).process_group(0);
+    let mut child = cat.stdin(Stdio::piped()).stdout(Stdio::piped()).spawn().unwrap();
+    child.stdin.as_mut().unwrap().write_all(b"x").unwrap();
+    child.stdout.as_mut().unwrap().read_exact(&mut [0]).unwrap();
+    child
+}
+
+#[cfg(test)]
+mod tests {
     use super::*;
 
     #[test]
@@ -118,25 +131,12 @@ mod tests {
         assert!(!this.wait(|| false), "nobody wants to know");
     }
 
-    /// On a busy machine it was looked for before the kernel had given it its environment,
-    /// which is a moment after `spawn` returns.
     #[test]
     fn a_process_is_found_by_its_environment() {
-        use std::os::unix::process::CommandExt;
-        let mut child = Command::new("cat")
-            .env("REQUEUE_TEST", "a b")
-            .stdin(Stdio::piped())
-            .stdout(Stdio::piped())
-            .process_group(0)
-            .spawn()
-            .unwrap();
-        let (mut stdin, stdout) = (child.stdin.take().unwrap(), child.stdout.take());
-        stdin.write_all(b"x").unwrap();
-        stdout.unwrap().read_exact(&mut [0]).unwrap();
+        let mut child = cat(&[("REQUEUE_TEST", "a b")]);
         let pid = i32::try_from(child.id()).unwrap();
         let wanted = [b"REQUEUE_TEST=a b".to_vec()];
         let found = Stranger::with_environment(&wanted);
-        drop(stdin);
         child.wait().unwrap();
         assert_eq!(found.map(|found| found.pid), Some(pid));
         assert_eq!(Stranger::with_environment(&wanted), None);
