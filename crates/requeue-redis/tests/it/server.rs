@@ -1,9 +1,7 @@
 //! The server that tests use, and queues on it.
 
-use std::collections::BTreeSet;
 use std::process::{Child, Command, Stdio};
-use std::sync::Mutex;
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::atomic::{AtomicU16, AtomicU64, Ordering};
 use std::time::Duration;
 
 use redis::aio::MultiplexedConnection;
@@ -144,12 +142,16 @@ impl Drop for Own {
 }
 
 /// A port that is free, and that no other test was given before its server has taken it.
+///
+/// It is below those that the kernel gives to clients, and so is the one 10000 above it, by
+/// which nodes talk: a client had taken that for a moment, and a test waited for ever for a
+/// node that had not started.
 pub(crate) fn free_port() -> u16 {
-    static GIVEN: Mutex<BTreeSet<u16>> = Mutex::new(BTreeSet::new());
+    static GIVEN: AtomicU16 = AtomicU16::new(0);
     loop {
-        let free = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
-        let port = free.local_addr().unwrap().port();
-        if GIVEN.lock().unwrap().insert(port) {
+        let given = GIVEN.fetch_add(1, Ordering::Relaxed);
+        let port = 10_000 + given % 12_000;
+        if std::net::TcpListener::bind(("127.0.0.1", port)).is_ok() {
             return port;
         }
     }
