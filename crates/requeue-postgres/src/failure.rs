@@ -79,15 +79,6 @@ pub(crate) fn of_silence(name: &str, place: &str) -> Error {
     Error::new(ErrorKind::Unknown, format!("{name} on {place}: no answer in time"))
 }
 
-/// An error of a call of which a part was carried out cannot say that nothing was.
-pub(crate) fn in_part(error: Error, carried_out: bool) -> Error {
-    if carried_out && error.kind() == ErrorKind::Unavailable {
-        let text = format!("{error}; a part of it was carried out");
-        return Error::new(ErrorKind::Unknown, text).because(error);
-    }
-    error
-}
-
 /// Whether the same call, sent again at once, may well succeed: the server has undone it
 /// since it stood in the way of another.
 pub(crate) fn is_collision(error: &tokio_postgres::Error) -> bool {
@@ -156,19 +147,4 @@ fn refused_certificate(error: &tokio_postgres::Error) -> Option<String> {
 #[cfg(not(feature = "tls"))]
 fn refused_certificate(_: &tokio_postgres::Error) -> Option<String> {
     None
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn a_part_that_was_carried_out_leaves_the_rest_in_doubt() {
-        let unavailable = || Error::new(ErrorKind::Unavailable, "the server cannot now");
-        let kind = |carried_out| in_part(unavailable(), carried_out).kind();
-        assert_eq!(kind(false), ErrorKind::Unavailable);
-        assert_eq!(kind(true), ErrorKind::Unknown);
-        let denied = in_part(Error::new(ErrorKind::Denied, "no"), true);
-        assert_eq!(denied.kind(), ErrorKind::Denied);
-    }
 }

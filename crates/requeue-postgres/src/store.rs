@@ -288,9 +288,8 @@ impl Inner {
             let settled = part
                 .settle(&self.pool, &self.rows, self.queue, self.now(), &mut answers)
                 .await;
-            settled.map_err(|error| {
-                failure::in_part(error, answers.iter().any(is_carried_out))
-            })?;
+            let in_part = answers.iter().any(is_carried_out);
+            settled.map_err(|error| if in_part { error.in_part() } else { error })?;
         }
         let soon = |answer: &Finished| match answer {
             Finished::Requeued => true,

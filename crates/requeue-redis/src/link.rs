@@ -8,7 +8,7 @@ use redis::aio::MultiplexedConnection;
 use redis::{
     AsyncConnectionConfig, Client, Cmd, ConnectionAddr, Pipeline, RedisError, Value,
 };
-use requeue_store::{Error, ErrorKind};
+use requeue_store::Error;
 
 use crate::fault::{Stage, breaks_connection, fault};
 use crate::script::Script;
@@ -98,7 +98,10 @@ impl Link {
             answers.iter().any(|answer| !matches!(answer, Value::ServerError(_)));
         let answers = answers.into_iter().map(Value::extract_error);
         let answers: Result<_, RedisError> = answers.collect();
-        answers.map_err(|error| in_part(self.fault(error), answered))
+        answers.map_err(|error| {
+            let error = self.fault(error);
+            if answered { error.in_part() } else { error }
+        })
     }
 
     /// As [`call`](Self::call); errors of the server are answers.
@@ -106,9 +109,10 @@ impl Link {
         let mut answers = Vec::with_capacity(calls.len());
         let mut calls = calls.into_iter().peekable();
         while calls.peek().is_some() {
-            let carried_out = !answers.is_empty();
+            let first = answers.is_empty();
             let more = self.call_together(calls.by_ref().take(WINDOW)).await;
-            answers.extend(more.map_err(|error| in_part(error, carried_out))?);
+            let in_part = |error: Error| if first { error } else { error.in_part() };
+            answers.extend(more.map_err(in_part)?);
         }
         Ok(answers)
     }
@@ -210,18 +214,6 @@ pub(crate) fn pipeline(commands: impl Iterator<Item = Cmd>) -> Pipeline {
         pipeline.add_command(command);
     }
     pipeline
-}
-
-/// An error of a batch of which something was carried out cannot say that nothing was.
-pub(crate) fn in_part(error: Error, carried_out: bool) -> Error {
-    if carried_out && error.kind() == ErrorKind::Unavailable {
-        return Error::new(
-            ErrorKind::Unknown,
-            format!("{error}; a part may have been carried out"),
-        )
-        .because(error);
-    }
-    error
 }
 
 /// Whether the server does not know the script, be it that it was restarted or told to

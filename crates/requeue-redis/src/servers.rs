@@ -9,7 +9,7 @@ use requeue_store::{Error, ErrorKind};
 
 use crate::cluster::{Answered, Cluster};
 use crate::fault::{Stage, breaks_connection, fault};
-use crate::link::{Call, Link, in_part};
+use crate::link::{Call, Link};
 
 #[derive(Debug)]
 pub(crate) enum Servers {
@@ -117,9 +117,9 @@ fn together(answers: Vec<Answered>) -> Result<Vec<Value>, Error> {
         Ok(_) => true,
         Err(error) => error.kind() == ErrorKind::Unknown,
     };
-    let in_parts = answers.iter().any(may_be_done);
+    let in_part = answers.iter().any(may_be_done);
     let answers: Result<_, Error> = answers.into_iter().collect();
-    answers.map_err(|error| in_part(error, in_parts))
+    answers.map_err(|error| if in_part { error.in_part() } else { error })
 }
 
 #[cfg(test)]

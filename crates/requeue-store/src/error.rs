@@ -89,6 +89,17 @@ impl Error {
         matches!(self.kind, ErrorKind::Unavailable | ErrorKind::Busy | ErrorKind::Unknown)
     }
 
+    /// The same of a call that was carried out in part: it cannot say any more that nothing
+    /// was changed. For stores whose calls are several to their engine.
+    #[must_use]
+    pub fn in_part(self) -> Self {
+        if self.kind != ErrorKind::Unavailable {
+            return self;
+        }
+        let text = format!("{self}; a part may have been carried out");
+        Self::new(ErrorKind::Unknown, text).because(self)
+    }
+
     /// The same once more, for each of several who waited for one call. Causes become text.
     #[must_use]
     pub(crate) fn duplicate(&self) -> Self {
@@ -117,5 +128,26 @@ impl fmt::Display for Error {
 impl StdError for Error {
     fn source(&self) -> Option<&(dyn StdError + 'static)> {
         self.source.as_ref().map(|source| &**source as &(dyn StdError + 'static))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_part_that_was_carried_out_leaves_the_rest_in_doubt() {
+        let unavailable = Error::new(ErrorKind::Unavailable, "the server cannot now");
+        let in_part = unavailable.in_part();
+        assert_eq!(in_part.kind(), ErrorKind::Unknown);
+        assert_eq!(
+            in_part.to_string(),
+            "the server cannot now; a part may have been carried out"
+        );
+        let denied = Error::new(ErrorKind::Denied, "no").in_part();
+        assert_eq!(
+            (denied.kind(), denied.to_string().as_str()),
+            (ErrorKind::Denied, "no")
+        );
     }
 }
