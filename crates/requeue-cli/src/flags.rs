@@ -71,8 +71,9 @@ Environment of the command:
 
 Log:
   Each line of --log has an event: added, merged (it was queued already), started, finished, \
-  retried, gave_up, lost (its lease), died (in the store), and drained at the end. time and next are seconds since \
-  1970, code is what a shell would say. A key that is no text is in key_hex besides.
+  retried, gave_up, lost (its lease), died (in the store), and drained at the end. time and \
+  next are seconds since 1970, code is what a shell would say. A key that is no text is in \
+  key_hex besides.
 
 On a store:
   Keys that were not run to their end stay in the store; a key that is given up goes to the \
@@ -80,7 +81,8 @@ On a store:
   for good, whoever had it last: also one that never ran here, since its lease ran out too \
   often (--max-deliveries). Of more than 100,000 dead keys, only those that died longest ago are \
   looked through for that. A key has at most 1024 bytes there; a longer one is left out and told \
-  of. A worker tries a server that cannot be reached again for 10 seconds. Whoever has seen a greater REQUEUE_TOKEN of a key can refuse a smaller. If a \
+  of. A worker tries a server that cannot be reached again for 10 seconds. Whoever has seen a \
+  greater REQUEUE_TOKEN of a key can refuse a smaller. If a \
   lease is lost while its command runs, the command is ended and the run does not count. The \
   second Ctrl-C also waits no longer for a store that is away.";
 

@@ -172,7 +172,7 @@ impl SharedKeys {
     /// Waits for the answer of the store; `None` if that was given up.
     fn wait<T>(&self, call: impl Future<Output = T>) -> Option<T> {
         let given_up =
-            given_up(self.abandoned.subscribe(), self.outage.away(), &SystemClock);
+            given_up(self.abandoned.subscribe(), self.outage.since(), &SystemClock);
         self.runtime.block_on(async {
             tokio::select! {
                 biased;

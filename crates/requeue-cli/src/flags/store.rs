@@ -80,8 +80,8 @@ pub(crate) struct RunStoreFlags {
     /// many: redis://[USER:PASSWORD@]HOST[:PORT][/DB], redis-cluster://HOST:PORT,HOST:PORT
     /// (with TLS, rediss:// or rediss-cluster://) or
     /// postgres://[USER[:PASSWORD]@]HOST[:PORT]/DATABASE, whose password may also be in
-    /// PGPASSWORD; in a password, write %40 for @ and %2F for /. Keys of the input are added to it, and
-    /// the run ends when the whole queue is empty
+    /// PGPASSWORD; in a password, write %40 for @ and %2F for /. Keys of the input are added to
+    /// it, and the run ends when the whole queue is empty
     #[arg(long, value_name = "ADDRESS", env = "REQUEUE_STORE", hide_env_values = true)]
     pub(crate) store: Option<OsString>,
     #[command(flatten)]
