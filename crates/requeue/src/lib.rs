@@ -327,6 +327,7 @@
 #![cfg_attr(docsrs, feature(doc_cfg))]
 
 mod clock;
+mod contain;
 mod error;
 pub mod metrics;
 pub mod pool;
@@ -337,6 +338,7 @@ pub mod retry;
 mod sync;
 #[cfg(any(test, feature = "testing"))]
 pub mod testing;
+mod wake;
 
 pub use clock::{Clock, SystemClock, Timer};
 pub use error::{DrainTimeout, TryGetError};

@@ -10,6 +10,7 @@ use std::thread::{self, Thread};
 use std::time::{Duration, Instant};
 
 use crate::clock::{Clock, SystemClock, Timer};
+use crate::contain::contain;
 
 /// A clock that stands still until [`advance`](FakeClock::advance) moves it.
 ///
@@ -73,7 +74,7 @@ impl FakeClock {
     pub fn advance(&self, step: Duration) {
         let due = self.hands().step(step);
         for waker in due {
-            waker.wake();
+            contain(|| waker.wake());
         }
     }
 
@@ -100,9 +101,16 @@ impl FakeClock {
 
     /// Arms a timer, unless its moment has come already.
     fn arm(&self, deadline: Instant, waker: Waker) -> Option<TimerId> {
-        let id = self.hands().arm(deadline, waker);
+        let mut hands = self.hands();
+        if deadline <= hands.now {
+            // The waker is foreign code: dropped after the lock is released.
+            drop(hands);
+            return None;
+        }
+        let id = hands.arm(deadline, waker);
+        drop(hands);
         self.0.armed.notify_all();
-        id
+        Some(id)
     }
 
     fn disarm(&self, id: TimerId) {
@@ -119,14 +127,11 @@ impl Hands {
         std::mem::replace(&mut self.timers, later).into_values().collect()
     }
 
-    fn arm(&mut self, deadline: Instant, waker: Waker) -> Option<TimerId> {
-        if deadline <= self.now {
-            return None;
-        }
+    fn arm(&mut self, deadline: Instant, waker: Waker) -> TimerId {
         self.armed_so_far += 1;
         let id = (deadline, self.armed_so_far);
         self.timers.insert(id, waker);
-        Some(id)
+        id
     }
 }
 

@@ -11,11 +11,10 @@
 //!    dropped.
 //! 2. The thread never sleeps beyond the first entry: whoever puts an entry before all
 //!    others wakes it.
-//! 3. No waker is called or dropped while `set` is locked: it may be anybody's.
+//! 3. No waker is cloned, called or dropped while `set` is locked: it is foreign code.
 
 use std::collections::BTreeMap;
 use std::future::Future;
-use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::pin::Pin;
 use std::sync::OnceLock;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -25,6 +24,7 @@ use std::thread::{self, Thread};
 use std::time::Instant;
 
 use super::{Clock, SystemClock, slack};
+use crate::contain::contain;
 
 /// A moment, and a number that tells alarms of the same moment apart.
 type Entry = (Instant, u64);
@@ -103,8 +103,9 @@ impl Alarms {
     }
 
     fn enter(&'static self, entry: Entry, waker: &Waker) {
+        let waker = waker.clone();
         let mut set = self.lock();
-        let replaced = set.insert(entry, waker.clone());
+        let replaced = set.insert(entry, waker);
         let first = set.first_key_value().is_some_and(|(first, _)| *first == entry);
         drop(set);
         // Invariant 2; one that was replaced was there before, and the thread knows it.
@@ -165,7 +166,7 @@ impl Alarms {
 /// Calls each waker. One that panics must not take the thread and all others with it.
 fn ring(due: Vec<Waker>) {
     for waker in due {
-        catch_unwind(AssertUnwindSafe(|| waker.wake())).unwrap_or_default();
+        contain(|| waker.wake());
     }
 }
 

@@ -121,8 +121,8 @@ pub trait Recorder: Send + Sync {
     /// A key was added with a delay, be it zero.
     fn delayed(&self) {}
 
-    /// A lease was dropped while its thread was unwinding from a panic, or the queue's
-    /// retry policy panicked.
+    /// User code panicked and the queue contained it: a lease was dropped by a panic, or the
+    /// retry policy, the order or the clock panicked.
     fn panicked(&self) {}
 }
 

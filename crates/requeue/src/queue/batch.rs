@@ -53,7 +53,7 @@ impl<K> Batch<K> {
 
     /// The keys, in the order in which they were handed out.
     pub fn keys(&self) -> impl Iterator<Item = &K> {
-        self.taken.iter().map(|taken| &*taken.loan)
+        self.taken.iter().map(|taken| &taken.key)
     }
 
     /// Ends the lease of every key as [`Lease::done`] does.

@@ -104,7 +104,7 @@ impl<K> Builder<K> {
     /// key in, and must hand out each key that it was given: the queue passes over
     /// tickets that are not ready, and cannot find keys that an order has lost.
     pub fn order(mut self, order: impl Order<K> + 'static) -> Self {
-        self.line = Line::Other(Box::new(order));
+        self.line = Line::other(Box::new(order));
         self
     }
 

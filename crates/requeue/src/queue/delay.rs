@@ -44,6 +44,16 @@ pub(crate) enum Scheduled {
     Kept,
 }
 
+/// Whether all due slots were taken.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[must_use = "more slots may be due"]
+pub(crate) enum Progress {
+    /// All of them.
+    Done,
+    /// The work was cut short; call again.
+    More,
+}
+
 /// The delayed slots of one queue.
 #[derive(Default)]
 pub(crate) struct Delays {
@@ -116,14 +126,20 @@ impl Delays {
         self.wheel.next()
     }
 
-    /// Takes out every slot whose deadline is `now` or before, by deadline, and in the
-    /// order in which they were delayed where deadlines are equal.
+    /// Takes out slots whose deadline is `now` or before, by deadline, and in the order in
+    /// which they were delayed where deadlines are equal.
     ///
-    /// Time never goes back: an earlier `now` than that of a call before counts as that.
-    /// `ready` must not panic: slots that are due in the same call would be lost.
-    pub(crate) fn due(&mut self, now: u64, mut ready: impl FnMut(u32)) {
+    /// Works on about `budget` entries and reports whether more are left. Time never goes
+    /// back: an earlier `now` than that of a previous call counts as that one. `ready` must
+    /// not panic: slots that are due in the same call would be lost.
+    pub(crate) fn due(
+        &mut self,
+        now: u64,
+        budget: usize,
+        mut ready: impl FnMut(u32),
+    ) -> Progress {
         let Self { slots, wheel, live, stale } = self;
-        wheel.take_due(now, |entry| {
+        let progress = wheel.take_due(now, budget, |entry| {
             if slots.take(&entry) {
                 *live -= 1;
                 ready(entry.slot);
@@ -132,12 +148,13 @@ impl Delays {
             }
         });
         self.tidy();
+        progress
     }
 
     /// Takes out every slot, in the order in which they would have become ready.
-    pub(crate) fn drain(&mut self, each: impl FnMut(u32)) {
+    pub(crate) fn drain(&mut self, mut each: impl FnMut(u32)) {
         let now = self.wheel.origin();
-        self.due(u64::MAX, each);
+        while self.due(u64::MAX, usize::MAX, &mut each) == Progress::More {}
         self.wheel.rewind(now);
     }
 

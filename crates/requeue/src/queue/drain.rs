@@ -7,15 +7,15 @@ use std::sync::Arc;
 use std::task::{Context, Poll};
 use std::time::Instant;
 
-use super::park::{Spent, Wake};
 use super::shared::Shared;
 use super::state::State;
 use crate::sync::thread;
+use crate::wake::{DeferredDrop, Wake, WatchId};
 
-/// Someone who waits for a state of the queue that only ends of leases can bring about.
+/// A thread or task that waits for a state which only the end of a lease can bring about.
 struct Watcher<K> {
     shared: Arc<Shared<K>>,
-    id: Option<u64>,
+    id: Option<WatchId>,
 }
 
 impl<K> Watcher<K> {
@@ -23,23 +23,23 @@ impl<K> Watcher<K> {
         Self { shared, id: None }
     }
 
-    /// Asks whether the state is reached, and watches for it if not: in one lock.
+    /// Checks whether the state is reached, and watches for it if not, in one lock scope.
     fn look<T>(
         &mut self,
         reached: impl FnOnce(&mut State<K>) -> Option<T>,
         wake: Wake,
     ) -> Option<T> {
-        let (mut wake, mut spent) = (Some(wake), Spent::default());
-        let (mut core, _) = self.shared.lock();
-        let result = reached(&mut core.state);
+        // Declared before the lock, so that they are dropped after it.
+        let mut wake = DeferredDrop::new(Some(wake));
+        let _replaced;
+        let mut locked = self.shared.lock();
+        let result = reached(&mut locked.state);
         if result.is_none() {
-            let id;
-            let wake = wake.take().expect("it watches once");
-            (id, spent) = core.watch.watch(self.id, wake);
+            let (id, replaced) = locked.watch.watch(self.id, wake.take());
+            _replaced = replaced;
             self.id = Some(id);
         }
-        self.shared.unlock(core);
-        drop((wake, spent));
+        locked.unlock();
         result
     }
 
@@ -66,17 +66,17 @@ impl<K> Watcher<K> {
 impl<K> Drop for Watcher<K> {
     fn drop(&mut self) {
         if let Some(id) = self.id {
-            let (mut core, _) = self.shared.lock();
-            let spent = core.watch.unwatch(id);
-            self.shared.unlock(core);
-            drop(spent);
+            let _unwatched;
+            let mut locked = self.shared.lock_timeless();
+            _unwatched = locked.watch.unwatch(id);
+            locked.unlock();
         }
     }
 }
 
-/// The delayed keys, once nothing else is left.
+/// The keys that will not be delivered, once nothing else is left.
 fn drained<K: Clone>(state: &mut State<K>) -> Option<Vec<K>> {
-    state.is_drained().then(|| state.take_delayed())
+    state.is_drained().then(|| state.take_undelivered())
 }
 
 fn idle<K>(state: &mut State<K>) -> Option<()> {

@@ -4,17 +4,18 @@ use std::fmt;
 use std::future::Future;
 use std::pin::Pin;
 use std::sync::Arc;
-use std::task::{Context, Poll};
+use std::task::{Context, Poll, ready};
 use std::time::{Duration, Instant};
 
 use super::batch::Batch;
 use super::lease::Lease;
-use super::park::{ParkedId, Spent, Wake};
-use super::shared::{Finish, Return, Shared};
+use super::park::ParkedId;
+use super::shared::{Return, Shared};
 use super::state::{State, Taken};
 use crate::clock::Timer;
 use crate::error::TryGetError;
 use crate::sync::thread;
+use crate::wake::{DeferredDrop, Wake};
 
 /// What a getter found.
 enum Look<T> {
@@ -26,9 +27,10 @@ enum Look<T> {
     },
 }
 
-/// Someone who waits for a key.
+/// A thread or task that waits for a key.
 pub(super) struct Getter<K> {
     shared: Arc<Shared<K>>,
+    /// Its registration in `park`, from when it parks until it arrives.
     parked: Option<ParkedId>,
 }
 
@@ -37,32 +39,33 @@ impl<K> Getter<K> {
         Self { shared, parked: None }
     }
 
-    /// Looks for a key and parks if there is none: in one lock.
+    /// Looks for a key and parks if none is ready, in one lock scope.
+    ///
+    /// The registration ends before `take` runs: should user code panic there, this getter
+    /// has arrived, and the lock's guard wakes another one.
     fn look<T>(
         &mut self,
         take: impl FnOnce(&mut State<K>) -> Option<T>,
         wake: Wake,
     ) -> Look<T> {
         let Self { shared, parked } = self;
-        let (mut wake, mut spent) = (Some(wake), Spent::default());
-        let (mut core, _) = shared.lock();
-        if let Some(id) = *parked {
-            core.park.arrive(id);
-        }
-        let look = match take(&mut core.state) {
+        // Declared before the lock, so that they are dropped after it.
+        let mut wake = DeferredDrop::new(Some(wake));
+        let _arrived;
+        let mut locked = shared.lock_to_take();
+        let id = parked.take();
+        _arrived = id.map(|id| locked.park.arrive(id));
+        let look = match take(&mut locked.state) {
             Some(taken) => Look::Taken(taken),
-            None if core.state.is_closed() => Look::Closed,
+            None if locked.state.is_closed() => Look::Closed,
             None => {
-                let until;
-                (until, spent) = core.park(parked, wake.take().expect("it parks once"));
+                let next = locked.state.next_deadline();
+                let (id, until) = locked.park.park(id, wake.take(), next);
+                *parked = Some(id);
                 Look::Parked { until: until.and_then(|until| shared.moment(until)) }
             }
         };
-        if !matches!(look, Look::Parked { .. }) {
-            spent = parked.take().map(|id| core.park.unpark(id)).unwrap_or_default();
-        }
-        shared.unlock(core);
-        drop((wake, spent));
+        locked.unlock();
         look
     }
 
@@ -108,14 +111,13 @@ impl<K> Getter<K> {
         }
     }
 
-    /// Gives up. If this getter was on its way to a key, another is woken for it.
+    /// Leaves. If this getter was in transit, another one is woken instead.
     fn leave(&mut self) {
         if let Some(id) = self.parked.take() {
-            let (mut core, _) = self.shared.lock();
-            core.park.arrive(id);
-            let spent = core.park.unpark(id);
-            self.shared.unlock(core);
-            drop(spent);
+            let _arrived;
+            let mut locked = self.shared.lock_timeless();
+            _arrived = locked.park.arrive(id);
+            locked.unlock();
         }
     }
 }
@@ -193,26 +195,25 @@ impl<K: Clone> Future for Get<K> {
     type Output = Option<Lease<K>>;
 
     fn poll(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Self::Output> {
-        let (mut getter, mut alarm) = match std::mem::replace(&mut self.0, Stage::Over) {
-            Stage::Fresh(shared, back) => {
-                if let Some(taken) = shared.exchange(back) {
-                    return Poll::Ready(Some(Lease::new(shared, taken)));
-                }
-                (Getter::new(shared), None)
+        // User code may panic in here. The stage is left such that the next poll goes on.
+        if let Stage::Fresh(shared, back) = &mut self.0 {
+            let taken = shared.exchange(back.take());
+            let Stage::Fresh(shared, _) = std::mem::replace(&mut self.0, Stage::Over)
+            else {
+                unreachable!("it was fresh")
+            };
+            if let Some(taken) = taken {
+                return Poll::Ready(Some(Lease::new(shared, taken)));
             }
-            Stage::Waiting(getter, alarm) => (getter, alarm),
-            Stage::Over => panic!("a future of a queue was polled after it had returned"),
-        };
-        match getter.poll(cx, &mut alarm, State::take) {
-            Poll::Ready(taken) => {
-                let lease = |taken| Lease::new(Arc::clone(&getter.shared), taken);
-                Poll::Ready(taken.map(lease))
-            }
-            Poll::Pending => {
-                self.0 = Stage::Waiting(getter, alarm);
-                Poll::Pending
-            }
+            self.0 = Stage::Waiting(Getter::new(shared), None);
         }
+        let Stage::Waiting(getter, alarm) = &mut self.0 else {
+            panic!("a future of a queue was polled after it had returned")
+        };
+        let taken = ready!(getter.poll(cx, alarm, State::take));
+        let lease = taken.map(|taken| Lease::new(Arc::clone(&getter.shared), taken));
+        self.0 = Stage::Over;
+        Poll::Ready(lease)
     }
 }
 
@@ -287,12 +288,15 @@ impl<K: Clone> Shared<K> {
     #[expect(clippy::inline_always, reason = "measured: a tenth of a worker's cycle")]
     pub(super) fn exchange(&self, back: Option<Return<K>>) -> Option<Taken<K>> {
         let Some(back) = back else {
-            return self.with(State::take);
+            return self.with_next(State::take);
         };
-        let (mut core, now) = self.lock();
-        let returned = self.give_back(&mut core.state, back, now);
-        let taken = core.state.take();
-        self.unlock(core);
+        // Declared before the lock: if `take` panics, its keys are dropped after it.
+        let returned;
+        let mut locked = self.lock_to_end(|state| back.advance(state).or_one_chunk());
+        let now = locked.now;
+        returned = self.give_back(&mut locked.state, back, now);
+        let taken = locked.state.take();
+        locked.unlock();
         self.tell_returned(returned);
         taken
     }
@@ -318,14 +322,14 @@ impl<K: Clone> Shared<K> {
 }
 
 impl<K> Shared<K> {
-    /// Takes a key back when no other is wanted: how long it waits if it comes again.
+    /// Ends a lease. Returns how long the key waits if it is retried.
     #[inline(always)]
     #[expect(clippy::inline_always, reason = "measured: a tenth of a worker's cycle")]
     pub(super) fn finish(&self, back: Return<K>) -> Option<Duration> {
-        let over = matches!(back.finish, Finish::Done | Finish::Succeed);
-        let (mut core, now) = self.lock_if(|state| !over || state.is_dirty(back.slot));
-        let returned = self.give_back(&mut core.state, back, now);
-        self.unlock(core);
+        let mut locked = self.lock_to_end(|state| back.advance(state));
+        let now = locked.now;
+        let returned = self.give_back(&mut locked.state, back, now);
+        locked.unlock();
         let backoff = returned.backoff;
         self.tell_returned(returned);
         backoff.map(|backoff| backoff.delay)

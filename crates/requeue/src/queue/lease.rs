@@ -7,7 +7,6 @@ use std::time::Duration;
 
 use super::get::Get;
 use super::shared::{Finish, Return, Shared};
-use super::slots::Loan;
 use super::state::Taken;
 
 /// A key that was handed out, and the only right to work on it.
@@ -79,7 +78,7 @@ pub struct Lease<K> {
 struct Held<K> {
     shared: Arc<Shared<K>>,
     slot: u32,
-    loan: Loan<K>,
+    key: K,
     priority: i32,
 }
 
@@ -92,7 +91,7 @@ impl<K> Held<K> {
             shared.finish(back);
             return;
         }
-        let advice = self.shared.consult(&self.loan, Finish::Retry);
+        let advice = self.shared.consult(&self.key, Finish::Retry);
         let (shared, back) = self.end(Finish::Retry, advice);
         shared.record(|recorder| recorder.panicked());
         shared.finish(back);
@@ -104,16 +103,16 @@ impl<K> Held<K> {
         finish: Finish,
         advice: Option<Duration>,
     ) -> (Arc<Shared<K>>, Return<K>) {
-        let Self { shared, slot, loan, priority } = self;
-        (shared, Return { slot, loan, priority, finish, advice })
+        let Self { shared, slot, key, priority } = self;
+        (shared, Return { slot, key, priority, finish, advice })
     }
 }
 
 impl<K> Lease<K> {
     #[inline]
     pub(super) fn new(shared: Arc<Shared<K>>, taken: Taken<K>) -> Self {
-        let Taken { slot, loan, priority } = taken;
-        Self { held: Some(Held { shared, slot, loan, priority }) }
+        let Taken { slot, key, priority } = taken;
+        Self { held: Some(Held { shared, slot, key, priority }) }
     }
 
     fn held(&self) -> &Held<K> {
@@ -124,13 +123,13 @@ impl<K> Lease<K> {
     #[expect(clippy::inline_always, reason = "measured: each way in code of its own")]
     fn end(mut self, finish: Finish) -> (Arc<Shared<K>>, Return<K>) {
         let held = self.held();
-        let advice = held.shared.consult(&held.loan, finish);
+        let advice = held.shared.consult(&held.key, finish);
         self.held.take().expect("a lease ends once").end(finish, advice)
     }
 
     /// The key.
     pub fn key(&self) -> &K {
-        &self.held().loan
+        &self.held().key
     }
 
     /// The priority with which the key was added. With an order that does not heed
@@ -191,7 +190,7 @@ impl<K> Lease<K> {
     #[doc(alias = "NumRequeues")]
     pub fn num_requeues(&self) -> u32 {
         let held = self.held();
-        held.shared.num_requeues_of(held.slot, &held.loan)
+        held.shared.num_requeues_of(held.slot, &held.key)
     }
 
     /// Ends this lease as [`done`](Self::done) does and waits for the next key.
@@ -276,7 +275,7 @@ impl<K: fmt::Debug> fmt::Debug for Lease<K> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let held = self.held();
         f.debug_struct("Lease")
-            .field("key", &*held.loan)
+            .field("key", &held.key)
             .field("priority", &held.priority)
             .finish()
     }

@@ -70,8 +70,13 @@ use crate::error::{DrainTimeout, TryGetError};
 ///
 /// # Panics
 ///
-/// A key whose `Hash` or `Eq` panics, or whose `Clone` panics in
-/// [`add_ref`](Queue::add_ref), leaves the queue as it was.
+/// User code that panics leaves the queue usable and loses no other key. This holds for the
+/// key's `Hash`, `Eq`, `Clone` and `Drop`, the order, the clock, the retry policy, wakers and
+/// the metrics recorder.
+///
+/// A call that is given a key panics with it and changes nothing. A getter panics with
+/// `Clone` of the key it was about to lease, which is then [stranded](Queue::stranded).
+/// Ending a lease never panics.
 ///
 /// # Examples
 ///
@@ -153,11 +158,21 @@ impl<K> Queue<K> {
         self.shared.with(|state| state.counts())
     }
 
+    /// Returns how many keys are stranded: set aside because user code panicked.
+    ///
+    /// A key is stranded if its order panics when the key's delay or lease ends, or if its
+    /// `Clone` panics when it is leased. Adding the key again makes it ready, unless that
+    /// panics as well. [`remove`](Self::remove) forgets it, [`close_now`](Self::close_now)
+    /// and [`drain`](Self::drain) return it.
+    pub fn stranded(&self) -> usize {
+        self.shared.with(|state| state.stranded())
+    }
+
     /// How many getters wait for a key at present.
     pub fn parked(&self) -> usize {
-        let (core, _) = self.shared.lock();
-        let parked = core.park.len();
-        self.shared.unlock(core);
+        let locked = self.shared.lock();
+        let parked = locked.park.len();
+        locked.unlock();
         parked
     }
 
@@ -225,7 +240,7 @@ impl<K: Eq + Hash> Queue<K> {
         Q: Eq + Hash + ToOwned<Owned = K> + ?Sized,
     {
         let hash = self.shared.hash(key);
-        let mut offer = Borrowed(key);
+        let mut offer = Borrowed::new(key);
         self.shared.with(|state| state.add(hash, &mut offer, 0))
     }
 
@@ -440,7 +455,7 @@ impl<K: Clone> Queue<K> {
         &self,
         take: impl FnOnce(&mut State<K>) -> Option<T>,
     ) -> Result<T, TryGetError> {
-        self.shared.with(|state| {
+        self.shared.with_next(|state| {
             take(state).ok_or(if state.is_closed() {
                 TryGetError::Closed
             } else {
@@ -475,10 +490,13 @@ impl<K: Clone> Queue<K> {
         Ok(Batch::new(Arc::clone(&self.shared), taken))
     }
 
-    /// Closes the queue and hands back every key that was not delivered.
+    /// Closes the queue and returns every key that was not delivered.
     ///
     /// Those are the ready keys in their order, then dirty ones, then delayed ones by
-    /// their time; each once. Keys that are being processed are not disturbed.
+    /// deadline, then stranded ones; each once. Keys that are being processed are not
+    /// disturbed. If `Clone` of a dirty or delayed key that is being processed panics, the
+    /// queue keeps that key: it is delivered when its lease ends, or returned by the next
+    /// call.
     ///
     /// # Examples
     ///
@@ -497,7 +515,7 @@ impl<K: Clone> Queue<K> {
     }
 
     /// Closes the queue and waits until no key is ready, processing or dirty. Returns the
-    /// delayed keys, which it leaves behind.
+    /// keys that are not delivered: delayed and stranded ones.
     ///
     /// Workers must go on for that: somebody has to take the keys that are ready. If two
     /// drain at once, one of them gets the delayed keys.

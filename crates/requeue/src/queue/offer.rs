@@ -1,13 +1,19 @@
-//! A key on its way into the queue.
+//! A key that is offered to the queue.
+//!
+//! The offer lives outside the lock. If user code panics under the lock, the key is still in
+//! its offer, and so it is dropped after the lock is released.
 
 use std::borrow::Borrow;
 
-/// A key that is offered to the queue: owned, or owned only once the queue wants it.
+/// A key that is offered to the queue: owned, or cloned only if the queue needs it.
 pub(super) trait Offer<K> {
     /// Whether this is the given key.
     fn is(&self, key: &K) -> bool;
 
-    /// The key itself; called at most once.
+    /// The key, which stays in the offer.
+    fn key(&mut self) -> &K;
+
+    /// Moves the key out; called at most once.
     fn take(&mut self) -> K;
 }
 
@@ -19,24 +25,53 @@ impl<K> Owned<K> {
     }
 }
 
+const TAKEN: &str = "an offer is taken once";
+
 impl<K: Eq> Offer<K> for Owned<K> {
+    #[inline]
     fn is(&self, key: &K) -> bool {
         self.0.as_ref() == Some(key)
     }
 
+    #[inline]
+    fn key(&mut self) -> &K {
+        self.0.as_ref().expect(TAKEN)
+    }
+
+    #[inline]
     fn take(&mut self) -> K {
-        self.0.take().expect("an offer is taken once")
+        self.0.take().expect(TAKEN)
     }
 }
 
-pub(super) struct Borrowed<'a, Q: ?Sized>(pub(super) &'a Q);
+pub(super) struct Borrowed<'a, K, Q: ?Sized> {
+    borrowed: &'a Q,
+    owned: Option<K>,
+}
 
-impl<K: Borrow<Q>, Q: Eq + ToOwned<Owned = K> + ?Sized> Offer<K> for Borrowed<'_, Q> {
+impl<'a, K, Q: ?Sized> Borrowed<'a, K, Q> {
+    pub(super) fn new(borrowed: &'a Q) -> Self {
+        Self { borrowed, owned: None }
+    }
+}
+
+impl<K, Q> Offer<K> for Borrowed<'_, K, Q>
+where
+    K: Borrow<Q>,
+    Q: Eq + ToOwned<Owned = K> + ?Sized,
+{
+    #[inline]
     fn is(&self, key: &K) -> bool {
-        key.borrow() == self.0
+        key.borrow() == self.borrowed
     }
 
+    #[inline]
+    fn key(&mut self) -> &K {
+        self.owned.get_or_insert_with(|| self.borrowed.to_owned())
+    }
+
+    #[inline]
     fn take(&mut self) -> K {
-        self.0.to_owned()
+        self.owned.take().unwrap_or_else(|| self.borrowed.to_owned())
     }
 }

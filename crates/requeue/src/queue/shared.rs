@@ -1,9 +1,20 @@
 //! The lock, and what happens around it: read the clock, call `state`, restore the
 //! invariants of `park`, unlock, wake, measure.
 //!
-//! There is one lock. While it is held, nothing blocks, nobody is woken, no metric is
-//! recorded, and of the user's code only the key's `Eq` and `Clone` and the order run.
+//! There is one lock. While it is held, nothing blocks, nothing is woken and no metric is
+//! recorded. This user code runs under it, and no other:
+//!
+//! * `Eq` and `Clone` of the key,
+//! * the order,
+//! * `Clock::now`,
+//! * a retry policy that is asked by the number of failures (`ByCount`).
+//!
+//! None of it may call the queue. It may panic: `state.rs` says what happens to the key.
+//! Calls that must not fail (the end of a lease, closing) replace the reading of a clock
+//! that panics by the latest time the queue has seen; other calls panic with it and change
+//! nothing. Whatever panics, [`Locked`] restores the invariants and wakes getters.
 
+mod locked;
 mod policy;
 mod returns;
 
@@ -11,17 +22,21 @@ use std::hash::Hash;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
+use super::delay::Progress;
 use super::hashing::Hashing;
 use super::offer::{Offer, Owned};
 use super::options::{AddOptions, Added};
-use super::park::{Park, ParkedId, Spent, Wake, Wakes, Watch};
+use super::park::Park;
 use super::state::State;
 use super::timing::{Nanos, News};
 use crate::clock::AnyClock;
+use crate::contain::contain;
 use crate::metrics::{Gauges, Keeper, Probed, Recorder};
 use crate::retry::{ByCount, RetryPolicy};
-use crate::sync::{Mutex, MutexGuard, lock};
+use crate::sync::{Mutex, lock};
+use crate::wake::{Wakes, Watch};
 
+pub(super) use self::locked::Locked;
 use self::policy::Backoff;
 pub(super) use self::returns::Return;
 
@@ -74,30 +89,45 @@ pub enum Finish {
 }
 
 impl<K> Core<K> {
-    /// Whether nobody waits for anything, so that no change concerns anybody.
+    /// Whether nothing waits, so that no change needs a wake-up.
     #[inline]
     fn is_quiet(&self) -> bool {
         self.park.is_empty() && self.watch.is_empty()
     }
 
-    /// Parks a getter: until when, if it leads.
-    pub(super) fn park(
-        &mut self,
-        id: &mut Option<ParkedId>,
-        wake: Wake,
-    ) -> (Option<Nanos>, Spent) {
-        let (parked, spent) = self.park.park(*id, wake);
-        *id = Some(parked);
-        (self.park.lead(parked, self.state.next_deadline()), spent)
-    }
-
     /// Restores the invariants of `park` and of `watch` after any change of `state`.
-    pub(super) fn settle(&mut self) -> Wakes {
-        let mut wakes = self.park.settle(self.state.ready(), self.state.next_deadline());
-        if !self.watch.is_empty() && self.state.is_at_rest() {
-            self.watch.call_all(&mut wakes);
+    fn settle(&mut self) -> Wakes {
+        let Self { state, park, watch } = self;
+        let mut wakes = park.settle(state.deliverable(), state.next_deadline());
+        if state.is_closed() {
+            park.call_all(&mut wakes);
+        }
+        if !watch.is_empty() && state.is_at_rest() {
+            watch.call_all(&mut wakes);
         }
         wakes
+    }
+}
+
+/// How far a call moves time forward before it acts.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Advance {
+    /// All keys whose delay has ended become ready first: the call depends on their order.
+    Fully,
+    /// One chunk of them does: enough to find the next key.
+    OneChunk,
+    /// The call does not depend on time.
+    Not,
+}
+
+impl Advance {
+    /// At least one chunk: the call takes a key as well.
+    #[inline]
+    pub(super) fn or_one_chunk(self) -> Self {
+        match self {
+            Self::Not | Self::OneChunk => Self::OneChunk,
+            Self::Fully => Self::Fully,
+        }
     }
 }
 
@@ -119,92 +149,141 @@ impl<K> Shared<K> {
         }
     }
 
-    /// Locks the queue and adds the keys whose delay is over. The time is read only if
-    /// something hangs on it.
+    /// Locks the queue and adds all keys whose delay has ended. The clock is read only if a
+    /// key is delayed.
     #[inline(always)]
     #[expect(clippy::inline_always, reason = "measured: a tenth of a worker's cycle")]
-    pub(super) fn lock(&self) -> (MutexGuard<'_, Core<K>>, Option<Nanos>) {
-        self.lock_if(|_| true)
+    pub(super) fn lock(&self) -> Locked<'_, K> {
+        let locked = Locked::new(self);
+        if locked.state.needs_time() { self.catch_up(locked, self.now()) } else { locked }
     }
 
-    /// The same for a change on which, unless `in_order`, no order of keys hangs, so that
-    /// keys whose delay is over can wait for the next call.
+    /// As [`lock`](Self::lock), but adds one chunk of those keys only.
     #[inline(always)]
     #[expect(clippy::inline_always, reason = "measured: a tenth of a worker's cycle")]
-    pub(super) fn lock_if(
+    pub(super) fn lock_to_take(&self) -> Locked<'_, K> {
+        let locked = Locked::new(self);
+        if locked.state.needs_time() { Self::step(locked, self.now()) } else { locked }
+    }
+
+    /// Locks the queue for a call that does not depend on time.
+    pub(super) fn lock_timeless(&self) -> Locked<'_, K> {
+        Locked::new(self)
+    }
+
+    /// Locks the queue for a call that must not fail, such as the end of a lease, and moves
+    /// time forward as far as `advance` says.
+    #[inline(always)]
+    #[expect(clippy::inline_always, reason = "measured: a tenth of a worker's cycle")]
+    pub(super) fn lock_to_end(
         &self,
-        in_order: impl FnOnce(&State<K>) -> bool,
-    ) -> (MutexGuard<'_, Core<K>>, Option<Nanos>) {
-        let mut core = lock(&self.core);
-        if !core.state.needs_time() || !in_order(&core.state) {
-            return (core, None);
+        advance: impl FnOnce(&State<K>) -> Advance,
+    ) -> Locked<'_, K> {
+        let locked = Locked::new(self);
+        if !locked.state.needs_time() {
+            return locked;
         }
-        let now = self.advance(&mut core.state);
-        (core, Some(now))
+        match advance(&locked.state) {
+            Advance::Not => locked,
+            how @ (Advance::OneChunk | Advance::Fully) => self.advance(locked, how),
+        }
     }
 
-    /// Reads the clock and adds the keys whose delay is over.
     #[inline(never)]
-    fn advance(&self, state: &mut State<K>) -> Nanos {
-        let now = self.now();
-        state.advance(now);
-        now
+    fn advance<'a>(
+        &'a self,
+        mut locked: Locked<'a, K>,
+        advance: Advance,
+    ) -> Locked<'a, K> {
+        let now = self.now_under_lock(&mut locked.state);
+        match advance {
+            Advance::Fully => self.catch_up(locked, now),
+            Advance::OneChunk | Advance::Not => Self::step(locked, now),
+        }
     }
 
-    /// Unlocks the queue, then wakes whom the changes concern.
-    #[inline(always)]
-    #[expect(clippy::inline_always, reason = "measured: a tenth of a worker's cycle")]
-    pub(super) fn unlock(&self, core: MutexGuard<'_, Core<K>>) {
-        if core.is_quiet() && !core.state.is_stirred() {
+    /// Adds all keys whose delay has ended at `now`. Many are added in several lock scopes,
+    /// so that other callers get their turn.
+    #[inline(never)]
+    fn catch_up<'a>(&'a self, mut locked: Locked<'a, K>, now: Nanos) -> Locked<'a, K> {
+        while locked.state.advance(now) == Progress::More {
+            locked.unlock();
+            locked = Locked::new(self);
+        }
+        locked.now = Some(now);
+        locked
+    }
+
+    /// Adds one chunk of the keys whose delay has ended at `now`.
+    #[inline(never)]
+    fn step(mut locked: Locked<'_, K>, now: Nanos) -> Locked<'_, K> {
+        match locked.state.advance(now) {
+            Progress::Done | Progress::More => locked.now = Some(now),
+        }
+        locked
+    }
+
+    /// Reads the clock for a call that must not fail. If it panics, the latest time seen
+    /// counts.
+    pub(super) fn now_under_lock(&self, state: &mut State<K>) -> Nanos {
+        if self.clock.is_system() {
+            return self.now();
+        }
+        contain(|| self.now()).unwrap_or_else(|| {
+            state.note_panic();
+            state.latest()
+        })
+    }
+
+    /// Reports what happened to keys, after the lock is released.
+    fn tell(&self, news: Option<&News>, panics: u32) {
+        let Some(recorder) = &self.recorder else { return };
+        if news.is_none() && panics == 0 {
             return;
         }
-        self.unlock_and_tell(core);
-    }
-
-    #[inline(never)]
-    fn unlock_and_tell(&self, mut core: MutexGuard<'_, Core<K>>) {
-        let news = core.state.take_news(|| self.now());
-        if core.is_quiet() {
-            drop(core);
-        } else {
-            let wakes = core.settle();
-            drop(core);
-            wakes.wake();
-        }
-        self.tell(news.as_ref());
-    }
-
-    /// Says what happened to keys: without the lock.
-    #[inline]
-    fn tell(&self, news: Option<&News>) {
-        if let (Some(recorder), Some(news)) = (&self.recorder, news) {
-            news.tell(&**recorder);
-        }
+        contain(|| {
+            if let Some(news) = news {
+                news.tell(&**recorder);
+            }
+            (0..panics).for_each(|_| recorder.panicked());
+        });
     }
 
     /// Runs `change` on the state, and does all that belongs around it.
     #[inline]
     pub(super) fn with<R>(&self, change: impl FnOnce(&mut State<K>) -> R) -> R {
-        let (mut core, _) = self.lock();
-        let result = change(&mut core.state);
-        self.unlock(core);
+        let mut locked = self.lock();
+        let result = change(&mut locked.state);
+        locked.unlock();
         result
     }
 
-    /// Runs `change` on the state, if it is one that makes no key ready and hangs on no
-    /// time.
+    /// As [`with`](Self::with), for a change that takes keys and adds none.
+    #[inline]
+    pub(super) fn with_next<R>(&self, change: impl FnOnce(&mut State<K>) -> R) -> R {
+        let mut locked = self.lock_to_take();
+        let result = change(&mut locked.state);
+        locked.unlock();
+        result
+    }
+
+    /// Runs `change` on the state, if it makes no key ready and does not depend on time.
     #[inline]
     pub(super) fn peek<R>(&self, change: impl FnOnce(&mut State<K>) -> R) -> R {
         change(&mut lock(&self.core).state)
     }
 
-    /// The same as `with`, for a caller that has read the time already.
+    /// As [`with`](Self::with), for a caller that has read the clock already.
     #[inline]
     fn with_at<R>(&self, now: Nanos, change: impl FnOnce(&mut State<K>) -> R) -> R {
-        let mut core = lock(&self.core);
-        core.state.advance(now);
-        let result = change(&mut core.state);
-        self.unlock(core);
+        let mut locked = Locked::new(self);
+        if locked.state.needs_time() {
+            locked = self.catch_up(locked, now);
+        } else {
+            locked.state.tell_time(now);
+        }
+        let result = change(&mut locked.state);
+        locked.unlock();
         result
     }
 
@@ -239,15 +318,9 @@ impl<K> Shared<K> {
     }
 
     pub(super) fn close(&self) {
-        let (mut core, _) = self.lock();
-        core.state.close();
-        let mut wakes = core.settle();
-        core.park.call_all(&mut wakes);
-        core.watch.call_all(&mut wakes);
-        let news = core.state.take_news(|| self.now());
-        drop(core);
-        wakes.wake();
-        self.tell(news.as_ref());
+        let mut locked = self.lock_to_end(|_| Advance::Fully);
+        locked.state.close();
+        locked.unlock();
     }
 
     /// Adds a key after `delay`; none at all is an immediate add.
@@ -382,12 +455,12 @@ impl<K: Eq + Hash> Shared<K> {
 impl<K: Send + Sync> Probed for Shared<K> {
     fn gauges(&self) -> Gauges {
         let now = self.now();
-        let (mut core, _) = self.lock();
-        let counts = core.state.counts();
-        let (unfinished, longest) = core.state.running(now);
-        core.state.flush();
-        let parked = core.park.len();
-        self.unlock(core);
+        let mut locked = self.lock();
+        let counts = locked.state.counts();
+        let (unfinished, longest) = locked.state.running(now);
+        locked.state.flush();
+        let parked = locked.park.len();
+        locked.unlock();
         Gauges {
             ready: counts.ready,
             delayed: counts.delayed,
@@ -407,9 +480,9 @@ impl<K> Drop for Shared<K> {
         if self.recorder.is_none() {
             return;
         }
-        let mut core = lock(&self.core);
-        core.state.flush();
-        self.unlock(core);
+        let mut locked = Locked::new(self);
+        locked.state.flush();
+        locked.unlock();
     }
 }
 

@@ -1,24 +1,33 @@
-//! Which keys are ready, delayed or being processed, and what happens next.
+//! The keys of a queue: which are ready, delayed or leased, and what happens next.
 //!
-//! This is the whole meaning of the queue. Nothing here locks, blocks, reads a clock,
-//! spawns or wakes anybody: the shell in `shared.rs` does that, and acts on what these
-//! methods return. Time comes in as nanoseconds since the queue was built.
+//! This is the whole meaning of the queue. Nothing here locks, blocks, reads a clock, spawns
+//! or wakes: the shell in `shared.rs` does that and acts on what these methods return. Time
+//! is an argument, in nanoseconds since the queue was built.
 //!
 //! # States of a key
 //!
-//! | phase        | in the order | `add`          | `take`          | `done`            |
-//! |--------------|--------------|----------------|-----------------|-------------------|
-//! | (unknown)    | no           | -> `Ready`     |                 |                   |
-//! | `Idle`       | no           | -> `Ready`     |                 |                   |
-//! | `Resting`    | no           | -> `Ready`     |                 |                   |
-//! | `Ready`      | once         | stays          | -> `Processing` |                   |
-//! | `Processing` | no           | -> `Dirty`     |                 | -> `Idle`         |
-//! | `Dirty`      | no           | stays          |                 | -> `Ready`        |
+//! | phase        | in the order | `add`      | `take`          | `done`                  |
+//! |--------------|--------------|------------|-----------------|-------------------------|
+//! | (unknown)    | no           | -> `Ready` |                 |                         |
+//! | `Idle`       | no           | -> `Ready` |                 |                         |
+//! | `Resting`    | no           | -> `Ready` |                 |                         |
+//! | `Stranded`   | no           | -> `Ready` |                 |                         |
+//! | `Ready`      | once         | stays      | -> `Processing` |                         |
+//! | `Processing` | no           | -> `Dirty` |                 | -> `Idle`               |
+//! | `Dirty`      | no           | stays      |                 | -> `Ready`              |
 //!
-//! An empty cell cannot happen: `take` only takes from the order, and `done` is only
-//! reached by consuming a lease. Besides its phase a key may have a delay; when that is
-//! over, the key is added. When a key is done, an `Idle` key without a delay rests if it
-//! has failures to remember, and is forgotten otherwise.
+//! An empty cell cannot happen: `take` only takes from the order, and `done` is only reached
+//! by consuming a lease. A delay is independent of the phase; when it ends, the key is
+//! added. When a key is done, an `Idle` key without a delay rests if it has failures to
+//! remember, and is forgotten otherwise.
+//!
+//! # Panics in user code
+//!
+//! `Clone` of the key and the order run here. A call that is about one key of the caller's
+//! runs them before it changes anything, so its panic leaves the state unchanged. Time that
+//! passes and leases that end must not fail: there the panic is contained, counted, and the
+//! key is `Stranded`. So is a key whose `Clone` panics when it is leased. A stranded key
+//! waits for its next add; `remove`, `close_now` and `drain` find it.
 //!
 //! # Invariants
 //!
@@ -33,19 +42,18 @@
 //! client-go keeps the same facts in three sets (`queue`, `dirty`, `processing`) and a
 //! heap of delays; `state/tests.rs` checks the two representations against each other.
 
-use std::collections::VecDeque;
-
-use self::due::Due;
-use super::delay::{Delays, Scheduled};
+use self::levels::Levels;
+use super::delay::{Delays, Progress, Scheduled};
 use super::line::Line;
 use super::offer::Offer;
 use super::options::{Added, Counts};
 use super::order::{Fifo, Ticket};
-use super::slots::{Loan, Phase, Slots};
+use super::slots::{Phase, Slots};
 use super::table::{Gap, Table};
 use super::timing::{Nanos, Timing, at};
+use crate::contain::contain;
 
-mod due;
+mod levels;
 mod lookup;
 mod many;
 mod measured;
@@ -60,36 +68,19 @@ enum Stage {
     Closed,
 }
 
-/// The priority of a key that is ready, dirty or delayed; lowest if it is none of them.
+/// Where a key that is not known yet belongs in the table.
 #[derive(Clone, Copy)]
-struct Level(i32);
-
-impl Default for Level {
-    fn default() -> Self {
-        Self(i32::MIN)
-    }
-}
-
-/// A key that is not known yet.
-struct Newcomer<K> {
+struct Place {
     hash: u32,
     /// Where the search for it ended.
     gap: Gap,
-    key: K,
 }
 
-/// A key that was handed out.
+/// A leased key.
 pub(super) struct Taken<K> {
     pub(super) slot: u32,
-    pub(super) loan: Loan<K>,
+    pub(super) key: K,
     pub(super) priority: i32,
-}
-
-/// What is left of a key that was finished.
-pub(super) struct Finished<K> {
-    /// The key, if the queue has forgotten it: it is the user's, and so is to be dropped
-    /// without the lock.
-    pub(super) key: Option<K>,
 }
 
 /// The keys of one queue.
@@ -98,23 +89,28 @@ pub(super) struct State<K> {
     table: Table,
     line: Line<K>,
     delays: Delays,
+    latest: Nanos,
     stage: Stage,
     ready: usize,
     processing: usize,
     dirty: usize,
+    stranded: usize,
     /// Failures by slot; grows with the first retry.
     retries: Vec<u32>,
     resting: Fifo,
     max_resting: usize,
-    /// Priorities by slot; stays empty with [`Line::Fifo`], which does not heed them.
-    levels: Vec<Level>,
+    levels: Levels,
     absorb: bool,
     timing: Option<Box<Timing>>,
-    /// Whether `timing` has to hear what time it is, or has news, or knows the time of this
-    /// call.
-    stirred: bool,
-    /// Slots whose delay is over, on their way to being added; empty between calls.
-    due: VecDeque<u32>,
+    /// Contained panics of user code that have not been reported.
+    panics: u32,
+    /// Clones of keys that were not leased after all, to be dropped after the lock is
+    /// released.
+    discarded: Vec<K>,
+    /// Whether there may be something to report or to drop when the lock is released.
+    has_news: bool,
+    /// Empty; its room is used by [`advance`](Self::advance).
+    due: Vec<u32>,
     /// Keys forgotten since memory was last given back.
     forgotten: usize,
 }
@@ -128,6 +124,10 @@ pub(super) struct Rules<K> {
     pub(super) timed: bool,
 }
 
+/// How many entries of delays one [`State::advance`] works on. It bounds how long the lock
+/// is held when many delays end at once: less than 0.1 ms.
+const DUE_CHUNK: usize = 1024;
+
 impl<K> State<K> {
     pub(super) fn new(rules: Rules<K>) -> Self {
         let mut table = Table::default();
@@ -137,18 +137,22 @@ impl<K> State<K> {
             table,
             line: rules.line,
             delays: Delays::default(),
+            latest: 0,
             stage: Stage::Open,
             ready: 0,
             processing: 0,
             dirty: 0,
+            stranded: 0,
             retries: Vec::new(),
             resting: Fifo::default(),
             max_resting: rules.max_resting,
-            levels: Vec::new(),
+            levels: Levels::default(),
             absorb: rules.absorb,
             timing: rules.timed.then(Box::default),
-            stirred: false,
-            due: VecDeque::new(),
+            panics: 0,
+            discarded: Vec::new(),
+            has_news: false,
+            due: Vec::new(),
             forgotten: 0,
         }
     }
@@ -159,24 +163,62 @@ impl<K> State<K> {
         !self.delays.is_empty() && !self.is_closed()
     }
 
-    /// Whether a key was added while it is processed.
+    /// Whether the end of this lease must know the time: the key becomes ready with it, or
+    /// has become dirty by a delay that has ended since.
     #[inline]
-    pub(super) fn is_dirty(&self, slot: u32) -> bool {
-        self.slots.phase(slot) == Some(Phase::Dirty)
+    pub(super) fn done_needs_time(&self, slot: u32) -> bool {
+        self.phase(slot) == Phase::Dirty || self.delays.contains(slot)
     }
 
-    /// Adds the keys whose delay is over. A closed queue keeps them delayed.
-    pub(super) fn advance(&mut self, now: Nanos) {
+    /// Adds keys whose delay has ended, as many as fit into one bounded step. A closed queue
+    /// keeps them delayed.
+    pub(super) fn advance(&mut self, now: Nanos) -> Progress {
         self.tell_time(now);
         let due = self.delays.next().is_some_and(|deadline| deadline <= now);
-        if due && !self.is_closed() {
-            Due { state: self, now }.add_all();
+        if due && !self.is_closed() { self.add_due(now) } else { Progress::Done }
+    }
+
+    #[inline(never)]
+    fn add_due(&mut self, now: Nanos) -> Progress {
+        let mut due = std::mem::take(&mut self.due);
+        let progress = self.delays.due(now, DUE_CHUNK, |slot| due.push(slot));
+        for slot in due.drain(..) {
+            let level = self.levels.take_delayed(slot);
+            if contain(|| self.add_slot(slot, level)).is_none() {
+                self.strand(slot, level);
+            }
+        }
+        self.due = due;
+        progress
+    }
+
+    /// Sets a key aside after a contained panic of user code, unless the key is going to be
+    /// delivered anyway.
+    #[cold]
+    fn strand(&mut self, slot: u32, level: i32) {
+        self.note_panic();
+        if let Phase::Idle | Phase::Resting = self.phase(slot) {
+            self.unrest(slot);
+            self.slots.set_phase(slot, Phase::Stranded);
+            self.stranded += 1;
+            self.set_level(slot, level);
         }
     }
 
-    /// When the next delay is over, if keys still become ready by time.
+    /// Counts a contained panic of user code.
+    pub(super) fn note_panic(&mut self) {
+        self.panics += 1;
+        self.has_news = true;
+    }
+
+    /// The earliest deadline, unless the queue is closed, so that delays do not end.
     pub(super) fn next_deadline(&self) -> Option<Nanos> {
         if self.is_closed() { None } else { self.delays.next() }
+    }
+
+    /// The latest time that the queue has seen.
+    pub(super) fn latest(&self) -> Nanos {
+        self.latest
     }
 
     /// Adds the key of `offer`, now.
@@ -192,42 +234,38 @@ impl<K> State<K> {
             return Added::Closed;
         }
         match self.find_offer(hash, offer) {
-            Err(gap) => self.admit(Newcomer { hash, gap, key: offer.take() }, priority),
+            Err(gap) => {
+                self.admit(Place { hash, gap }, offer, priority);
+                Added::Ready
+            }
             Ok((_, phase)) if self.is_mere_duplicate(phase) => Added::Duplicate,
             Ok((slot, _)) => self.add_slot(slot, priority),
         }
     }
 
-    /// Makes an unknown key ready.
-    ///
-    /// The key's own code and the order, which may be the user's, run before anything
-    /// changes: a panic leaves all as it was.
+    /// Makes an unknown key ready. The order runs before anything changes.
     #[inline(always)]
     #[expect(clippy::inline_always, reason = "measured: see `State::take`")]
-    fn admit(&mut self, new: Newcomer<K>, priority: i32) -> Added {
-        self.line.push(self.slots.vacancy(), &new.key, priority);
-        let slot = self.enroll(Phase::Ready, new);
+    fn admit(&mut self, place: Place, offer: &mut impl Offer<K>, priority: i32) -> u32 {
+        self.line.push(self.slots.vacancy(), offer.key(), priority);
+        let slot = self.enroll(Phase::Ready, place, offer.take());
         self.ready += 1;
-        self.raise(slot, priority);
+        self.set_level(slot, priority);
         self.note_add(slot);
-        Added::Ready
+        slot
     }
 
     /// Whether adding a key again changes nothing at all.
     #[inline]
     fn is_mere_duplicate(&self, phase: Phase) -> bool {
-        phase.is_planned() && !self.absorb && !self.line.heeds_priority()
+        phase.is_pending() && !self.absorb && !self.line.heeds_priority()
     }
 
-    /// Adds a key that has a slot.
+    /// Adds a key that has a slot. The order runs before anything changes.
     pub(super) fn add_slot(&mut self, slot: u32, priority: i32) -> Added {
-        let level = self.raise(slot, priority);
-        if self.absorb {
-            self.delays.remove(slot);
-        }
-        match self.phase(slot) {
-            Phase::Idle | Phase::Resting => {
-                self.unrest(slot);
+        let level = self.level_with(slot, priority);
+        let added = match self.phase(slot) {
+            Phase::Idle | Phase::Resting | Phase::Stranded => {
                 self.make_ready(slot, level);
                 self.note_add(slot);
                 Added::Ready
@@ -243,7 +281,12 @@ impl<K> State<K> {
                 Added::Dirty
             }
             Phase::Dirty => Added::Duplicate,
+        };
+        self.set_level(slot, level);
+        if self.absorb && self.delays.remove(slot) {
+            self.levels.take_delayed(slot);
         }
+        added
     }
 
     /// Adds the key of `offer` at `deadline`; the earlier of two deadlines counts.
@@ -261,7 +304,7 @@ impl<K> State<K> {
         self.delay_slot(slot, deadline, priority)
     }
 
-    /// Adds the key of `offer` at the time that `when` makes of the number of its
+    /// Adds the key of `offer` at the time that `when` computes from the number of its
     /// failures, which it may change.
     pub(super) fn add_failed(
         &mut self,
@@ -274,17 +317,26 @@ impl<K> State<K> {
         if self.is_closed() {
             return Added::Closed;
         }
-        let slot = self.enter(hash, offer);
-        self.unrest(slot);
-        let deadline = when(self.failures(slot));
-        if deadline > now {
-            return self.delay_slot(slot, deadline, priority);
-        }
-        self.add_slot(slot, priority)
+        let found = self.find_offer(hash, offer).map(|(slot, _)| slot);
+        let mut failures = found.map_or(0, |slot| self.retries(slot));
+        let deadline = when(&mut failures);
+        let (slot, added) = match found {
+            Ok(slot) if deadline > now => {
+                (slot, self.delay_slot(slot, deadline, priority))
+            }
+            Ok(slot) => (slot, self.add_slot(slot, priority)),
+            Err(gap) if deadline > now => {
+                let slot = self.enroll(Phase::Idle, Place { hash, gap }, offer.take());
+                (slot, self.delay_slot(slot, deadline, priority))
+            }
+            Err(gap) => (self.admit(Place { hash, gap }, offer, priority), Added::Ready),
+        };
+        *self.failures(slot) = failures;
+        added
     }
 
     /// Delays a key that has a slot. Also on a closed queue: the key is then among those
-    /// that are handed back.
+    /// that are handed back. The order runs before anything changes.
     pub(super) fn delay_slot(
         &mut self,
         slot: u32,
@@ -292,21 +344,25 @@ impl<K> State<K> {
         priority: i32,
     ) -> Added {
         let phase = self.phase(slot);
-        let level = self.raise(slot, priority);
-        if self.absorb && matches!(phase, Phase::Ready | Phase::Dirty) {
+        if self.absorb && phase.is_pending() {
+            let level = self.level_with(slot, priority);
             if phase == Phase::Ready {
                 self.line.touch(slot, self.slots.key(slot), level);
             }
+            self.set_level(slot, level);
             return Added::Duplicate;
         }
         self.unrest(slot);
+        if self.line.heeds_priority() {
+            self.levels.raise_delayed(slot, priority);
+        }
         match self.delays.insert(slot, deadline) {
             Scheduled::New | Scheduled::Earlier => Added::Delayed,
             Scheduled::Kept => Added::Duplicate,
         }
     }
 
-    /// Replaces all that is planned for the key of `offer` by one delay.
+    /// Replaces everything that is pending for the key of `offer` by one delay.
     pub(super) fn postpone(
         &mut self,
         hash: u32,
@@ -317,64 +373,61 @@ impl<K> State<K> {
             return Added::Closed;
         }
         let slot = self.enter(hash, offer);
-        let level = self.level(slot);
+        let level = self.levels.pending(slot).max(self.levels.delayed(slot));
+        let cancelled = self.cancel(slot);
         self.unrest(slot);
-        let planned = self.unplan(slot);
-        self.raise(slot, if planned { level } else { 0 });
+        if self.line.heeds_priority() {
+            self.levels.raise_delayed(slot, if cancelled { level } else { 0 });
+        }
         self.delays.replace(slot, deadline);
         Added::Delayed
     }
 
-    /// How often a key that is not resting failed, to be changed.
+    /// The number of failures of a key that is not resting, to be changed.
     pub(super) fn failures(&mut self, slot: u32) -> &mut u32 {
         at(&mut self.retries, slot)
     }
 
-    /// Forgets the failures of a key that is processed.
+    /// Forgets the failures of a leased key.
     #[inline]
-    pub(super) fn pardon(&mut self, slot: u32) {
+    pub(super) fn clear_failures(&mut self, slot: u32) {
         if let Some(retries) = self.retries.get_mut(slot as usize) {
             *retries = 0;
         }
     }
 
-    /// How often a key failed.
+    /// The number of failures of a key.
     #[inline]
     pub(super) fn retries(&self, slot: u32) -> u32 {
         self.retries.get(slot as usize).copied().unwrap_or(0)
     }
 
-    /// Takes back a key that was handed out.
+    /// Ends the lease of a key. Returns a key that is forgotten, for the caller to drop after
+    /// the lock is released.
     #[inline(always)]
     #[expect(clippy::inline_always, reason = "measured: a tenth of a worker's cycle")]
-    pub(super) fn done(&mut self, slot: u32, loan: Loan<K>) -> Finished<K> {
+    pub(super) fn done(&mut self, slot: u32) -> Option<K> {
         self.note(|timing| timing.done(slot));
         self.processing -= 1;
-        if self.is_over(slot) {
-            let (hash, key) = self.slots.vacate_lent(slot, loan);
-            self.erase(slot, hash);
-            return Finished { key: Some(key) };
-        }
-        self.slots.give_back(slot, loan);
         if self.phase(slot) == Phase::Dirty {
-            self.dirty -= 1;
-            // Should the user's order panic, the next add makes the key ready again.
-            self.slots.set_phase(slot, Phase::Idle);
-            self.make_ready(slot, self.level(slot));
-            return Finished { key: None };
+            self.ready_again(slot);
+            return None;
         }
-        Finished { key: self.rest(slot) }
+        self.rest(slot)
     }
 
-    /// Whether a key that is done is forgotten with that.
-    #[inline]
-    fn is_over(&self, slot: u32) -> bool {
-        self.phase(slot) == Phase::Processing
-            && self.retries(slot) == 0
-            && !self.delays.contains(slot)
+    /// Makes a dirty key ready when its lease has ended. The add that made it dirty has
+    /// returned, so a panic of the order is contained.
+    fn ready_again(&mut self, slot: u32) {
+        let level = self.levels.pending(slot);
+        self.dirty -= 1;
+        self.slots.set_phase(slot, Phase::Idle);
+        if contain(|| self.make_ready(slot, level)).is_none() {
+            self.strand(slot, level);
+        }
     }
 
-    /// Makes the queue take no more keys, and no delay end.
+    /// Refuses adds from now on, and ends no more delays.
     pub(super) fn close(&mut self) {
         self.stage = Stage::Closed;
     }
@@ -384,9 +437,9 @@ impl<K> State<K> {
         self.stage == Stage::Closed
     }
 
-    /// Whether no key is ready, processing or dirty.
+    /// Whether no key can be delivered or is leased. Keys that the order withholds cannot.
     pub(super) fn is_drained(&self) -> bool {
-        self.ready == 0 && self.processing == 0
+        self.deliverable() == 0 && self.processing == 0
     }
 
     /// Whether nothing is left to do: no key is ready, processing or dirty, nor delayed,
@@ -395,9 +448,10 @@ impl<K> State<K> {
         self.is_drained() && (self.delays.is_empty() || self.is_closed())
     }
 
+    /// How many keys the order will name.
     #[inline]
-    pub(super) fn ready(&self) -> usize {
-        self.ready
+    pub(super) fn deliverable(&self) -> usize {
+        if self.line.withholds() { 0 } else { self.ready }
     }
 
     pub(super) fn counts(&self) -> Counts {
@@ -407,6 +461,11 @@ impl<K> State<K> {
             processing: self.processing,
             dirty: self.dirty,
         }
+    }
+
+    /// How many keys are set aside because user code panicked.
+    pub(super) fn stranded(&self) -> usize {
+        self.stranded
     }
 
     #[inline]
@@ -425,8 +484,8 @@ impl<K> State<K> {
 
     /// Gives an unknown key a slot.
     #[inline]
-    fn enroll(&mut self, phase: Phase, new: Newcomer<K>) -> u32 {
-        let Newcomer { hash, gap, key } = new;
+    fn enroll(&mut self, phase: Phase, place: Place, key: K) -> u32 {
+        let Place { hash, gap } = place;
         let slot = self.slots.fill(phase, hash, key);
         self.table.insert(hash, slot, gap);
         slot
@@ -436,75 +495,56 @@ impl<K> State<K> {
     fn enter(&mut self, hash: u32, offer: &mut impl Offer<K>) -> u32 {
         match self.find_offer(hash, offer) {
             Ok((slot, _)) => slot,
-            Err(gap) => {
-                self.enroll(Phase::Idle, Newcomer { hash, gap, key: offer.take() })
-            }
+            Err(gap) => self.enroll(Phase::Idle, Place { hash, gap }, offer.take()),
         }
     }
 
-    /// Puts a key into the order. The order is called first: it may be the user's.
+    /// Makes a key ready that is neither ready nor leased. The order runs first.
     fn make_ready(&mut self, slot: u32, level: i32) {
         self.line.push(slot, self.slots.key(slot), level);
+        self.unrest(slot);
+        self.unstrand(slot);
         self.slots.set_phase(slot, Phase::Ready);
         self.ready += 1;
     }
 
-    fn level(&self, slot: u32) -> i32 {
-        self.levels.get(slot as usize).copied().unwrap_or_default().0
-    }
-
-    /// The priority of a key that is handed out. Its delay, if it has one, keeps it.
-    fn take_level(&mut self, slot: u32) -> i32 {
-        let level = self.level(slot);
-        if !self.delays.contains(slot) {
-            self.lower(slot);
-        }
-        level
-    }
-
-    /// Raises the priority of what is planned for a key to at least `priority`.
+    /// The priority of a key once it has been added with `priority`.
     #[inline]
-    fn raise(&mut self, slot: u32, priority: i32) -> i32 {
+    fn level_with(&self, slot: u32, priority: i32) -> i32 {
         if !self.line.heeds_priority() {
             return 0;
         }
-        let level = at(&mut self.levels, slot);
-        level.0 = level.0.max(priority);
-        level.0
+        let delayed = if self.absorb { self.levels.delayed(slot) } else { i32::MIN };
+        priority.max(self.levels.pending(slot)).max(delayed)
     }
 
-    /// Forgets the priority of a key once nothing is planned for it.
     #[inline]
-    fn lower(&mut self, slot: u32) {
-        if let Some(level) = self.levels.get_mut(slot as usize) {
-            *level = Level::default();
+    fn set_level(&mut self, slot: u32, level: i32) {
+        if self.line.heeds_priority() {
+            self.levels.set_pending(slot, level);
         }
     }
 
-    /// Takes back all that is planned for a key: whether anything was.
-    fn unplan(&mut self, slot: u32) -> bool {
-        self.lower(slot);
-        let delayed = self.delays.remove(slot);
-        match self.phase(slot) {
-            Phase::Ready => self.unready(slot),
-            Phase::Dirty => {
-                self.slots.set_phase(slot, Phase::Processing);
-                self.dirty -= 1;
-            }
-            Phase::Idle | Phase::Resting | Phase::Processing => return delayed,
+    /// Cancels everything that is pending for a key. Returns whether anything was. The order
+    /// runs before anything changes.
+    fn cancel(&mut self, slot: u32) -> bool {
+        let phase = self.phase(slot);
+        if phase == Phase::Ready {
+            self.line.remove(slot, self.slots.key(slot));
+            self.slots.set_phase(slot, Phase::Idle);
+            self.ready -= 1;
         }
-        true
+        if phase == Phase::Dirty {
+            self.slots.set_phase(slot, Phase::Processing);
+            self.dirty -= 1;
+        }
+        self.unstrand(slot);
+        self.levels.clear(slot);
+        self.delays.remove(slot) || phase.is_pending() || phase == Phase::Stranded
     }
 
-    fn unready(&mut self, slot: u32) {
-        self.line.remove(slot, self.slots.key(slot));
-        self.slots.set_phase(slot, Phase::Idle);
-        self.ready -= 1;
-    }
-
-    /// Keeps a key that is not to be processed for its delay or its failures; forgets it
-    /// if it has neither. Returns the key that was forgotten: this one, or the one that
-    /// rested longest.
+    /// Keeps a key for its delay or its failures, or forgets it if it has neither. Returns
+    /// the key that was forgotten: this one, or the one that has rested longest.
     #[inline]
     fn rest(&mut self, slot: u32) -> Option<K> {
         if self.delays.contains(slot) {
@@ -523,10 +563,18 @@ impl<K> State<K> {
         Some(self.vacate(oldest))
     }
 
-    /// Ends the rest of a key that is about to be ready or delayed, or forgotten.
+    /// Ends the rest of a key that is about to be ready, delayed or forgotten.
     fn unrest(&mut self, slot: u32) {
         if self.phase(slot) == Phase::Resting {
             self.resting.take_out(Ticket(slot));
+            self.slots.set_phase(slot, Phase::Idle);
+        }
+    }
+
+    /// Ends the stranding of a key that is about to be ready or forgotten.
+    fn unstrand(&mut self, slot: u32) {
+        if self.phase(slot) == Phase::Stranded {
+            self.stranded -= 1;
             self.slots.set_phase(slot, Phase::Idle);
         }
     }
@@ -535,24 +583,22 @@ impl<K> State<K> {
     #[inline]
     fn vacate(&mut self, slot: u32) -> K {
         let (hash, key) = self.slots.vacate(slot);
-        self.pardon(slot);
-        self.erase(slot, hash);
-        key
-    }
-
-    /// Erases what is left of a key whose slot is vacant.
-    #[inline(always)]
-    #[expect(clippy::inline_always, reason = "measured: see `State::take`")]
-    fn erase(&mut self, slot: u32, hash: u32) {
-        self.lower(slot);
+        self.clear_failures(slot);
+        self.levels.clear(slot);
         self.table.remove(hash, slot);
         self.forgotten += 1;
         self.shrink_after_spike();
+        key
     }
 }
 
 impl<K: Clone> State<K> {
-    /// Hands out the key whose turn it is.
+    /// Leases the next key in the order.
+    ///
+    /// # Panics
+    ///
+    /// If the order or `Clone` of the key panics. The key is still ready in the first case,
+    /// and stranded in the second.
     #[inline(always)]
     #[expect(clippy::inline_always, reason = "measured: a tenth of a worker's cycle")]
     pub(super) fn take(&mut self) -> Option<Taken<K>> {
@@ -561,11 +607,12 @@ impl<K: Clone> State<K> {
             return None;
         };
         self.ready -= 1;
-        let loan = self.slots.lend(slot);
+        let key = self.slots.lease(slot, &mut self.stranded);
         self.processing += 1;
-        let priority = if self.levels.is_empty() { 0 } else { self.take_level(slot) };
+        let priority =
+            if self.levels.is_empty() { 0 } else { self.levels.take_pending(slot) };
         self.note(|timing| timing.get(slot));
-        Some(Taken { slot, loan, priority })
+        Some(Taken { slot, key, priority })
     }
 
     #[inline]

@@ -4,19 +4,10 @@
 //! slot in each. So an operation touches one place in memory where a general hash map
 //! touches two, and growing asks neither keys nor slots for their hashes.
 //!
-//! A large table is not in the cache, and each entry stands somewhere else: what an
-//! operation costs is one wait for memory. So a key that is removed from it only goes on a
-//! list of those that are leaving. Many leave together when their places are needed, so
-//! that the processor waits for all of them at once; of a queue that runs empty, none ever
-//! has to. Until then the word of a key that is gone is found like any other: callers look
-//! whether the slot still holds the key, and may give the slot to another key meanwhile, or
-//! to the same.
-//!
 //! # Invariants
 //!
 //! 1. Those of `probing.rs`.
-//! 2. Each word that is leaving is in the table; once more if its slot was entered again
-//!    under the same hash. The two are alike, so it does not matter which one leaves.
+//! 2. Each known slot is in the table exactly once, under the hash of its key.
 
 #[cfg(test)]
 mod tests;
@@ -79,31 +70,11 @@ pub(super) struct Table {
     len: usize,
     /// How many words may be taken before the table grows.
     room: usize,
-    /// Words of slots that were removed; none in a small table.
-    leaving: Vec<Word>,
-    /// Whether places were short, so that words leave faster than others are removed until
-    /// none is leaving.
-    settling: bool,
 }
 
-/// Where a search ended that found nothing.
+/// The place where a search ended that found nothing.
 #[derive(Clone, Copy)]
-pub(super) struct Gap {
-    place: usize,
-    /// How many words of this hash the search met.
-    twins: usize,
-}
-
-impl Gap {
-    const NOWHERE: Self = Self { place: 0, twins: 0 };
-}
-
-/// How many words leave a large table together: more than a processor waits for at once.
-const LEAVING_TOGETHER: usize = 64;
-
-/// How many words of one hash may stand in the table before some leave: a key that comes
-/// and goes leaves one each time, and they stand in each other's way.
-const MAX_TWINS: usize = 8;
+pub(super) struct Gap(usize);
 
 /// The smallest size that is not zero.
 const MIN: usize = 8;
@@ -123,9 +94,9 @@ impl Table {
         self.search(hash, |slot| is(slot).then_some(())).ok().map(|(slot, ())| slot)
     }
 
-    /// The slot with this hash of which `look` tells something, and that; or the gap at
-    /// which the search ended: the place for a slot that is entered under this hash before
-    /// the table changes.
+    /// Finds the slot with this hash for which `look` returns something. Otherwise returns
+    /// the gap where the search ended: the place for a slot that is inserted under this hash
+    /// before the table changes.
     #[inline]
     pub(super) fn search<R>(
         &self,
@@ -133,17 +104,15 @@ impl Table {
         look: impl Fn(u32) -> Option<R>,
     ) -> Result<(u32, R), Gap> {
         if self.words.is_empty() {
-            return Err(Gap::NOWHERE);
+            return Err(Gap(0));
         }
-        let mut twins = 0;
         let mut place = self.home(hash);
         loop {
             let word = self.words[place];
             if word == Word::EMPTY {
-                return Err(Gap { place, twins });
+                return Err(Gap(place));
             }
             if word.hash() == hash {
-                twins += 1;
                 if let Some(seen) = look(word.slot()) {
                     return Ok((word.slot(), seen));
                 }
@@ -152,72 +121,29 @@ impl Table {
         }
     }
 
-    /// Enters a slot at the gap where a search for its hash ended.
+    /// Inserts a slot at the gap where a search for its hash ended.
     #[inline]
-    pub(super) fn insert(&mut self, hash: u32, slot: u32, gap: Gap) {
+    pub(super) fn insert(&mut self, hash: u32, slot: u32, Gap(place): Gap) {
         let word = Word::new(hash, slot);
         if self.len >= self.room {
             return self.grow_and_insert(word);
         }
         self.len += 1;
-        self.words[gap.place] = word;
-        if gap.twins > MAX_TWINS {
-            self.settle();
-        }
+        self.words[place] = word;
     }
 
     #[cold]
     fn grow_and_insert(&mut self, word: Word) {
-        self.make_room();
+        self.stretch(larger(self.words.len()));
         self.len += 1;
         probing::put(&mut self.words, word);
     }
 
-    /// Takes a slot out, be it later.
+    /// Removes a slot.
     #[inline]
     pub(super) fn remove(&mut self, hash: u32, slot: u32) {
         let word = Word::new(hash, slot);
-        if self.words.len() < SMALL {
-            return self.take_out(word);
-        }
-        self.leaving.push(word);
-        if self.settling && self.leaving.len() % (LEAVING_TOGETHER / 2) == 0 {
-            self.settle();
-        }
-    }
-
-    /// Takes out some of the words that are leaving, the last first.
-    #[cold]
-    fn settle(&mut self) {
-        let stay = self.leaving.len().saturating_sub(LEAVING_TOGETHER);
-        let mut leaving = std::mem::take(&mut self.leaving);
-        self.fetch(leaving[stay..].iter().map(|word| word.hash()));
-        for word in leaving.drain(stay..) {
-            self.take_out(word);
-        }
-        self.leaving = leaving;
-        self.settling &= stay > 0;
-    }
-
-    /// Gets ready for searches for these hashes, so that they wait for memory together if
-    /// the table is too large for the cache.
-    #[inline]
-    pub(super) fn expect(&self, hashes: impl Iterator<Item = u32>) {
-        if self.words.len() >= SMALL {
-            self.fetch(hashes);
-        }
-    }
-
-    /// Has the processor fetch what searches for these hashes will look at: reads that do
-    /// not depend on each other wait for memory together.
-    fn fetch(&self, hashes: impl Iterator<Item = u32>) {
-        let read = |hash| self.words[self.home(hash)].0;
-        std::hint::black_box(hashes.map(read).fold(0, |all, word| all ^ word));
-    }
-
-    #[inline]
-    fn take_out(&mut self, word: Word) {
-        let mut place = self.home(word.hash());
+        let mut place = self.home(hash);
         while self.words[place] != word {
             debug_assert!(!self.words[place].is_empty(), "invariant 2");
             place = self.after(place);
@@ -236,21 +162,12 @@ impl Table {
     ) {
         let size = size_for(keys);
         if size < self.words.len() {
-            *self =
-                Self { words: probing::empty(size), room: room(size), ..Self::default() };
+            *self = Self { words: probing::empty(size), room: room(size), len: 0 };
             for (hash, slot) in known {
                 self.len += 1;
                 probing::put(&mut self.words, Word::new(hash, slot));
             }
         }
-    }
-
-    fn make_room(&mut self) {
-        if self.leaving.len() < LEAVING_TOGETHER {
-            return self.stretch(larger(self.words.len()));
-        }
-        self.settling = true;
-        self.settle();
     }
 
     fn stretch(&mut self, size: usize) {

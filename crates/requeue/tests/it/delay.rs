@@ -321,3 +321,49 @@ fn timed_get_takes_a_key_that_is_due_before_its_deadline() {
         assert_eq!(getter.join().unwrap(), Ok("a"));
     });
 }
+
+/// The end of K's lease once did not look at the clock: K, whose delay ended first, came
+/// before L, although K became ready only with the end of its lease.
+#[test]
+fn key_that_became_dirty_by_its_delay_goes_behind_keys_that_were_due_before() {
+    type End = fn(requeue::Lease<&'static str>);
+    let ends: [End; 3] =
+        [|lease| lease.done(), |lease| lease.succeed(), |lease| drop(lease.next())];
+    for end in ends {
+        let (queue, clock) = timed();
+        queue.add("K");
+        let lease = queue.try_get().unwrap();
+        queue.add_after("K", secs(10));
+        queue.add_after("L", secs(20));
+        clock.advance(secs(30));
+        end(lease);
+        assert_eq!(take_all(&queue), ["L", "K"]);
+    }
+}
+
+#[test]
+fn dirty_key_goes_behind_keys_that_were_due_before_its_lease_ended() {
+    let (queue, clock) = timed();
+    queue.add("K");
+    let lease = queue.try_get().unwrap();
+    queue.add("K");
+    queue.add_after("L", secs(20));
+    clock.advance(secs(30));
+    lease.done();
+    assert_eq!(take_all(&queue), ["L", "K"]);
+}
+
+/// Many keys that are due at once become ready in several steps, which callers cannot see.
+#[test]
+fn hundred_thousand_keys_due_at_once_come_in_order() {
+    let (queue, clock) = timed();
+    for key in 0..100_000_u32 {
+        queue.add_after(key, secs(1) + Duration::from_nanos(u64::from(key) / 7));
+    }
+    clock.advance(secs(2));
+    let first = queue.try_get().unwrap();
+    assert_eq!(*first, 0);
+    assert_eq!(queue.add(100_000), Added::Ready);
+    assert_eq!(queue.len(), 100_000);
+    assert!(take_all(&queue).into_iter().eq(1..=100_000));
+}

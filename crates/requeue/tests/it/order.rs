@@ -3,7 +3,7 @@
 use requeue::order::{Fair, Order, Priority, Ticket};
 use requeue::{AddOptions, Added, Counts, Queue, TryGetError};
 
-use crate::helpers::{ms, secs, take_all, timed_with};
+use crate::helpers::{Task, ms, secs, take_all, timed_with};
 
 fn level(priority: i32) -> AddOptions {
     AddOptions::new().priority(priority)
@@ -273,5 +273,102 @@ fn order_that_loses_keys_does_not_hang_the_queue() {
     assert!(queue.remove("a"));
     queue.close();
     assert!(queue.get_blocking().is_none());
-    assert!(queue.drain_timeout(secs(0)).is_err());
+    assert_eq!(queue.drain_timeout(secs(0)).unwrap(), ["b"], "the queue still has it");
+}
+
+/// A waiting getter once asked such an order half a million times a second.
+#[test]
+fn getter_does_not_spin_while_the_order_withholds_keys() {
+    let queue = Queue::builder().order(Sieve).build();
+    let mut getter = Task::parked(queue.get());
+    for round in 1..=3 {
+        queue.add(round);
+        assert_eq!(getter.wakes(), round, "it looks once for each key that is added");
+        assert!(getter.poll().is_pending());
+    }
+    assert_eq!(queue.len(), 3);
+    assert_eq!(queue.close_now(), [1, 2, 3]);
+}
+
+/// An order that names one key forever.
+struct Broken;
+
+impl<K> Order<K> for Broken {
+    fn push(&mut self, _: Ticket, _: &K, _: i32) {}
+
+    fn pop(&mut self) -> Option<Ticket> {
+        Some(Ticket::new(7))
+    }
+
+    fn remove(&mut self, _: Ticket, _: &K) {}
+}
+
+#[test]
+fn order_that_never_stops_naming_other_keys_does_not_hang_the_queue() {
+    let queue = Queue::builder().order(Broken).build();
+    queue.add("a");
+    assert_eq!(queue.try_get().unwrap_err(), TryGetError::Empty);
+    assert_eq!(queue.close_now(), ["a"]);
+}
+
+/// The priority of a delay is separate. It once changed that of the ready key.
+#[test]
+fn delay_does_not_change_the_priority_of_a_ready_key() {
+    let (queue, clock) = timed_with(Queue::builder().order(Priority::strict()));
+    queue.add_with("K", level(-3));
+    queue.add_with("K", level(5).after(secs(1)));
+    queue.add("L");
+    let lease = queue.try_get().unwrap();
+    assert_eq!((*lease, lease.priority()), ("L", 0), "K is still at -3");
+    lease.done();
+    let lease = queue.try_get().unwrap();
+    assert_eq!((*lease, lease.priority()), ("K", -3));
+    lease.done();
+    clock.advance(secs(1));
+    let lease = queue.try_get().unwrap();
+    assert_eq!((*lease, lease.priority()), ("K", 5));
+}
+
+#[test]
+fn delay_of_a_dirty_key_does_not_change_its_priority() {
+    let (queue, clock) = timed_with(Queue::builder().order(Priority::strict()));
+    queue.add_with("K", level(1));
+    let first = queue.try_get().unwrap();
+    queue.add_with("K", level(-3));
+    queue.add_with("K", level(5).after(secs(1)));
+    first.done();
+    let lease = queue.try_get().unwrap();
+    assert_eq!(lease.priority(), -3);
+    clock.advance(secs(1));
+    assert_eq!(queue.counts().dirty, 1);
+    lease.done();
+    assert_eq!(queue.try_get().unwrap().priority(), 5);
+}
+
+#[test]
+fn postponed_key_keeps_the_higher_of_its_priorities() {
+    let (queue, clock) = timed_with(Queue::builder().order(Priority::strict()));
+    queue.add_with("K", level(-3));
+    queue.add_with("K", level(5).after(secs(1)));
+    queue.postpone("K", secs(2));
+    queue.postpone("new", secs(2));
+    clock.advance(secs(2));
+    let leases = [queue.try_get().unwrap(), queue.try_get().unwrap()];
+    let levels = leases.iter().map(|lease| (**lease, lease.priority()));
+    assert_eq!(levels.collect::<Vec<_>>(), [("K", 5), ("new", 0)]);
+}
+
+#[test]
+fn add_that_absorbs_a_delay_takes_over_its_priority() {
+    let builder = Queue::builder().order(Priority::strict()).absorb_delays(true);
+    let (queue, _clock) = timed_with(builder);
+    queue.add_with("K", level(5).after(secs(1)));
+    queue.add_with("K", level(-3));
+    assert_eq!(queue.counts(), Counts { ready: 1, ..Counts::default() });
+    let lease = queue.try_get().unwrap();
+    assert_eq!(lease.priority(), 5);
+    queue.add_with("K", level(-7).after(secs(1)));
+    lease.done();
+    queue.add_with("K", level(-9));
+    assert_eq!(queue.try_get().unwrap().priority(), -7, "the 5 was used up");
 }

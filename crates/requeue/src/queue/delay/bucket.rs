@@ -3,6 +3,8 @@
 //! Large buckets are lists of chunks: growing one moves no entry and wastes less than a
 //! chunk, where a growing vector would copy and leave up to half of its room unused.
 
+use std::collections::VecDeque;
+
 /// A slot that becomes ready at a deadline, unless its stamp says it is stale.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Entry {
@@ -21,14 +23,14 @@ const KEEP: usize = 128;
 pub(super) struct Bucket {
     /// The earliest deadline of the entries, `u64::MAX` if there are none.
     min: u64,
-    full: Vec<Vec<Entry>>,
+    full: VecDeque<Vec<Entry>>,
     /// What came after the full chunks, empty only if there are no entries at all.
     tail: Vec<Entry>,
 }
 
 impl Default for Bucket {
     fn default() -> Self {
-        Self { min: u64::MAX, full: Vec::new(), tail: Vec::new() }
+        Self { min: u64::MAX, full: VecDeque::new(), tail: Vec::new() }
     }
 }
 
@@ -60,18 +62,20 @@ impl Bucket {
         std::mem::replace(self, Self { tail: spare, ..Self::default() })
     }
 
-    /// Hands over all entries and gives back a vector to use as spare room.
-    pub(super) fn empty(self, mut each: impl FnMut(Entry)) -> Vec<Entry> {
-        let Self { full, mut tail, .. } = self;
-        for chunk in full {
-            for entry in chunk {
-                each(entry);
+    /// Takes the first entries out, a chunk of them; empty if there are none.
+    pub(super) fn take_chunk(&mut self) -> Vec<Entry> {
+        self.full.pop_front().unwrap_or_else(|| std::mem::take(&mut self.tail))
+    }
+
+    /// Passes all entries on and returns a vector to use as spare room.
+    fn empty(mut self, mut each: impl FnMut(Entry)) -> Vec<Entry> {
+        loop {
+            let mut chunk = self.take_chunk();
+            chunk.drain(..).for_each(&mut each);
+            if self.is_empty() {
+                return spare(chunk);
             }
         }
-        for entry in tail.drain(..) {
-            each(entry);
-        }
-        if tail.capacity() <= KEEP { tail } else { Vec::new() }
     }
 
     pub(super) fn clear(&mut self) {
@@ -118,10 +122,16 @@ impl Bucket {
         if len < CHUNK {
             self.tail.reserve_exact(len.max(4).min(CHUNK - len));
         } else {
-            self.full.push(std::mem::replace(&mut self.tail, Vec::with_capacity(CHUNK)));
+            self.full
+                .push_back(std::mem::replace(&mut self.tail, Vec::with_capacity(CHUNK)));
         }
         self.tail.push(entry);
     }
+}
+
+/// The room of an emptied chunk, if it is small enough to be kept.
+pub(super) fn spare(chunk: Vec<Entry>) -> Vec<Entry> {
+    if chunk.capacity() <= KEEP { chunk } else { Vec::new() }
 }
 
 #[cfg(test)]

@@ -1,6 +1,6 @@
 use proptest::prelude::*;
 
-use super::{Delays, STALE_MAX, Scheduled};
+use super::{Delays, Progress, STALE_MAX, Scheduled};
 
 /// The rules, without the speed: (deadline, order of delaying, slot).
 #[derive(Clone, Default)]
@@ -43,6 +43,14 @@ impl Model {
         let before = self.delayed.len();
         self.delayed.retain(|entry| entry.2 != slot);
         self.delayed.len() < before
+    }
+
+    /// The first `count` slots that are due.
+    fn due_first(&mut self, now: u64, count: usize) -> Vec<u32> {
+        let all = self.clone().due(now);
+        self.now = self.now.max(now);
+        self.delayed.retain(|entry| !all[..count].contains(&entry.2));
+        all[..count].to_vec()
     }
 
     fn due(&mut self, now: u64) -> Vec<u32> {
@@ -94,6 +102,17 @@ impl Pair {
         }
     }
 
+    /// Takes the first part of the due slots.
+    fn due_some(&mut self, now: u64, budget: usize) {
+        let Self { delays, model } = self;
+        let mut taken = Vec::new();
+        let progress = delays.due(now, budget, |slot| taken.push(slot));
+        let expected = model.due_first(now, taken.len());
+        assert_eq!(taken, expected);
+        let more = model.earliest().is_some_and(|earliest| earliest <= now);
+        assert!(progress == Progress::More || !more, "due slots were left out");
+    }
+
     fn check(&self, slots: u32) {
         let Self { delays, model } = self;
         delays.check();
@@ -110,7 +129,7 @@ impl Pair {
 
 fn due(delays: &mut Delays, now: u64) -> Vec<u32> {
     let mut ready = Vec::new();
-    delays.due(now, |slot| ready.push(slot));
+    while delays.due(now, 3, |slot| ready.push(slot)) == Progress::More {}
     ready
 }
 
@@ -423,4 +442,65 @@ fn shrinking_keeps_what_is_delayed() {
     assert!(delays.bytes() < 300 * 10 + 200 * 16 + 3 * 64 * 64, "{}", delays.bytes());
     assert_eq!(delays.insert(900, 100 << 12), Scheduled::New);
     assert_eq!(due(&mut delays, 100 << 12), [100, 900]);
+}
+
+/// A million keys that were due at once once held the lock for 69 ms.
+#[test]
+fn work_of_one_call_is_bounded_by_its_budget() {
+    let (mut delays, total) = (Delays::default(), 50_000_u64);
+    // In no order, over 50 ms: large buckets are spread over lower levels first.
+    for slot in 0..total {
+        let deadline = 1_000_000 + slot * 7919 % total * 1000;
+        delays.replace(u32::try_from(slot).unwrap(), deadline);
+    }
+    let (mut calls, mut due) = (0, Vec::new());
+    loop {
+        let before = due.len();
+        let progress = delays.due(u64::MAX / 2, 100, |slot| due.push(slot));
+        calls += 1;
+        assert!(due.len() - before <= 100 + 256, "a budget and a chunk");
+        if progress == Progress::Done {
+            break;
+        }
+    }
+    delays.check();
+    assert!(calls > 400, "{calls} calls");
+    let rank = |slot: &u32| u64::from(*slot) * 7919 % total;
+    assert!(due.iter().map(rank).eq(0..total));
+}
+
+/// Entries that come while a bucket is being emptied go behind older ones with the same
+/// deadline, and are not delivered before their time.
+#[test]
+fn delays_that_start_between_two_steps_keep_their_order() {
+    for (seed, scale) in (1..).zip(SCALES.into_iter().take(4).cycle().take(40)) {
+        let mut pair = Pair::default();
+        let mut random = 0x9E37_79B9_7F4A_7C15_u64.wrapping_mul(seed);
+        let mut next = |below: u64| {
+            random ^= random << 13;
+            random ^= random >> 7;
+            random ^= random << 17;
+            random % below
+        };
+        let slot = |number: u64| u32::try_from(number).unwrap();
+        let mut now = 0;
+        for slot in 0..3000 {
+            pair.step(Step::Replace(slot, next(50) * scale));
+        }
+        for _ in 0..300 {
+            now += next(2) * scale;
+            pair.due_some(now, 1 + usize::try_from(next(200)).unwrap());
+            for _ in 0..next(40) {
+                let slot = slot(next(3000));
+                pair.step(Step::Replace(slot, now + 1 + next(30) * scale));
+            }
+            pair.step(Step::Remove(slot(next(3000))));
+            if next(50) == 0 {
+                pair.step(Step::Shrink(0));
+            }
+        }
+        pair.check(3000);
+        pair.step(Step::Drain);
+        pair.check(3000);
+    }
 }

@@ -13,7 +13,10 @@
 //! A bucket is opened as soon as time reaches its beginning, so that entries move down
 //! little by little and new ones are placed relative to the present.
 //!
-//! Nothing here knows slots: stale entries are told from valid ones by the caller.
+//! A bucket may hold a million entries. It is emptied in chunks, and between two chunks new
+//! entries can come: those that belong into the opened bucket join its end.
+//!
+//! Nothing here knows slots: the caller tells stale entries from valid ones.
 //!
 //! # Invariants
 //!
@@ -27,9 +30,12 @@
 //! inside it while it is opened or if it is a single tick. Entries of later buckets
 //! differ from any such moment in the same highest digit as before: invariant 1 holds
 //! for them untouched. What is left of an opened bucket goes, in its old order, to
-//! buckets before it, which are all empty, or back: invariant 2.
+//! buckets before it, which are all empty, or back: invariant 2. An entry that joins an
+//! opened bucket is later than the time as of which the bucket is emptied, so it is never
+//! due there, and it moves down after all older entries: invariant 2 again.
 
-use super::bucket::{Bucket, Entry};
+use super::Progress;
+use super::bucket::{Bucket, Entry, spare};
 
 /// Nanoseconds in a tick, as a power of two. Finer than any timer of a system, and
 /// 64 - 10 bits are exactly nine digits.
@@ -52,17 +58,34 @@ pub(super) struct Wheel {
     buckets: Vec<Bucket>,
     /// Empty; its room goes to the next bucket that is opened.
     spare: Vec<Entry>,
+    opened: Option<Opened>,
+}
+
+/// A bucket that is being emptied.
+struct Opened {
+    entries: Bucket,
+    /// The last moment of the bucket.
+    end: u64,
+    /// Entries up to this moment are due; `None` if all of them move to lower levels.
+    as_of: Option<u64>,
 }
 
 impl Wheel {
-    /// The earliest deadline.
+    /// The earliest deadline, or a moment before it.
     pub(super) fn next(&self) -> Option<u64> {
-        self.first().map(|index| self.buckets[index].min())
+        let opened = self.opened.as_ref().map(|opened| opened.entries.min());
+        let first = self.first().map(|index| self.buckets[index].min());
+        opened.into_iter().chain(first).min()
     }
 
     /// Adds an entry, after all that have the same deadline.
     #[inline]
     pub(super) fn push(&mut self, entry: Entry) {
+        if let Some(opened) = &mut self.opened {
+            if entry.deadline <= opened.end {
+                return opened.entries.push(entry);
+            }
+        }
         let index = self.place(entry.deadline);
         if index >= self.buckets.len() {
             self.grow(index);
@@ -74,14 +97,35 @@ impl Wheel {
         bucket.push(entry);
     }
 
-    /// Takes out every entry due at `now`, by deadline and then by order of pushing. An
-    /// earlier `now` than before counts as that.
-    pub(super) fn take_due(&mut self, now: u64, mut due: impl FnMut(Entry)) {
+    /// Takes out entries that are due at `now`, by deadline and then by order of pushing.
+    /// An earlier `now` than before counts as that.
+    ///
+    /// Stops after about `budget` entries: at the end of a chunk.
+    pub(super) fn take_due(
+        &mut self,
+        now: u64,
+        mut budget: usize,
+        mut due: impl FnMut(Entry),
+    ) -> Progress {
         let now = now.max(self.origin);
-        while let Some(index) = self.first().filter(|index| self.opens(*index) <= now) {
-            self.open(index, now, &mut due);
+        loop {
+            if let Some(opened) = self.opened.take() {
+                self.opened = self.empty(opened, &mut budget, &mut due);
+            }
+            if self.opened.is_some() {
+                return Progress::More;
+            }
+            let Some(index) = self.first().filter(|index| self.opens(*index) <= now)
+            else {
+                self.origin = now;
+                return Progress::Done;
+            };
+            if budget == 0 {
+                return Progress::More;
+            }
+            budget -= 1;
+            self.opened = Some(self.open(index, now));
         }
-        self.origin = now;
     }
 
     /// The latest time seen.
@@ -91,6 +135,10 @@ impl Wheel {
 
     /// Drops every entry that `keep` does not want.
     pub(super) fn retain(&mut self, mut keep: impl FnMut(&Entry) -> bool) {
+        if let Some(opened) = &mut self.opened {
+            opened.entries.retain(&mut keep);
+        }
+        self.opened.take_if(|opened| opened.entries.is_empty());
         for (level, word) in self.occupied.iter_mut().enumerate() {
             for digit in digits(*word) {
                 let bucket = &mut self.buckets[level * DIGITS + digit];
@@ -104,6 +152,7 @@ impl Wheel {
 
     /// Drops every entry.
     pub(super) fn clear(&mut self) {
+        self.opened = None;
         for (level, word) in self.occupied.iter_mut().enumerate() {
             for digit in digits(std::mem::take(word)) {
                 self.buckets[level * DIGITS + digit].clear();
@@ -113,7 +162,7 @@ impl Wheel {
 
     /// Sets the time of a wheel without entries back.
     pub(super) fn rewind(&mut self, origin: u64) {
-        debug_assert_eq!(self.first(), None, "invariant 1");
+        debug_assert_eq!(self.next(), None, "invariant 1");
         self.origin = origin;
     }
 
@@ -122,7 +171,8 @@ impl Wheel {
         let used = self.occupied.iter().rposition(|word| *word != 0);
         self.buckets.truncate(used.map_or(0, |level| (level + 1) * DIGITS));
         self.buckets.shrink_to_fit();
-        self.buckets.iter_mut().for_each(Bucket::shrink);
+        let opened = self.opened.as_mut().map(|opened| &mut opened.entries);
+        self.buckets.iter_mut().chain(opened).for_each(Bucket::shrink);
         self.spare = Vec::new();
     }
 
@@ -137,21 +187,43 @@ impl Wheel {
         if index < DIGITS { self.buckets[index].min() } else { self.range(index).0 }
     }
 
-    /// Empties the first bucket.
-    fn open(&mut self, index: usize, now: u64, due: &mut impl FnMut(Entry)) {
-        let mut bucket = self.take(index);
+    /// Opens the first bucket. A large one whose entries are not in order is spread over
+    /// lower levels; any other is sorted, and its due entries leave.
+    fn open(&mut self, index: usize, now: u64) -> Opened {
+        let mut entries = self.take(index);
         let (start, end) = self.range(index);
-        let sorted = bucket.is_sorted();
-        self.spare = if !sorted && bucket.len() > SORT_MAX && index >= DIGITS {
+        let sorted = entries.is_sorted();
+        if !sorted && entries.len() > SORT_MAX && index >= DIGITS {
             self.origin = start;
-            bucket.empty(|entry| self.push(entry))
-        } else {
-            if !sorted {
-                bucket.sort();
+            return Opened { entries, end, as_of: None };
+        }
+        if !sorted {
+            entries.sort();
+        }
+        self.origin = self.origin.max(end.min(now));
+        Opened { entries, end, as_of: Some(now) }
+    }
+
+    /// Empties an opened bucket, chunk by chunk, while the budget lasts. Returns it if
+    /// entries are left.
+    fn empty(
+        &mut self,
+        mut opened: Opened,
+        budget: &mut usize,
+        due: &mut impl FnMut(Entry),
+    ) -> Option<Opened> {
+        while !opened.entries.is_empty() {
+            if *budget == 0 {
+                return Some(opened);
             }
-            self.origin = self.origin.max(end.min(now));
-            bucket.empty(|entry| self.pass(entry, now, due))
-        };
+            let mut chunk = opened.entries.take_chunk();
+            *budget = budget.saturating_sub(chunk.len());
+            for entry in chunk.drain(..) {
+                self.pass(entry, opened.as_of, due);
+            }
+            self.spare = spare(chunk);
+        }
+        None
     }
 
     #[expect(
@@ -159,8 +231,8 @@ impl Wheel {
         reason = "the call is a tenth of taking an entry out"
     )]
     #[inline(always)]
-    fn pass(&mut self, entry: Entry, now: u64, due: &mut impl FnMut(Entry)) {
-        if entry.deadline <= now {
+    fn pass(&mut self, entry: Entry, as_of: Option<u64>, due: &mut impl FnMut(Entry)) {
+        if as_of.is_some_and(|now| entry.deadline <= now) {
             due(entry);
         } else {
             self.push(entry);
@@ -212,12 +284,15 @@ fn digits(mut word: u64) -> impl Iterator<Item = usize> {
 impl Wheel {
     /// Every entry, bucket by bucket.
     pub(super) fn entries(&self) -> impl Iterator<Item = &Entry> {
-        self.buckets.iter().filter(|bucket| !bucket.is_empty()).flat_map(Bucket::iter)
+        let opened = self.opened.as_ref().map(|opened| &opened.entries);
+        let buckets = self.buckets.iter().filter(|bucket| !bucket.is_empty());
+        opened.into_iter().chain(buckets).flat_map(Bucket::iter)
     }
 
     /// How many bytes are allocated.
     pub(super) fn bytes(&self) -> usize {
-        self.buckets.iter().map(Bucket::bytes).sum::<usize>()
+        let opened = self.opened.as_ref().map(|opened| &opened.entries);
+        self.buckets.iter().chain(opened).map(Bucket::bytes).sum::<usize>()
             + self.buckets.capacity() * size_of::<Bucket>()
             + self.spare.capacity() * size_of::<Entry>()
     }
@@ -226,6 +301,10 @@ impl Wheel {
     /// caller to check, who knows the order of pushing.
     pub(super) fn check(&self) {
         assert!(self.spare.is_empty(), "the spare vector has entries");
+        if let Some(opened) = &self.opened {
+            let belongs = opened.entries.iter().all(|entry| entry.deadline <= opened.end);
+            assert!(belongs, "invariant 1: the opened bucket");
+        }
         for (index, bucket) in self.buckets.iter().enumerate() {
             let occupied = self.occupied[index / DIGITS] >> (index % DIGITS) & 1 == 1;
             assert_eq!(occupied, !bucket.is_empty(), "invariant 3");

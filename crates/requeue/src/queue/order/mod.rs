@@ -37,16 +37,24 @@ pub use priority::Priority;
 /// # What the order promises
 ///
 /// Every ticket that was pushed is popped some day unless it is removed, and none is
-/// popped that is not ready. [`pop`](Order::pop) gives `None` only when no key is ready.
+/// popped that is not ready. [`pop`](Order::pop) returns `None` only when no key is ready.
+/// If it returns `None` although keys are ready, those keys wait until a key is pushed,
+/// touched or removed; then the order is asked again. Closing the queue returns them.
 ///
 /// Every call is made with the queue's lock held: be quick, do not block, and do not
 /// call the queue.
 ///
 /// # Panics
 ///
-/// If a method panics, the queue stays as it was before the call and the panic goes on to
-/// the caller. The order must then be as it was too: call code that may panic before
-/// changing anything.
+/// A method that panics must leave the order as it was: call code that may panic before
+/// changing anything. What happens then depends on the caller:
+///
+/// | the queue calls the order in | the panic |
+/// |---|---|
+/// | an add, `postpone` or `remove` | reaches the caller; the queue is unchanged |
+/// | a `get` | reaches the getter; the queue is unchanged |
+/// | the end of a lease, or of a delay | is contained and counted; the key is [stranded](crate::Queue::stranded) |
+/// | `close_now` and `drain` | is contained; the keys are returned |
 ///
 /// # Examples
 ///

@@ -1,18 +1,21 @@
-//! Keys that leases bring back: what their policy says, what becomes of them, and what is
-//! to be told once the lock is free.
+//! Leases that end: what the retry policy says, what happens to the key, and what is
+//! reported after the lock is released.
+//!
+//! Ending a lease does not fail: a panic of user code is contained here or in `state.rs`.
 
 use std::time::Duration;
 
 use super::policy::Backoff;
-use super::{Finish, Shared, nanos};
-use crate::queue::slots::Loan;
-use crate::queue::state::{Finished, State, Taken};
+use super::{Advance, Finish, Shared, nanos};
+use crate::contain::contain;
+use crate::queue::state::{State, Taken};
 use crate::queue::timing::Nanos;
 
-/// A key that a lease brings back.
+/// A lease that ends.
 pub(in crate::queue) struct Return<K> {
     pub(in crate::queue) slot: u32,
-    pub(in crate::queue) loan: Loan<K>,
+    /// The lease's own copy, to be dropped after the lock is released.
+    pub(in crate::queue) key: K,
     pub(in crate::queue) priority: i32,
     pub(in crate::queue) finish: Finish,
     /// What a policy that is not by count said, if it did; see [`Shared::consult`].
@@ -27,6 +30,20 @@ struct Ending {
     advice: Option<Duration>,
 }
 
+impl<K> Return<K> {
+    /// How far time moves forward before the lease ends. If the key becomes ready with that,
+    /// all keys that are due go first, as in client-go.
+    #[inline]
+    pub(in crate::queue) fn advance(&self, state: &State<K>) -> Advance {
+        let over = matches!(self.finish, Finish::Done | Finish::Succeed);
+        if over && !state.done_needs_time(self.slot) {
+            Advance::Not
+        } else {
+            Advance::Fully
+        }
+    }
+}
+
 impl<K> Taken<K> {
     /// Ends the lease of this key.
     #[inline]
@@ -35,16 +52,17 @@ impl<K> Taken<K> {
         finish: Finish,
         advice: Option<Duration>,
     ) -> Return<K> {
-        let Self { slot, loan, priority } = self;
-        Return { slot, loan, priority, finish, advice }
+        let Self { slot, key, priority } = self;
+        Return { slot, key, priority, finish, advice }
     }
 }
 
-/// What is to be said once the lock is free.
+/// The rest of the work for an ended lease, done after the lock is released.
 #[must_use = "tell the recorder"]
 pub(in crate::queue) struct Returned<K> {
-    finished: Finished<K>,
-    /// How long a key that comes again waits.
+    /// Copies of the key that are no longer needed.
+    keys: (K, Option<K>),
+    /// How long a key that is retried waits.
     pub(in crate::queue) backoff: Option<Backoff>,
 }
 
@@ -56,34 +74,41 @@ impl<K> Shared<K> {
         !told && !std::mem::needs_drop::<K>()
     }
 
-    /// Takes many keys back that are done, in one lock.
+    /// Ends the leases of many keys that are done, in one lock.
     #[inline]
     pub(in crate::queue) fn done_all(&self, taken: Vec<Taken<K>>, succeeded: bool) {
-        let forgotten = self.with(|state| state.done_many(taken, succeeded));
-        drop(forgotten);
+        let slots = taken.iter().map(|taken| taken.slot);
+        let mut locked = self.lock_to_end(|_| Advance::Fully);
+        let forgotten = locked.state.done_many(slots, succeeded);
+        locked.unlock();
+        if std::mem::needs_drop::<K>() {
+            drop_each(forgotten);
+            drop_each(taken);
+        }
     }
 
-    /// Takes many keys back, in one lock.
+    /// Ends many leases, in one lock.
     #[inline]
     pub(in crate::queue) fn finish_all(&self, back: impl Iterator<Item = Return<K>>) {
-        let (mut core, now) = self.lock();
         let mut returned = Vec::new();
+        let mut locked = self.lock_to_end(|_| Advance::Fully);
         for back in back {
-            let one = self.give_back(&mut core.state, back, now);
+            let now = locked.now;
+            let one = self.give_back(&mut locked.state, back, now);
             if !self.is_silent(&one) {
                 returned.push(one);
             }
         }
-        self.unlock(core);
+        locked.unlock();
         for one in returned {
             self.tell_returned(one);
         }
     }
 
-    /// Takes a key back, with the lock held.
+    /// Ends a lease, with the lock held.
     ///
-    /// The add comes before the done, as in client-go: a key that is to come again at
-    /// once is dirty when it is done, and so goes to the tail.
+    /// The add comes before the done, as in client-go: a key that is retried at once is
+    /// dirty when it is done, and so goes to the tail.
     #[inline(always)]
     #[expect(clippy::inline_always, reason = "measured: a tenth of a worker's cycle")]
     pub(in crate::queue) fn give_back(
@@ -92,14 +117,14 @@ impl<K> Shared<K> {
         back: Return<K>,
         now: Option<Nanos>,
     ) -> Returned<K> {
-        let Return { slot, loan, priority, finish, advice } = back;
+        let Return { slot, key, priority, finish, advice } = back;
         let backoff = if finish == Finish::Done {
             None
         } else {
             self.plan(state, &Ending { slot, priority, finish, advice }, now)
         };
-        let finished = state.done(slot, loan);
-        Returned { finished, backoff }
+        let forgotten = state.done(slot);
+        Returned { keys: (key, forgotten), backoff }
     }
 
     /// Counts or forgets failures, and has the key come again if it shall: after which
@@ -125,11 +150,11 @@ impl<K> Shared<K> {
         match ending.finish {
             Finish::Done => None,
             Finish::Succeed => {
-                state.pardon(ending.slot);
+                state.clear_failures(ending.slot);
                 None
             }
             Finish::RetryAfter(delay) => {
-                state.pardon(ending.slot);
+                state.clear_failures(ending.slot);
                 Some(delay.into())
             }
             Finish::Retry => {
@@ -150,18 +175,33 @@ impl<K> Shared<K> {
             state.add_slot(ending.slot, ending.priority);
             return;
         }
-        let now = now.unwrap_or_else(|| self.now());
+        let now = now.unwrap_or_else(|| self.now_under_lock(state));
         state.tell_time(now);
         state.delay_slot(ending.slot, now.saturating_add(nanos(delay)), ending.priority);
     }
 
-    /// Says what became of a key that was taken back, and drops it: without the lock.
+    /// Reports an ended lease and drops its keys, after the lock is released.
     #[inline]
     pub(in crate::queue) fn tell_returned(&self, returned: Returned<K>) {
-        let Returned { finished, backoff } = returned;
+        let Returned { keys, backoff } = returned;
         if let Some(backoff) = backoff {
             self.tell_backoff(backoff);
         }
-        drop(finished);
+        if std::mem::needs_drop::<K>() {
+            let (lent, forgotten) = keys;
+            drop_contained(forgotten);
+            drop_contained(lent);
+        }
     }
+}
+
+/// Drops a key, which is user code.
+#[inline]
+fn drop_contained<T>(key: T) {
+    contain(|| drop(key));
+}
+
+/// Drops keys one by one, so that a panic costs no other.
+pub(super) fn drop_each<T>(keys: Vec<T>) {
+    keys.into_iter().for_each(drop_contained);
 }

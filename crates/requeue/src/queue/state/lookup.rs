@@ -1,4 +1,4 @@
-//! What is asked of a key by its value.
+//! Looking up one key by its value.
 
 use std::borrow::Borrow;
 
@@ -14,7 +14,7 @@ impl<K> State<K> {
         self.table.find(hash, is)
     }
 
-    /// Whether a key is ready, delayed or processing.
+    /// Whether a key is ready, delayed, processing or stranded.
     pub(in crate::queue) fn contains<Q: Eq + ?Sized>(&self, hash: u32, key: &Q) -> bool
     where
         K: Borrow<Q>,
@@ -25,8 +25,8 @@ impl<K> State<K> {
         })
     }
 
-    /// Takes back what is planned for a key: whether anything was, and the key if the
-    /// queue has forgotten it.
+    /// Cancels a pending key. Returns whether it was pending, and the key if the queue has
+    /// forgotten it.
     pub(in crate::queue) fn remove<Q: Eq + ?Sized>(
         &mut self,
         hash: u32,
@@ -36,9 +36,9 @@ impl<K> State<K> {
         K: Borrow<Q>,
     {
         let Some(slot) = self.find(hash, key) else { return (false, None) };
-        let planned = self.unplan(slot);
-        let idle = planned && self.phase(slot) == Phase::Idle;
-        (planned, if idle { self.rest(slot) } else { None })
+        let cancelled = self.cancel(slot);
+        let idle = cancelled && self.phase(slot) == Phase::Idle;
+        (cancelled, if idle { self.rest(slot) } else { None })
     }
 
     /// Forgets the failures of a key. Returns the key if nothing else was known of it.
@@ -52,11 +52,11 @@ impl<K> State<K> {
     {
         let slot = self.find(hash, key).filter(|slot| self.retries(*slot) > 0)?;
         self.unrest(slot);
-        self.pardon(slot);
+        self.clear_failures(slot);
         if self.phase(slot) == Phase::Idle { self.rest(slot) } else { None }
     }
 
-    /// How often a key failed.
+    /// The number of failures of a key.
     pub(in crate::queue) fn num_retries<Q: Eq + ?Sized>(&self, hash: u32, key: &Q) -> u32
     where
         K: Borrow<Q>,

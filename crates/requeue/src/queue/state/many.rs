@@ -1,21 +1,21 @@
-//! Many keys in one call: as one by one, but what is alike for all of them is asked once.
+//! Many keys in one call. Equivalent to one call per key, but conditions that hold for all of
+//! them are checked once.
 
-use super::{Newcomer, Phase, State, Taken};
+use super::{Phase, Place, State, Taken};
 use crate::queue::line::Line;
 use crate::queue::offer::Offer;
 use crate::queue::options::AddedAll;
 use crate::queue::order::Ticket;
-use crate::queue::slots::Loan;
 
 impl<K> State<K> {
-    /// Whether keys come in the default order and nobody measures them, so that of a key
-    /// only its slot, its entry in the table and its place in the order change.
+    /// Whether keys come in the default order and are not measured, so that an add changes
+    /// nothing but a slot, its entry in the table and its place in the order.
     #[inline]
     fn is_plain(&self) -> bool {
         self.timing.is_none() && !self.absorb && !self.line.heeds_priority()
     }
 
-    /// Whether no key has failures or a delay besides: one that is done is forgotten then,
+    /// Whether no key has failures or a delay either: then a key that is done is forgotten,
     /// unless it is dirty.
     #[inline]
     fn is_bare(&self) -> bool {
@@ -30,7 +30,6 @@ impl<K> State<K> {
         tally: &mut AddedAll,
     ) {
         let plain = self.is_plain() && !self.is_closed();
-        self.table.expect(offers.iter().map(|(hash, _)| *hash));
         for (hash, offer) in offers {
             if plain {
                 self.add_plain(*hash, offer, tally);
@@ -45,36 +44,35 @@ impl<K> State<K> {
     fn add_plain(&mut self, hash: u32, offer: &mut impl Offer<K>, tally: &mut AddedAll) {
         match self.find_offer(hash, offer) {
             Err(gap) => {
-                let new = Newcomer { hash, gap, key: offer.take() };
-                let slot = self.enroll(Phase::Ready, new);
+                let slot = self.enroll(Phase::Ready, Place { hash, gap }, offer.take());
                 self.line.push_bare(slot);
                 self.ready += 1;
                 tally.ready += 1;
             }
-            Ok((_, phase)) if phase.is_planned() => tally.duplicate += 1,
+            Ok((_, phase)) if phase.is_pending() => tally.duplicate += 1,
             Ok((slot, _)) => tally.count(self.add_slot(slot, 0)),
         }
     }
 
-    /// Takes back keys that are done; their failures are forgotten if they `succeeded`.
-    /// Gives those that the queue has forgotten and whose drop runs code, for the caller to
-    /// drop without the lock.
+    /// Ends the leases of many keys; their failures are forgotten if they `succeeded`.
+    /// Returns the keys that are forgotten and whose drop runs code, for the caller to drop
+    /// after the lock is released.
     #[inline(never)]
     pub(in crate::queue) fn done_many(
         &mut self,
-        taken: Vec<Taken<K>>,
+        slots: impl Iterator<Item = u32>,
         succeeded: bool,
     ) -> Vec<K> {
         let mut forgotten = Vec::new();
         let bare = self.is_bare();
-        for Taken { slot, loan, .. } in taken {
+        for slot in slots {
             let key = if bare && self.phase(slot) == Phase::Processing {
-                Some(self.done_bare(slot, loan))
+                Some(self.done_bare(slot))
             } else {
                 if succeeded {
-                    self.pardon(slot);
+                    self.clear_failures(slot);
                 }
-                self.done(slot, loan).key
+                self.done(slot)
             };
             if std::mem::needs_drop::<K>() {
                 forgotten.extend(key);
@@ -86,9 +84,9 @@ impl<K> State<K> {
 
     #[inline(always)]
     #[expect(clippy::inline_always, reason = "measured: a seventh of a batch's cycle")]
-    fn done_bare(&mut self, slot: u32, loan: Loan<K>) -> K {
+    fn done_bare(&mut self, slot: u32) -> K {
         self.processing -= 1;
-        let (hash, key) = self.slots.vacate_lent(slot, loan);
+        let (hash, key) = self.slots.vacate(slot);
         self.table.remove(hash, slot);
         self.forgotten += 1;
         key
@@ -96,7 +94,7 @@ impl<K> State<K> {
 }
 
 impl<K: Clone> State<K> {
-    /// Hands out up to `max` keys whose turn it is.
+    /// Leases up to `max` keys.
     pub(in crate::queue) fn take_many(&mut self, max: usize) -> Vec<Taken<K>> {
         let taken = Vec::with_capacity(max.min(self.ready));
         let mut hand = Hand { state: self, taken };
@@ -108,7 +106,8 @@ impl<K: Clone> State<K> {
     }
 }
 
-/// Keys on their way out. Should the `Clone` of one panic, those before it are ready again.
+/// Keys that are being leased together. If user code panics for one of them, those before it
+/// become ready again.
 struct Hand<'a, K> {
     state: &'a mut State<K>,
     taken: Vec<Taken<K>>,
@@ -117,13 +116,14 @@ struct Hand<'a, K> {
 impl<K: Clone> Hand<'_, K> {
     #[inline(never)]
     fn fill_at_once(&mut self, max: usize) {
-        let Self { state: State { slots, line, ready, processing, .. }, taken } = self;
+        let Self { state, taken } = self;
+        let State { slots, line, ready, processing, stranded, .. } = &mut **state;
         let Line::Fifo(fifo) = line else { return };
         fifo.pop_bare(max, |Ticket(slot)| {
             *ready -= 1;
-            let loan = slots.lend(slot);
+            let key = slots.lease(slot, stranded);
             *processing += 1;
-            taken.push(Taken { slot, loan, priority: 0 });
+            taken.push(Taken { slot, key, priority: 0 });
         });
     }
 
@@ -137,11 +137,12 @@ impl<K: Clone> Hand<'_, K> {
 
 impl<K> Drop for Hand<'_, K> {
     fn drop(&mut self) {
-        for Taken { slot, loan, priority } in std::mem::take(&mut self.taken) {
+        for Taken { slot, key, priority } in std::mem::take(&mut self.taken) {
             self.state.slots.set_phase(slot, Phase::Dirty);
             self.state.dirty += 1;
-            self.state.raise(slot, priority);
-            self.state.done(slot, loan);
+            self.state.set_level(slot, priority);
+            let forgotten = self.state.done(slot);
+            self.state.discard(forgotten.into_iter().chain([key]));
         }
     }
 }

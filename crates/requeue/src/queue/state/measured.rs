@@ -4,9 +4,10 @@ use super::State;
 use crate::queue::timing::{Nanos, News, Timing};
 
 impl<K> State<K> {
-    /// Says what time it is, if that is known anyway: for those who measure.
+    /// Takes note of the time of a call, if it was read.
     #[inline]
     pub(in crate::queue) fn tell_time(&mut self, now: Nanos) {
+        self.latest = self.latest.max(now);
         self.note(|timing| {
             timing.tell_time(now);
             true
@@ -19,20 +20,36 @@ impl<K> State<K> {
         timing.running(self.processing, now)
     }
 
-    /// Whether there may be news to be taken before the lock is given back.
+    /// Whether there may be something to report when the lock is released.
     #[inline]
-    pub(in crate::queue) fn is_stirred(&self) -> bool {
-        self.stirred
+    pub(in crate::queue) fn has_news(&self) -> bool {
+        self.has_news
     }
 
-    /// Takes what is to be told without the lock, if somebody measures. `clock` is asked
-    /// if the time is not known and something hangs on it.
+    /// Takes what is to be reported after the lock is released, if the queue is measured.
+    /// `clock` is read if the time is not known and an event is timed.
     pub(in crate::queue) fn take_news(
         &mut self,
         clock: impl FnOnce() -> Nanos,
     ) -> Option<News> {
-        self.stirred = false;
+        self.has_news = false;
         Some(self.timing.as_mut()?.take_news(clock))
+    }
+
+    /// Keeps keys to be dropped after the lock is released.
+    pub(super) fn discard(&mut self, keys: impl Iterator<Item = K>) {
+        self.discarded.extend(keys);
+        self.has_news = true;
+    }
+
+    /// Takes the keys to be dropped after the lock is released.
+    pub(in crate::queue) fn take_discarded(&mut self) -> Vec<K> {
+        std::mem::take(&mut self.discarded)
+    }
+
+    /// Takes the number of contained panics that have not been reported.
+    pub(in crate::queue) fn take_panics(&mut self) -> u32 {
+        std::mem::take(&mut self.panics)
     }
 
     /// Makes news of all that was counted and not told.
@@ -61,7 +78,7 @@ impl<K> State<K> {
     pub(super) fn note(&mut self, something: impl FnOnce(&mut Timing) -> bool) {
         if let Some(timing) = &mut self.timing {
             if something(timing) {
-                self.stirred = true;
+                self.has_news = true;
             }
         }
     }

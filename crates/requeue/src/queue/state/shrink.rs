@@ -1,6 +1,7 @@
 //! Memory that a spike of keys has left behind.
 
 use super::State;
+use crate::contain::contain;
 use crate::queue::slots::MIN_KEPT;
 use crate::queue::timing::shrink_to;
 
@@ -23,11 +24,13 @@ impl<K> State<K> {
         self.slots.shrink();
         let bound = self.slots.bound();
         self.table.shrink_to(self.slots.live().max(MIN_KEPT), self.slots.known());
-        self.line.shrink();
+        // The order may be the user's: a panic must not stop the rest.
+        if contain(|| self.line.shrink()).is_none() {
+            self.note_panic();
+        }
         self.delays.shrink(bound);
         shrink_to(&mut self.retries, bound);
-        shrink_to(&mut self.levels, bound);
-        self.due.shrink_to(0);
+        self.levels.shrink(bound);
         if let Some(timing) = &mut self.timing {
             timing.shrink(bound);
         }

@@ -2,6 +2,7 @@
 
 mod check;
 mod driver;
+mod due;
 mod exhaustive;
 mod machine;
 mod model;

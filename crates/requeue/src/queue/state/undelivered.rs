@@ -1,50 +1,91 @@
 //! The keys that a closed queue hands back.
+//!
+//! Ready keys move out of their slots. A leased key stays in its slot, so its copy is a
+//! clone. If that panics, the key keeps what is pending for it: a dirty key is delivered
+//! when its lease ends, and a delayed one is found by the next call.
 
 use super::State;
+use crate::contain::contain;
 use crate::queue::slots::Phase;
 
 impl<K: Clone> State<K> {
     /// Takes all keys that were not delivered: ready ones in their order, dirty ones,
-    /// delayed ones in the order of their deadlines; each once.
+    /// delayed ones by deadline, stranded ones; each once.
     pub(in crate::queue) fn take_undelivered(&mut self) -> Vec<K> {
-        let mut keys = Vec::with_capacity(self.ready + self.dirty + self.delays.len());
-        while let Some(slot) = self.pop() {
-            self.ready -= 1;
-            self.slots.set_phase(slot, Phase::Idle);
-            self.delays.remove(slot);
-            keys.push(self.surrender(slot));
-        }
+        let room = self.ready + self.dirty + self.delays.len() + self.stranded;
+        let mut keys = Vec::with_capacity(room);
+        self.take_ready(&mut keys);
         self.take_dirty(&mut keys);
-        keys.append(&mut self.take_delayed());
+        self.take_delayed(&mut keys);
+        self.take_stranded(&mut keys);
         keys
     }
 
+    fn take_ready(&mut self, keys: &mut Vec<K>) {
+        while let Some(Some(slot)) = contain(|| self.pop()) {
+            keys.push(self.take_one_ready(slot));
+        }
+        // An order that panics or withholds keys does not keep them from the caller.
+        for slot in self.slots_in(Phase::Ready, self.ready) {
+            if contain(|| self.line.remove(slot, self.slots.key(slot))).is_none() {
+                self.note_panic();
+            }
+            keys.push(self.take_one_ready(slot));
+        }
+    }
+
+    fn take_one_ready(&mut self, slot: u32) -> K {
+        self.ready -= 1;
+        self.delays.remove(slot);
+        self.vacate(slot)
+    }
+
     fn take_dirty(&mut self, keys: &mut Vec<K>) {
-        let bound = u32::try_from(self.slots.bound()).expect("vacancy() bounds it");
-        for slot in 0..bound {
-            if self.slots.phase(slot) == Some(Phase::Dirty) {
-                self.unplan(slot);
-                keys.push(self.slots.key(slot).clone());
+        for slot in self.slots_in(Phase::Dirty, self.dirty) {
+            if let Some(key) = self.clone_key(slot) {
+                self.cancel(slot);
+                keys.push(key);
             }
         }
     }
 
-    /// Takes all delayed keys, in the order of their deadlines.
-    pub(in crate::queue) fn take_delayed(&mut self) -> Vec<K> {
+    fn take_delayed(&mut self, keys: &mut Vec<K>) {
         let mut slots = Vec::with_capacity(self.delays.len());
         self.delays.drain(|slot| slots.push(slot));
-        slots.into_iter().map(|slot| self.surrender(slot)).collect()
+        for slot in slots {
+            if !self.phase(slot).is_leased() {
+                self.unstrand(slot);
+                keys.push(self.vacate(slot));
+            } else if let Some(key) = self.clone_key(slot) {
+                self.levels.take_delayed(slot);
+                keys.push(key);
+            } else {
+                self.delays.replace(slot, self.latest());
+            }
+        }
     }
 
-    /// The key of a slot that is not delayed any more: moved out if nothing else is known
-    /// of it. Its failures are forgotten, since the queue is closed.
-    fn surrender(&mut self, slot: u32) -> K {
-        if self.phase(slot) == Phase::Idle {
-            return self.vacate(slot);
+    fn take_stranded(&mut self, keys: &mut Vec<K>) {
+        for slot in self.slots_in(Phase::Stranded, self.stranded) {
+            self.unstrand(slot);
+            keys.push(self.vacate(slot));
         }
-        if !matches!(self.phase(slot), Phase::Ready | Phase::Dirty) {
-            self.lower(slot);
+    }
+
+    fn clone_key(&mut self, slot: u32) -> Option<K> {
+        let key = contain(|| self.slots.key(slot).clone());
+        if key.is_none() {
+            self.note_panic();
         }
-        self.slots.key(slot).clone()
+        key
+    }
+
+    /// The slots in a phase, of which there are `count`.
+    fn slots_in(&self, phase: Phase, count: usize) -> Vec<u32> {
+        if count == 0 {
+            return Vec::new();
+        }
+        let slots = self.slots.known().map(|(_, slot)| slot);
+        slots.filter(|slot| self.phase(*slot) == phase).collect()
     }
 }

@@ -8,14 +8,17 @@ use crate::probing::tests::check;
 impl Table {
     /// Panics unless the invariants in the module docs hold.
     fn check(&self) {
-        let taken = self.words.iter().filter(|word| **word != Word::EMPTY).count();
-        assert_eq!(taken, self.len, "the count");
+        assert_eq!(self.taken(), self.len, "the count");
         assert_eq!(self.room, room(self.words.len()), "the room");
         check(&self.words);
     }
 
+    fn taken(&self) -> usize {
+        self.words.iter().filter(|word| **word != Word::EMPTY).count()
+    }
+
     pub(in crate::queue) fn len(&self) -> usize {
-        self.len - self.leaving.len()
+        self.len
     }
 
     fn enter(&mut self, hash: u32, slot: u32) {
@@ -114,64 +117,6 @@ fn large_table(count: u32) -> Table {
     table
 }
 
-/// Takes out the words that are leaving.
-fn settle_all(table: &mut Table) {
-    while !table.leaving.is_empty() {
-        table.settle();
-    }
-}
-
-/// A hash of its own for each slot.
-fn scattered(slot: u32) -> u32 {
-    slot.wrapping_mul(0x85EB_CA6B)
-}
-
-/// Enters and removes new slots for as long as the table is `settling` or not.
-fn pass_through(
-    table: &mut Table,
-    slots: &mut impl Iterator<Item = u32>,
-    settling: bool,
-) {
-    while table.settling == settling {
-        let slot = slots.next().unwrap();
-        table.enter(scattered(slot), slot);
-        table.remove(scattered(slot), slot);
-    }
-}
-
-#[test]
-fn slots_that_left_a_large_table_make_room_before_it_grows() {
-    let mut table = large_table(1000);
-    let size = table.words.len();
-    let mut slots = 1000..;
-    for _ in 0..3 {
-        pass_through(&mut table, &mut slots, false);
-        table.check();
-        assert!(table.leaving.len() > table.room / 2, "they left before they had to");
-        pass_through(&mut table, &mut slots, true);
-        assert!(table.leaving.is_empty());
-        assert_eq!((table.words.len(), table.len), (size, 1000));
-    }
-    table.check();
-    assert!(hashes(1000).all(|(hash, slot)| table.has(hash, slot)));
-}
-
-#[test]
-fn table_that_few_slots_leave_grows() {
-    let mut table = large_table(1000);
-    let (size, room) = (table.words.len(), u32::try_from(table.room).unwrap());
-    (1000..room).for_each(|slot| table.enter(scattered(slot), slot));
-    for slot in room..room + 8 {
-        table.remove(scattered(slot - 1), slot - 1);
-        table.enter(scattered(slot), slot);
-    }
-    assert!(table.words.len() > size);
-    table.check();
-    settle_all(&mut table);
-    table.check();
-    assert_eq!(table.len, room as usize);
-}
-
 #[test]
 fn table_that_shrinks_holds_the_slots_that_are_known() {
     let mut table = large_table(1000);
@@ -180,33 +125,20 @@ fn table_that_shrinks_holds_the_slots_that_are_known() {
     assert_eq!(table.len(), 100);
     table.shrink_to(100, hashes(1000).skip(900));
     table.check();
-    assert_eq!((table.leaving.len(), table.len), (0, 100));
+    assert_eq!(table.len, 100);
     assert!(hashes(1000).all(|(hash, slot)| table.has(hash, slot) == (slot >= 900)));
 }
 
+/// A key that came and went once left a word behind each time. A hot key among fresh ones
+/// had to pass ever more of them: its cycle grew from 53 to 461 µs over 20,000 returns.
 #[test]
-fn slot_that_is_entered_while_it_leaves_stays() {
+fn key_that_comes_and_goes_leaves_nothing_behind() {
     let mut table = large_table(10);
-    let slot = 10;
-    table.enter(7, slot);
-    for (old, new) in [(7, 7), (7, 9), (9, 9), (9, 7)].repeat(LEAVING_TOGETHER) {
-        table.remove(old, slot);
-        table.enter(new, slot);
-        assert!(table.has(new, slot));
-        assert_eq!(table.len(), 11);
-    }
-    settle_all(&mut table);
-    table.check();
-    assert!(table.has(7, slot) && !table.has(9, slot));
-}
-
-#[test]
-fn key_that_comes_and_goes_leaves_few_words() {
-    let mut table = large_table(10);
-    for slot in 10..10_000 {
+    for slot in 10..200 {
         table.enter(7, slot);
+        assert_eq!(table.taken(), 11);
         table.remove(7, slot);
-        assert!(table.leaving.len() <= LEAVING_TOGETHER);
+        assert_eq!(table.taken(), 10);
     }
     table.check();
 }

@@ -25,6 +25,18 @@ fn priorities_are_kept_as_in_controller_runtime() {
     assert_eq!(differences, [3, 11]);
 }
 
+#[test]
+fn priorities_are_kept_without_a_look_at_the_length() {
+    for (number, history) in histories("priority.jsonl").iter().enumerate() {
+        if decision(history).is_none() {
+            let mut replay = Replay::new();
+            for step in steps(history) {
+                replay.call(&step, &format!("priority queue {number}, {:?}", step.0));
+            }
+        }
+    }
+}
+
 struct Replay {
     clock: FakeClock,
     queue: Queue<u32>,

@@ -17,7 +17,7 @@ fn queue_answers_as_in_go() {
     let mut differences = Vec::new();
     for (number, history) in histories("queue.jsonl").iter().enumerate() {
         let rows: Vec<Step<'_>> = steps(history).collect();
-        let mut replay = Replay::new(history);
+        let mut replay = Replay::new(history, Len::EachRow);
         if let Some(decision) = decision(history) {
             replay.differs(decision, &rows);
             differences.push(decision);
@@ -28,27 +28,49 @@ fn queue_answers_as_in_go() {
     assert_eq!(differences, [5, 6, 7]);
 }
 
+/// A call of `len` moves due keys. Made after each row, it hid that other calls did not.
+#[test]
+fn queue_answers_as_in_go_without_a_look_at_its_length() {
+    for (number, history) in histories("queue.jsonl").iter().enumerate() {
+        if decision(history).is_none() {
+            let rows: Vec<Step<'_>> = steps(history).collect();
+            let mut replay = Replay::new(history, Len::Never);
+            replay.all(&rows, &format!("queue {number} without len"));
+        }
+    }
+}
+
+/// When a replay compares the length of the queue.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Len {
+    EachRow,
+    Never,
+}
+
 struct Replay {
     clock: FakeClock,
     queue: Queue<u32>,
     held: HashMap<u32, Lease<u32>>,
+    len: Len,
 }
 
 impl Replay {
-    fn new(history: &Value) -> Self {
+    fn new(history: &Value, len: Len) -> Self {
         let clock = FakeClock::new();
         let queue = Queue::builder()
             .clock(clock.clone())
             .retry(policy(&history["policy"], &clock))
             .build();
-        Self { clock, queue, held: HashMap::new() }
+        Self { clock, queue, held: HashMap::new(), len }
     }
 
     fn all(&mut self, steps: &[Step<'_>], queue: &str) {
         for step in steps {
             let row = format!("{queue}, {:?}", step.0);
             self.call(step, &row);
-            assert_eq!(self.queue.len(), step.len(), "{row}");
+            if self.len == Len::EachRow {
+                assert_eq!(self.queue.len(), step.len(), "{row}");
+            }
         }
     }
 

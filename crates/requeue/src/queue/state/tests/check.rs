@@ -34,7 +34,9 @@ impl<K: Eq> State<K> {
         assert_eq!(self.dirty, self.count(&[Phase::Dirty]), "dirty keys are counted");
         assert_eq!(self.resting.len(), self.count(&[Phase::Resting]), "invariant 4");
         assert!(self.resting.len() <= self.max_resting, "failures are bounded");
-        assert!(self.due.is_empty(), "nothing is on its way between calls");
+        let stranded = self.count(&[Phase::Stranded]);
+        assert_eq!(self.stranded, stranded, "stranded keys are counted");
+        assert!(self.due.is_empty(), "due keys are added in the same call");
     }
 
     fn check_table(&self) {
@@ -56,7 +58,7 @@ impl<K: Eq> State<K> {
             Phase::Ready | Phase::Dirty => {
                 assert!(!(self.absorb && delayed), "invariant 5");
             }
-            Phase::Processing => {}
+            Phase::Processing | Phase::Stranded => {}
         }
     }
 
@@ -66,9 +68,9 @@ impl<K: Eq> State<K> {
             let known = self.slots.phase(slot).is_some();
             assert!(known || *retries == 0, "failures of the vacant slot {slot}");
         }
-        for (slot, level) in (0..).zip(&self.levels) {
+        for slot in self.levels.used() {
             let known = self.slots.phase(slot).is_some();
-            assert!(known || level.0 == i32::MIN, "a priority of the vacant slot {slot}");
+            assert!(known, "a priority of the vacant slot {slot}");
         }
     }
 }

@@ -3,7 +3,7 @@
 use std::collections::VecDeque;
 use std::fmt::Debug;
 
-use super::super::{Added, Fifo, Line, Nanos, Rules, State, Taken};
+use super::super::{Added, Fifo, Line, Nanos, Progress, Rules, State, Taken};
 use super::model::{Key, Model};
 use crate::queue::offer::Owned;
 use crate::queue::options::AddedAll;
@@ -75,7 +75,7 @@ impl<K: Clone + Eq + Debug> Driver<K> {
     pub(super) fn new(setting: Setting, keys: Key, make: fn(Key) -> K) -> Self {
         let Setting { absorb, max_resting, boxed, unit } = setting;
         let fifo = Fifo::new();
-        let line = if boxed { Line::Other(Box::new(fifo)) } else { Line::Fifo(fifo) };
+        let line = if boxed { Line::other(Box::new(fifo)) } else { Line::Fifo(fifo) };
         let rules = Rules { line, absorb, capacity: 0, max_resting, timed: false };
         let model = Model::new(absorb, max_resting);
         let (state, leases) = (State::new(rules), VecDeque::new());
@@ -120,7 +120,7 @@ impl<K: Clone + Eq + Debug> Driver<K> {
             Step::DoneMany(succeeded) => self.done_many(succeeded),
             Step::Advance(time) => {
                 self.now = self.after(time);
-                self.state.advance(self.now);
+                while self.state.advance(self.now) == Progress::More {}
                 self.model.advance(self.now);
             }
             Step::Close => self.close(),
@@ -162,14 +162,14 @@ impl<K: Clone + Eq + Debug> Driver<K> {
 
     fn take(&mut self) {
         let taken = self.state.take();
-        let key = taken.as_ref().map(|taken| (*taken.loan).clone());
+        let key = taken.as_ref().map(|taken| taken.key.clone());
         assert_eq!(key, self.model.get().map(self.make));
         self.leases.extend(taken);
     }
 
     fn take_many(&mut self, max: usize) {
         let taken = self.state.take_many(max);
-        let keys: Vec<_> = taken.iter().map(|taken| (*taken.loan).clone()).collect();
+        let keys: Vec<_> = taken.iter().map(|taken| taken.key.clone()).collect();
         let expected: Vec<_> = (0..max).map_while(|_| self.model.get()).collect();
         assert_eq!(keys, expected.into_iter().map(self.make).collect::<Vec<_>>());
         self.leases.extend(taken);
@@ -177,8 +177,9 @@ impl<K: Clone + Eq + Debug> Driver<K> {
 
     fn done_many(&mut self, succeeded: bool) {
         let taken: Vec<_> = std::mem::take(&mut self.leases).into();
-        let keys: Vec<_> = taken.iter().map(|taken| self.key(&taken.loan)).collect();
-        drop(self.state.done_many(taken, succeeded));
+        let keys: Vec<_> = taken.iter().map(|taken| self.key(&taken.key)).collect();
+        let slots = taken.iter().map(|taken| taken.slot);
+        drop(self.state.done_many(slots, succeeded));
         for key in keys {
             if succeeded {
                 self.model.forget(key);
@@ -193,10 +194,10 @@ impl<K: Clone + Eq + Debug> Driver<K> {
     }
 
     fn finish(&mut self, end: End) {
-        let Some(Taken { slot, loan, .. }) = self.leases.pop_front() else { return };
-        let key = self.key(&loan);
+        let Some(Taken { slot, key, .. }) = self.leases.pop_front() else { return };
+        let key = self.key(&key);
         if let End::Succeed | End::RetryAfter(_) = end {
-            self.state.pardon(slot);
+            self.state.clear_failures(slot);
             self.model.forget(key);
         }
         match end {
@@ -208,7 +209,7 @@ impl<K: Clone + Eq + Debug> Driver<K> {
             }
             End::RetryAfter(delay) => self.come_again(slot, key, delay),
         }
-        drop(self.state.done(slot, loan));
+        drop(self.state.done(slot));
         self.model.done(key);
     }
 

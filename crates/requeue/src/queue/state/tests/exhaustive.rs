@@ -98,12 +98,12 @@ fn explore<K: Clone + Eq + Debug>(
 }
 
 #[test]
-fn every_short_history_of_copied_keys_follows_the_rules() {
+fn every_short_history_of_numbers_follows_the_rules() {
     assert!(explore(false, |key| key, (&ALL, 5)) > 10_000);
 }
 
 #[test]
-fn every_longer_history_of_lent_keys_follows_the_rules_of_client_go() {
+fn every_longer_history_of_strings_follows_the_rules_of_client_go() {
     assert!(explore(false, |key| key.to_string(), (&CORE, 7)) > 10_000);
 }
 

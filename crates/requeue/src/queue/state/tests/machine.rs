@@ -67,14 +67,14 @@ proptest! {
     #![proptest_config(ProptestConfig::with_cases(500))]
 
     #[test]
-    fn long_histories_of_copied_keys_follow_the_rules(
+    fn long_histories_of_numbers_follow_the_rules(
         setting in setting(), history in history()
     ) {
         follow(setting, |key| key, &history);
     }
 
     #[test]
-    fn long_histories_of_lent_keys_follow_the_rules(
+    fn long_histories_of_strings_follow_the_rules(
         setting in setting(), history in history()
     ) {
         follow(setting, |key| key.to_string(), &history);

@@ -1,0 +1,29 @@
+//! Many delays that end at once.
+
+use super::super::{DUE_CHUNK, Line, Progress, Rules, State};
+use crate::queue::offer::Owned;
+use crate::queue::order::Fifo;
+
+/// The lock is held for one call of `advance`, so its work is bounded.
+#[test]
+fn keys_that_are_due_together_become_ready_in_chunks() {
+    let line = Line::Fifo(Fifo::new());
+    let rules = Rules { line, absorb: false, capacity: 0, max_resting: 0, timed: false };
+    let mut state = State::new(rules);
+    for key in 0..10_000_u32 {
+        let added = state.add_at(key << 8, &mut Owned::new(key), 5, 0);
+        assert!(added.is_accepted());
+    }
+    let mut ready = 0;
+    while state.advance(7) == Progress::More {
+        let more = state.counts().ready - ready;
+        assert!((1..2 * DUE_CHUNK).contains(&more), "{more} in one call");
+        ready += more;
+        assert!(state.next_deadline().is_some_and(|deadline| deadline <= 7));
+    }
+    assert_eq!(state.counts().ready, 10_000);
+    assert_eq!(state.next_deadline(), None);
+    state.check();
+    let keys = std::iter::from_fn(|| state.take()).map(|taken| taken.key);
+    assert!(keys.eq(0..10_000));
+}
