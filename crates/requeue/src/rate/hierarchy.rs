@@ -103,6 +103,19 @@ impl Share {
         self.ceil = Some((limit, burst));
         self
     }
+
+    /// Returns an error if the ceiling is below the guarantee.
+    fn check_ceil(&self) -> Result<(), InvalidShare> {
+        match self.ceil {
+            Some((ceil, _)) if ceil < self.limit => {
+                Err(InvalidShare::CeilBelowLimit { ceil, limit: self.limit })
+            }
+            Some((_, ceil)) if ceil < self.burst => {
+                Err(InvalidShare::CeilBelowBurst { ceil, burst: self.burst })
+            }
+            Some(_) | None => Ok(()),
+        }
+    }
 }
 
 impl Hierarchy {
@@ -129,8 +142,9 @@ impl Hierarchy {
     ///
     /// # Errors
     ///
-    /// [`InvalidShare`] if this limiter has not that much left to promise, or if the
-    /// ceiling is below the guarantee. Nothing changes then.
+    /// [`InvalidShare`] if this limiter does not have that much left to promise, or if the
+    /// limit or the burst of the ceiling is below the guaranteed one. The tree is then
+    /// unchanged.
     ///
     /// # Examples
     ///
