@@ -1,16 +1,30 @@
-//! The limiter: a bucket that threads share, and a clock.
+//! The limiter: a bucket that threads share, a clock, and the line of waiters.
+//!
+//! # Invariants
+//!
+//! 1. `has_line` is a hint: it is written under the lock of the line and says whether the
+//!    line has waiters. A call that reads it relaxed and finds none may be as old as the
+//!    waiter that is about to join, so neither comes first.
+//! 2. A call that changes limit, burst or tokens takes the lock of the line afterwards. So
+//!    a waiter that joins either sees the change or is seen by that call.
+//! 3. The lock of the line is held around operations on the bucket, never the other way
+//!    round. No clock and no waker is called with the lock held.
 
 use std::fmt;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
 use super::bucket::{Ask, At, Bucket, Claim, Grant, Patience, Refusal, Terms};
 use super::error::ReserveError;
 use super::limit::Limit;
+use super::line::{Held, Line, Meter};
 use super::moment::{FOREVER, Moment, Timeline, duration};
 use super::reservation::Reservation;
 use super::versioned::{Step, Versioned};
+use super::wake::Wakes;
 use crate::clock::{AnyClock, Clock};
+use crate::sync::{self, Mutex};
 
 /// Lets events happen at a limited frequency, by a token bucket.
 ///
@@ -52,10 +66,13 @@ pub struct Limiter {
     shared: Arc<Shared>,
 }
 
-struct Shared {
+pub(super) struct Shared {
     clock: AnyClock,
     timeline: Timeline,
+    /// Invariant 1.
+    has_line: AtomicBool,
     state: Versioned<5>,
+    line: Mutex<Line<Option<Claim>>>,
 }
 
 /// What a limiter knows.
@@ -102,7 +119,8 @@ impl Limiter {
         // used yet.
         let bucket = Bucket::new(terms.burst, Moment::START);
         let state = Versioned::new(State { bucket, terms }.to_words());
-        Self { shared: Arc::new(Shared { clock, timeline, state }) }
+        let (has_line, line) = (AtomicBool::new(false), Mutex::new(Line::new()));
+        Self { shared: Arc::new(Shared { clock, timeline, has_line, state, line }) }
     }
 
     /// Starts the limiter with `tokens` in place of a full bucket.
@@ -164,7 +182,7 @@ impl Limiter {
     #[doc(alias = "AllowN")]
     #[inline]
     pub fn allow_n(&self, n: u32) -> bool {
-        self.take(Ask { at: self.now(), n, patience: Patience::None }).is_ok()
+        self.allows(self.now(), n)
     }
 
     /// Takes `n` tokens if there are that many at `t`, and says whether.
@@ -403,38 +421,76 @@ impl Limiter {
 
     #[inline]
     fn take_or_refuse(&self, ask: Ask) -> Result<Grant, Refusal> {
-        self.shared.state.update(|words| {
-            let state = State::from_words(words);
-            match state.bucket.reserve(state.terms, ask) {
-                Ok((Some(bucket), grant)) => {
-                    Step::Replace(State { bucket, ..state }.to_words(), Ok(grant))
-                }
-                Ok((None, grant)) => Step::Keep(Ok(grant)),
-                Err(refusal) => Step::Keep(Err(refusal)),
-            }
-        })
+        self.shared.take_or_refuse(ask)
     }
 
-    pub(super) fn give_back(&self, claim: Claim, at: At) {
-        self.shared.state.update(|words| {
-            let state = State::from_words(words);
-            match state.bucket.cancel(state.terms, claim, at) {
-                Some(bucket) => Step::Replace(State { bucket, ..state }.to_words(), ()),
-                None => Step::Keep(()),
-            }
-        });
+    /// Takes tokens for good if they are available and no waiter comes first.
+    #[inline]
+    pub(super) fn allows(&self, at: At, n: u32) -> bool {
+        let ask = Ask { at, n, patience: Patience::None };
+        // Relaxed: invariant 1.
+        if self.shared.has_line.load(Ordering::Relaxed) {
+            return self.take_behind_line(ask).is_ok();
+        }
+        self.shared.takes_at_hand(ask) || self.shared.takes(ask)
     }
 
-    /// Puts back `n` tokens that were taken and could have been used by now, but were not.
-    ///
-    /// As if they had never been taken: the bucket holds no more than it would then.
+    /// As [`allows`](Self::allows) for a caller that may give the tokens back.
     #[cfg(feature = "tower")]
-    pub(super) fn put_back(&self, n: u32) {
-        self.shared.state.update(|words| {
-            let State { bucket, terms } = State::from_words(words);
-            let bucket = bucket.put_back(terms, n, self.now());
-            Step::Replace(State { bucket, terms }.to_words(), ())
+    pub(super) fn take_in_turn(&self, ask: Ask) -> Result<Grant, Refusal> {
+        // Relaxed: invariant 1.
+        if self.shared.has_line.load(Ordering::Relaxed) {
+            return self.take_behind_line(ask);
+        }
+        self.take(ask)
+    }
+
+    /// Takes tokens if no waiter is left after those whose time has come.
+    #[cold]
+    #[inline(never)]
+    fn take_behind_line(&self, ask: Ask) -> Result<Grant, Refusal> {
+        let (is_empty, wakes) = self.with_line(|line, meter| {
+            let wakes = line.settle(meter, ask.at.given());
+            (line.is_empty(), wakes)
         });
+        wakes.wake();
+        if is_empty { self.take(ask) } else { Err(Refusal::NotNow) }
+    }
+
+    /// Gives back the tokens of a reservation.
+    pub(super) fn cancel(&self, claim: Claim, at: At) {
+        self.shared.replace(|bucket, terms| bucket.cancel(terms, claim, at));
+        self.wake_line(|line, meter, now| line.tokens_came(meter, now));
+    }
+
+    /// Gives back tokens whose time has come, but which were not used.
+    #[cfg(feature = "tower")]
+    pub(super) fn return_unused(&self, claim: Claim) {
+        let now = self.now().given();
+        self.shared.replace(|bucket, terms| bucket.return_unused(terms, claim, now));
+        self.wake_line(|line, meter, now| line.tokens_came(meter, now));
+    }
+
+    /// Runs `step` with the line locked.
+    pub(super) fn with_line<R>(
+        &self,
+        step: impl FnOnce(&mut Line<Option<Claim>>, &mut &Shared) -> R,
+    ) -> R {
+        let mut line = sync::lock(&self.shared.line);
+        let result = step(&mut line, &mut &*self.shared);
+        self.shared.has_line.store(!line.is_empty(), Ordering::Relaxed);
+        result
+    }
+
+    /// Lets waiters profit from a change of the bucket (invariant 2).
+    fn wake_line(
+        &self,
+        step: impl FnOnce(&mut Line<Option<Claim>>, &mut &Shared, Moment) -> Wakes,
+    ) {
+        if !self.with_line(|line, _| line.is_empty()) {
+            let now = self.now().given();
+            self.with_line(|line, meter| step(line, meter, now)).wake();
+        }
     }
 
     #[inline(always)]
@@ -489,19 +545,130 @@ impl Limiter {
             let bucket = bucket.settle(terms, at);
             Step::Replace(State { bucket, terms: new(terms) }.to_words(), ())
         });
+        self.wake_line(|line, meter, now| line.terms_changed(meter, now));
     }
 
     fn refill(&self, at: At, tokens: u32) {
-        self.shared.state.update(|words| {
-            let State { bucket, terms } = State::from_words(words);
-            let bucket = bucket.refill(terms, tokens, at);
-            Step::Replace(State { bucket, terms }.to_words(), ())
-        });
+        self.shared.replace(|bucket, terms| Some(bucket.refill(terms, tokens, at)));
+        self.wake_line(|line, meter, now| line.terms_changed(meter, now));
     }
 
     fn state(&self) -> State {
-        State::from_words(self.shared.state.read())
+        self.shared.read()
     }
+
+    #[inline]
+    pub(super) fn timeline(&self) -> Timeline {
+        self.shared.timeline
+    }
+}
+
+impl Shared {
+    /// As [`Limiter::take_at_hand`] without a claim, which saves some instructions.
+    #[inline]
+    fn takes_at_hand(&self, ask: Ask) -> bool {
+        let taken = self.state.exchange_if(
+            |words| {
+                let State { bucket, terms } = State::from_words(words);
+                bucket.surely_has(terms, ask)
+            },
+            |words| {
+                let State { bucket, terms } = State::from_words(words);
+                let (bucket, _) = bucket.hand_out(terms, ask);
+                (State { bucket, terms }.to_words(), ())
+            },
+        );
+        taken.is_some()
+    }
+
+    /// As [`take_or_refuse`](Self::take_or_refuse) without a claim.
+    #[inline]
+    fn takes(&self, ask: Ask) -> bool {
+        self.state.update(|words| {
+            let state = State::from_words(words);
+            match state.bucket.reserve(state.terms, ask) {
+                Ok((Some(bucket), _)) => {
+                    Step::Replace(State { bucket, ..state }.to_words(), true)
+                }
+                Ok((None, _)) => Step::Keep(true),
+                Err(_) => Step::Keep(false),
+            }
+        })
+    }
+
+    fn read(&self) -> State {
+        State::from_words(self.state.read())
+    }
+
+    /// Replaces the bucket, unless `step` returns `None`.
+    fn replace(&self, step: impl Fn(Bucket, Terms) -> Option<Bucket>) {
+        self.state.update(|words| {
+            let State { bucket, terms } = State::from_words(words);
+            match step(bucket, terms) {
+                Some(bucket) => Step::Replace(State { bucket, terms }.to_words(), ()),
+                None => Step::Keep(()),
+            }
+        });
+    }
+
+    #[inline]
+    fn take_or_refuse(&self, ask: Ask) -> Result<Grant, Refusal> {
+        self.state.update(|words| {
+            let state = State::from_words(words);
+            match state.bucket.reserve(state.terms, ask) {
+                Ok((Some(bucket), grant)) => {
+                    Step::Replace(State { bucket, ..state }.to_words(), Ok(grant))
+                }
+                Ok((None, grant)) => Step::Keep(Ok(grant)),
+                Err(refusal) => Step::Keep(Err(refusal)),
+            }
+        })
+    }
+
+    /// Replaces `claim` by one that acts earlier, if there is one.
+    fn renew(&self, claim: Claim, ask: Ask) -> Option<Grant> {
+        self.state.update(|words| {
+            let state = State::from_words(words);
+            match state.bucket.renew(state.terms, claim, ask) {
+                Some((Some(bucket), grant)) => {
+                    Step::Replace(State { bucket, ..state }.to_words(), Some(grant))
+                }
+                Some((None, grant)) => Step::Keep(Some(grant)),
+                None => Step::Keep(None),
+            }
+        })
+    }
+}
+
+impl Meter for &Shared {
+    type Claim = Option<Claim>;
+
+    fn reserve(&mut self, ask: Ask) -> Result<Held<Option<Claim>>, Refusal> {
+        self.take_or_refuse(ask).map(held)
+    }
+
+    fn give_back(&mut self, claim: Option<Claim>, now: Moment) {
+        if let Some(claim) = claim {
+            self.replace(|bucket, terms| bucket.return_unused(terms, claim, now));
+        }
+    }
+
+    fn expect(&self, ask: Ask, ahead: u64) -> Result<Moment, Refusal> {
+        let State { bucket, terms } = self.read();
+        bucket.expect(terms, ask, ahead)
+    }
+
+    fn renew(&mut self, held: &mut Held<Option<Claim>>, ask: Ask, now: Moment) {
+        let ask = Ask { at: At::Now(now), patience: Patience::UpTo(FOREVER), ..ask };
+        let sooner = held.claim.and_then(|claim| Shared::renew(self, claim, ask));
+        if let Some(grant) = sooner {
+            *held = self::held(grant);
+        }
+    }
+}
+
+pub(super) fn held(Grant { ready, claim }: Grant) -> Held<Option<Claim>> {
+    Held { ready, claim }
 }
 
 /// The error for a refusal without a deadline.

@@ -181,6 +181,7 @@ mod keyed;
 mod layer;
 mod limit;
 mod limiter;
+mod line;
 mod moment;
 mod pace;
 mod pacer;
@@ -189,7 +190,12 @@ mod sometimes;
 mod table;
 mod versioned;
 mod wait;
+mod waiting;
+mod wake;
 mod window;
+
+#[cfg(test)]
+mod tests;
 
 pub use error::{InvalidLimit, InvalidPace, InvalidShare, ReserveError, WaitError};
 pub use hierarchy::{Hierarchy, Share};

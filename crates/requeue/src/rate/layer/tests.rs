@@ -115,15 +115,25 @@ fn readiness_that_is_not_used_goes_back_however_late() {
     }
 }
 
+/// Two events happened at once although the burst was 1: an unused token came back in full
+/// after the next one had been used.
 #[test]
-fn given_back_readiness_mints_nothing() {
+fn readiness_that_comes_back_late_mints_nothing() {
     let (service, limiter, clock) = limited(10.0, 1);
     let mut unused = service.clone();
     assert_eq!(poll(&mut unused), READY);
     clock.advance(MS * 100); // meanwhile another token has come
     assert!(limiter.allow());
     drop(unused);
-    assert!(limiter.allow(), "the one that was not used");
+    assert!(!limiter.allow());
+
+    let (service, limiter, clock) = limited(10.0, 2);
+    let mut unused = service.clone();
+    assert_eq!(poll(&mut unused), READY);
+    clock.advance(MS * 50);
+    assert!(limiter.allow());
+    drop(unused);
+    assert!(limiter.allow(), "the burst permits two at once");
     assert!(!limiter.allow());
 }
 

@@ -457,3 +457,23 @@ proptest! {
         prop_assert!(limiter.allow_n(n), "exactly then");
     }
 }
+
+/// Cancelling out of order minted tokens: a reservation that acts earlier than another one
+/// set the latest event back, and the other then gave back more than it took.
+#[test]
+fn reservations_that_are_cancelled_in_any_order_mint_no_tokens() {
+    let (clock, limiter) = limiter(1.0, 3);
+    assert!(limiter.allow_n(3));
+    let start = clock.now();
+    let acts =
+        |r: &Reservation, s: u64| assert_eq!(r.time_to_act(), start + ms(1000 * s));
+    let (r1, r2) = (limiter.reserve_n(3).unwrap(), limiter.reserve().unwrap());
+    acts(&r1, 3);
+    acts(&r2, 4);
+    r1.cancel();
+    let r3 = limiter.reserve().unwrap();
+    acts(&r3, 3);
+    let before = limiter.tokens();
+    r2.cancel();
+    assert!(limiter.tokens() <= before + 1.0, "{before} to {}", limiter.tokens());
+}

@@ -1,0 +1,5 @@
+//! Behaviour that all limiters share: goodput under timeouts, their bounds, and waiting.
+
+mod bounds;
+mod goodput;
+mod tasks;
