@@ -384,9 +384,10 @@ where
 {
     fn with_line<R>(
         &self,
+        now: Moment,
         step: impl FnOnce(&mut Line<Option<Claim>>, &mut BucketMeter<'_>) -> R,
     ) -> R {
-        let (result, gone) = self.keyed.lock().with_line(self.lookup, step);
+        let (result, gone) = self.keyed.lock().with_line(self.lookup, now, step);
         drop(gone);
         result
     }
@@ -408,7 +409,7 @@ where
     }
 
     fn join(&self, ask: Ask, wake: Wake) -> (Look<Option<Claim>>, Wakes) {
-        self.with_line(|line, meter| line.join(meter, ask, wake))
+        self.with_line(ask.at.given(), |line, meter| line.join(meter, ask, wake))
     }
 
     fn look(
@@ -417,11 +418,11 @@ where
         now: Moment,
         wake: Wake,
     ) -> (Look<Option<Claim>>, Wakes) {
-        self.with_line(|line, meter| line.look(meter, ticket, now, wake))
+        self.with_line(now, |line, meter| line.look(meter, ticket, now, wake))
     }
 
     fn leave(&self, ticket: Ticket, now: Moment) -> Wakes {
-        self.with_line(|line, meter| line.leave(meter, ticket, now))
+        self.with_line(now, |line, meter| line.leave(meter, ticket, now))
     }
 }
 

@@ -151,7 +151,7 @@ impl<K: Eq + Hash> Keys<K> {
             let take = |line: &mut Line<_>, meter: &mut BucketMeter<'_>| {
                 meter.take_behind(line, Ask { at, ..ask })
             };
-            let ((result, wakes), gone) = self.with_line(to, take);
+            let ((result, wakes), gone) = self.with_line(to, at.given(), take);
             return (result, wakes, gone);
         }
         let known = self.table.len();
@@ -208,12 +208,14 @@ impl<K: Eq + Hash> Keys<K> {
     pub(super) fn with_line<Q, R>(
         &mut self,
         to: Lookup<'_, Q>,
+        now: Moment,
         step: impl FnOnce(&mut Line<Option<Claim>>, &mut BucketMeter<'_>) -> R,
     ) -> (R, Gone<K>)
     where
         K: Borrow<Q>,
         Q: ToOwned<Owned = K> + Eq + Hash + ?Sized,
     {
+        self.pass(now);
         let moved = self.open_line(to);
         let found = self.lines.find_mut(to.hash, to.key);
         let KeyLine { bucket, line, .. } = found.expect("the line was opened");

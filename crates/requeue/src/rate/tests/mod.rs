@@ -2,4 +2,6 @@
 
 mod bounds;
 mod goodput;
+mod hostile;
 mod tasks;
+mod waiting;
