@@ -285,7 +285,7 @@ impl Bucket {
 
     /// Replaces `claim` by one for `ask`, if that acts before `act`.
     ///
-    /// Without a bucket in the answer the new claim took nothing: there is no limit.
+    /// Without a bucket in the answer the new claim took nothing, since the limit is infinite.
     pub(crate) fn renew(
         &self,
         terms: Terms,

@@ -24,20 +24,20 @@ use super::wake::{Wake, Wakes};
 use crate::clock::{AnyClock, Clock};
 use keys::{BucketMeter, Keys, Lookup};
 
-/// A [`Limiter`](super::Limiter) for each key: so much for every user, address or tenant.
+/// A [`Limiter`](super::Limiter) for each key, such as a user, an address or a tenant.
 ///
-/// Every key has a token bucket of its own, all with the same limit and burst, and a key
-/// that was never seen has a full one. Clones share the buckets.
+/// Each key has its own token bucket, with the same limit and burst for all. The bucket of
+/// an unknown key is full. Clones share the buckets.
 ///
 /// Calls take a key by reference, in any form that it can be borrowed as: those of a
 /// `Keyed<String>` take a `&str`. It is cloned only if its bucket is to be kept.
 ///
 /// # Memory
 ///
-/// A key whose bucket has filled up again is as good as one that was never seen. So such
-/// keys leave by themselves: every call looks at a few buckets further on and drops one
-/// that is full. Nobody has to clean up, no thread does, and the table shrinks after a
-/// spike. A tracked `u64` takes about 55 bytes.
+/// A key whose bucket has filled up again behaves like a key that was never seen, so it
+/// need not be kept. Every call looks at a few more buckets and drops one that is full. No
+/// clean-up call and no thread is needed, and the table shrinks after a spike. A tracked
+/// `u64` takes about 55 bytes.
 ///
 /// If keys come faster than they fill up, as in an attack with ever new keys, at most
 /// [`max_keys`](Self::max_keys) are kept. One more then pushes out another: of eight keys

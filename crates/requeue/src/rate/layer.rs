@@ -168,7 +168,7 @@ enum Stage {
     Idle,
     /// Has a place in line, and becomes `Ready` when its token may be used.
     Waiting(Mutex<Waiting<Limiter>>),
-    /// May call. `None` if that takes no token, since there was no limit.
+    /// May call. `None` if an infinite limit took no token.
     Ready(Option<Claim>),
     /// Was refused, and becomes `Idle` when it is time to ask again.
     Refused(Mutex<Timer>),
@@ -210,7 +210,7 @@ impl Turn {
         Stage::Refused(Mutex::new(timer))
     }
 
-    /// Uses the token for a call. Returns `false` if there is none.
+    /// Uses the token for a call. Returns `false` without one.
     fn use_up(&mut self) -> bool {
         let ready = matches!(self.stage, Stage::Ready(_));
         if ready {

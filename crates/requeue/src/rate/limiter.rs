@@ -26,30 +26,39 @@ use super::wake::Wakes;
 use crate::clock::{AnyClock, Clock};
 use crate::sync::{self, Mutex};
 
-/// Lets events happen at a limited frequency, by a token bucket.
+/// Limits the rate of events with a token bucket.
 ///
 /// The bucket holds up to *burst* tokens, starts full, and gains *limit* tokens a second.
-/// Each event takes a token, so in any stretch of time no more than
-/// `burst + limit × time` events happen. There are three ways to ask for a token, which
-/// differ in what happens if there is none:
+/// Each event takes a token, so any stretch of time has at most `burst + limit × time`
+/// events. There are three ways to ask for a token. They differ in what happens if none is
+/// available:
 ///
 /// | method | without a token | use it to |
 /// |---|---|---|
-/// | [`wait`](Self::wait) | waits for one | slow down; most callers want this |
-/// | [`allow`](Self::allow) | says no | drop or skip what is too much |
-/// | [`reserve`](Self::reserve) | takes a future one and says when | wait in a way of one's own, or give it back |
+/// | [`wait`](Self::wait) | lines up for one | slow down; most callers want this |
+/// | [`allow`](Self::allow) | returns `false` | drop or skip excess events |
+/// | [`reserve`](Self::reserve) | takes a future one and returns when it may be used | schedule the event yourself, or cancel it |
 ///
 /// Each has a form for `n` tokens, and `allow` and `reserve` have one for an explicit time.
-/// Clones share the bucket. Asking takes a compare-and-swap and no lock, being refused by
-/// `allow` takes neither; limit and burst can change at any time.
+/// Clones share the bucket. A call that does not wait takes one compare-and-swap, and a
+/// refused `allow` takes none. Limit and burst can change at any time.
+///
+/// # Waiting
+///
+/// Callers of `wait` are served in order. Only the first one holds a token, so callers that
+/// give up cost the others nothing: under timeouts the limiter still serves its full rate.
+/// `allow` returns `false` while callers wait. `reserve` does not line up: it takes the next
+/// tokens after those of the first caller in line.
 ///
 /// # Time
 ///
-/// Calls without a time read the clock, and never see it go back: a call that read the
-/// clock earlier than another but comes after it counts as made at the same time. So
-/// contention mints no tokens, and neither does a clock that steps back. Calls with an
-/// explicit time (`…_at`) take it as it is, as x/time/rate does: if it lies before the last
-/// one, the interval in between is credited twice.
+/// Calls without a time read the clock. They keep to `burst + limit × time` in all cases,
+/// even if clock readings arrive out of order or reservations are cancelled in any order.
+///
+/// Calls with an explicit time (`…_at`) have the arithmetic of x/time/rate, to the last bit,
+/// and so its exceptions from the bound. A time before the last one credits the interval
+/// twice. [`Reservation::cancel_at`] can give back more than was taken if a later
+/// reservation is outstanding. They do not look at the line either.
 ///
 /// # Examples
 ///
@@ -153,39 +162,39 @@ impl Limiter {
         self.state().terms.burst
     }
 
-    /// How many tokens there are; negative while reservations are outstanding.
+    /// Returns the number of tokens; negative while tokens are reserved or waited for.
     ///
-    /// Others may take them before the caller does: this is for looking at, not for
-    /// deciding by.
+    /// A snapshot; do not base decisions on it. Of the callers in line it counts the first.
     #[doc(alias = "Tokens")]
     pub fn tokens(&self) -> f64 {
         self.tokens_on(self.now())
     }
 
-    /// How many tokens there are at `t`, if nobody takes any until then.
+    /// Returns the number of tokens at `t`, if none are taken until then.
     #[doc(alias = "TokensAt")]
     pub fn tokens_at(&self, t: Instant) -> f64 {
         self.tokens_on(self.exactly(t))
     }
 
-    /// Takes a token if there is one, and says whether.
+    /// Takes a token if one is available. Returns whether it did.
     #[doc(alias = "Allow")]
     #[inline]
     pub fn allow(&self) -> bool {
         self.allow_n(1)
     }
 
-    /// Takes `n` tokens if there are that many, and says whether.
+    /// Takes `n` tokens if that many are available. Returns whether it did.
     ///
-    /// All or none: a refusal changes nothing. Asking for 0 is refused while reservations
-    /// are outstanding.
+    /// All or none: a refusal changes nothing. Refused while callers of
+    /// [`wait`](Self::wait) are in line. Even 0 tokens are refused then, and while reserved
+    /// tokens are outstanding.
     #[doc(alias = "AllowN")]
     #[inline]
     pub fn allow_n(&self, n: u32) -> bool {
         self.allows(self.now(), n)
     }
 
-    /// Takes `n` tokens if there are that many at `t`, and says whether.
+    /// Takes `n` tokens if that many are available at `t`. Returns whether it did.
     ///
     /// # Examples
     ///
@@ -204,7 +213,7 @@ impl Limiter {
         self.take(Ask { at: self.exactly(t), n, patience: Patience::None }).is_ok()
     }
 
-    /// Takes a token, now or from the future, and says when it may be used.
+    /// Takes a token, now or from the future, and returns when it may be used.
     ///
     /// See [`reserve_n`](Self::reserve_n).
     ///
@@ -216,17 +225,19 @@ impl Limiter {
         self.reserve_n(1)
     }
 
-    /// Takes `n` tokens, now or from the future, and says when they may be used.
+    /// Takes `n` tokens, now or from the future, and returns when they may be used.
     ///
-    /// The caller waits for as long as [`Reservation::delay`] says and then acts, or gives
-    /// the tokens back with [`Reservation::cancel`]. A reservation that is dropped stays
-    /// taken. Later callers line up behind it.
+    /// Wait for [`Reservation::delay`] and act, or give the tokens back with
+    /// [`Reservation::cancel`]. Dropping a reservation keeps the tokens taken.
+    ///
+    /// A reservation does not line up. Callers of [`wait`](Self::wait) that are in line, but
+    /// not the first, are served after it.
     ///
     /// # Errors
     ///
     /// [`ReserveError::ExceedsBurst`] if `n` is more than the burst, and
     /// [`ReserveError::Never`] if the tokens never come, as from an empty bucket with
-    /// [`Limit::ZERO`]. The limiter is then as it was.
+    /// [`Limit::ZERO`]. The limiter is then unchanged.
     ///
     /// # Examples
     ///
@@ -250,7 +261,7 @@ impl Limiter {
         self.reserve_on(self.now(), n)
     }
 
-    /// Takes `n` tokens as of `t`, and says when they may be used.
+    /// Takes `n` tokens as of `t`, and returns when they may be used.
     ///
     /// # Errors
     ///
@@ -260,7 +271,8 @@ impl Limiter {
         self.reserve_on(self.exactly(t), n)
     }
 
-    /// How long until a token can be had, without taking it.
+    /// Returns how long a [`reserve`](Self::reserve) would have to wait, without taking a
+    /// token.
     ///
     /// # Errors
     ///
@@ -284,7 +296,7 @@ impl Limiter {
         self.peek_n(1)
     }
 
-    /// How long until `n` tokens can be had, without taking them.
+    /// Returns how long a reservation of `n` tokens would have to wait, without taking them.
     ///
     /// # Errors
     ///
@@ -293,7 +305,8 @@ impl Limiter {
         self.peek_on(self.now(), n)
     }
 
-    /// How long after `t` `n` tokens can be had, without taking them.
+    /// Returns how long after `t` a reservation of `n` tokens would have to wait, without
+    /// taking them.
     ///
     /// # Errors
     ///
@@ -304,7 +317,9 @@ impl Limiter {
 
     /// Changes the limit from now on.
     ///
-    /// Reservations and waits that are under way keep the times they were given.
+    /// Reservations keep their times. The first caller in line is served at its old time,
+    /// or earlier if the new limit permits that. The callers behind it are served at the new
+    /// limit; while it is zero, they wait for it to change.
     ///
     /// # Examples
     ///
@@ -330,7 +345,9 @@ impl Limiter {
     /// Changes the burst from now on.
     ///
     /// A larger burst adds no tokens by itself; a smaller one spills those that no longer
-    /// fit.
+    /// fit. Callers in line that want more than the new burst end with
+    /// [`WaitError::ExceedsBurst`](super::WaitError::ExceedsBurst), except the first one,
+    /// whose tokens are reserved.
     #[doc(alias = "SetBurst")]
     pub fn set_burst(&self, burst: u32) {
         self.change(self.now(), |terms| Terms { burst, ..terms });
@@ -342,11 +359,11 @@ impl Limiter {
         self.change(self.exactly(t), |terms| Terms { burst, ..terms });
     }
 
-    /// Puts `tokens` into the bucket in place of those that are there.
+    /// Replaces the number of available tokens, capped at the burst.
     ///
-    /// For limits that somebody else keeps and reports, such as the number of remaining
-    /// calls in the answer of a server. No more than the burst fit. Debts are forgotten,
-    /// but reservations under way keep their times.
+    /// Use it to follow a limit that a server reports, for example in a
+    /// `RateLimit-Remaining` header. Debts are forgotten, but reservations keep their times.
+    /// Callers in line are served earlier if the new tokens permit it.
     ///
     /// # Examples
     ///
@@ -362,7 +379,7 @@ impl Limiter {
         self.refill(self.now(), tokens);
     }
 
-    /// Puts `tokens` into the bucket as of `t`.
+    /// Replaces the number of available tokens as of `t`.
     pub fn set_tokens_at(&self, t: Instant, tokens: u32) {
         self.refill(self.exactly(t), tokens);
     }

@@ -210,7 +210,7 @@ impl<C> Line<C> {
         Some(Err(Refusal::TooLate(expected.since(ask.at.given()))))
     }
 
-    /// Notes how to wake a waiter, and says until when it sleeps (invariant 4).
+    /// Notes how to wake a waiter, and returns the end of its sleep (invariant 4).
     fn sleep(&mut self, ticket: Ticket, now: Moment, wake: Wake) -> Look<C> {
         let is_first = self.is_first(ticket);
         let held = self.held.as_ref().map(|held| held.ready);

@@ -25,16 +25,16 @@ use crate::sync::{self, Mutex};
 
 /// Spaces events evenly: Uber's `ratelimit`, a leaky bucket with slack.
 ///
-/// Each [`take`](Self::take) gets a slot of its own, one spacing after the slot before it,
-/// and waits for it. Where a [`Limiter`](super::Limiter) lets a burst through and then
-/// nothing, a pacer lets one event through and then the next.
+/// Each [`take`](Self::take) waits for its own slot, one spacing after the slot before it.
+/// Where a [`Limiter`](super::Limiter) lets a burst through and then nothing, a pacer lets
+/// one event through and then the next.
 ///
 /// # Slack
 ///
-/// Time in which nobody takes is not quite lost: *slack* slots of it, 10 unless the builder
-/// says otherwise, can be made up for. So after a long pause up to `slack + 1` events
-/// happen at once, and then one each spacing; without slack never more than one. A new
-/// pacer has no unused time behind it and starts without a burst.
+/// Unused slots are not quite lost: up to *slack* of them, 10 by default, can be made up
+/// for. So after a long pause up to `slack + 1` events happen at once, and then one each
+/// spacing; without slack never more than one. A new pacer has no unused slots and starts
+/// without a burst.
 ///
 /// A spacing need not be a whole number of nanoseconds: what is left is carried over, so
 /// 7 a minute are 7 a minute. Clones share the slots.

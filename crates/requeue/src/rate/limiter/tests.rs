@@ -477,3 +477,15 @@ fn reservations_that_are_cancelled_in_any_order_mint_no_tokens() {
     r2.cancel();
     assert!(limiter.tokens() <= before + 1.0, "{before} to {}", limiter.tokens());
 }
+
+/// At 60 a second, rounding to a nanosecond broke the chain of cancelled reservations and
+/// left less than no tokens (gocryptotrader#2371).
+#[test]
+fn reservations_that_are_cancelled_in_reverse_order_give_everything_back() {
+    let (_, limiter) = limiter(60.0, 1);
+    let reserved: Vec<_> = (0..3).map(|_| limiter.reserve().unwrap()).collect();
+    for reservation in reserved.into_iter().rev() {
+        reservation.cancel();
+    }
+    assert_eq!(limiter.tokens(), 1.0);
+}

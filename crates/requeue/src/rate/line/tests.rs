@@ -128,7 +128,7 @@ impl Subject {
         }
     }
 
-    /// Until when a ticket waits that is not served.
+    /// The time at which a ticket that is not served looks again.
     #[track_caller]
     fn waits(&mut self, ticket: Ticket, ms: Nanos) -> Moment {
         match self.look(ticket, ms) {

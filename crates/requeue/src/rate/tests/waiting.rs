@@ -331,7 +331,7 @@ fn allow_does_not_overtake_the_line_of_its_key() {
     assert!(waits.iter_mut().all(|wait| poll(wait).is_pending()));
     clock.advance(ms(150));
     assert!(!keyed.allow(&0));
-    assert!(keyed.allow(&1), "other keys have lines of their own");
+    assert!(keyed.allow(&1), "each key has its own line");
     assert_eq!(keyed.reserve(&0), Ok(ms(150)), "before waits without a reservation");
     clock.advance(ms(350));
     assert!(keyed.allow_n(&0, 2), "five came in, three are taken");
