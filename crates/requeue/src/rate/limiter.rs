@@ -726,5 +726,7 @@ impl fmt::Debug for Limiter {
     }
 }
 
+#[cfg(all(test, requeue_loom))]
+mod loom_tests;
 #[cfg(test)]
 mod tests;

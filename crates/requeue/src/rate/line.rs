@@ -387,6 +387,13 @@ impl<C> Line<C> {
         self.waiting.first_key_value().is_some_and(|(first, _)| *first == ticket)
     }
 
+    /// When the tokens of the first waiter may be used, and when its timer fires.
+    #[cfg(all(test, requeue_loom))]
+    pub(super) fn first_sleep(&self) -> Option<(Moment, Moment)> {
+        let (_, first) = self.waiting.first_key_value()?;
+        Some((self.held.as_ref()?.ready, first.asleep_until))
+    }
+
     /// Panics unless the invariants hold.
     #[cfg(test)]
     pub(super) fn check(&self) {
