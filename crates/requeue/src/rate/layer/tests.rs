@@ -75,6 +75,15 @@ fn clones_share_the_limiter() {
 }
 
 #[test]
+fn services_can_be_shared_between_threads() {
+    fn shareable<T: Send + Sync + Unpin>(_: &T) {}
+    let (mut service, limiter, _clock) = limited(10.0, 1);
+    assert!(limiter.allow());
+    assert!(poll(&mut service).is_pending());
+    shareable(&service);
+}
+
+#[test]
 fn each_call_needs_a_turn_of_its_own() {
     let (mut service, _limiter, clock) = limited(10.0, 1);
     assert_eq!(poll(&mut service), READY);
