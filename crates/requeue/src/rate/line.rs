@@ -235,10 +235,13 @@ impl<C> Line<C> {
         now: Moment,
     ) -> Wakes {
         let (unused, wake) = self.remove(ticket);
-        if let Some(Held { claim, .. }) = unused {
-            meter.give_back(claim, now);
-        }
-        let mut wakes = self.tokens_came(meter, now);
+        let mut wakes = match unused {
+            Some(Held { claim, .. }) => {
+                meter.give_back(claim, now);
+                self.tokens_came(meter, now)
+            }
+            None => self.settle(meter, now),
+        };
         wakes.discard(wake);
         wakes
     }
