@@ -313,10 +313,12 @@ fn requests_that_become_impossible_end_and_others_move_up() {
     let a = subject.wait(ask(0, 3), 300);
     let b = subject.wait(ask(0, 3), 600);
     let c = subject.wait(ask(0, 1), 700);
+    subject.wait(ask(0, 1), 800);
     subject.meter.terms.burst = 2;
     let wakes = subject.line.terms_changed(&mut subject.meter, at(0));
     subject.after(wakes);
-    assert_eq!(subject.woken(), [0, 1, 0], "the first keeps its reservation");
+    assert_eq!(subject.line.wanted(), 2);
+    assert_eq!(subject.woken(), [0, 1, 0, 0], "the first keeps its reservation");
     assert_eq!(subject.refused(b, 0), Refusal::ExceedsBurst(2));
     assert_eq!(subject.served(a, 300), at(300));
     assert_eq!(subject.waits(c, 300), at(400));
