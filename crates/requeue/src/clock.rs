@@ -175,13 +175,6 @@ impl AnyClock {
             Self::Other(clock) => clock.park_until(deadline),
         }
     }
-
-    /// Blocks this thread until `deadline`, whoever unparks it meanwhile.
-    pub(crate) fn sleep_until(&self, deadline: Instant) {
-        while self.now() < deadline {
-            self.park_until(deadline);
-        }
-    }
 }
 
 impl fmt::Debug for AnyClock {

@@ -1,7 +1,9 @@
-//! The hot paths of the queue, each as a piece of work that can be repeated.
+//! The hot paths of the queue and the limiters, each as a piece of work that can be repeated.
 //!
 //! `benches/queue.rs` times them, `benches/instructions.rs` has their instructions
 //! counted. Every piece leaves its queue as it found it.
+
+mod rate;
 
 use std::time::Duration;
 
@@ -47,6 +49,12 @@ pub(crate) const ALL: &[Work] = &[
     work("duplicate add u64, batches of 64", duplicate_batches),
     work("add_after of a new key", || add_after(COUNT)),
     work("add_rate_limited, forget", add_rate_limited),
+    work("limiter allow", rate::allow),
+    work("limiter allow, denied", rate::denied),
+    work("limiter reserve", rate::reserve),
+    work("limiter wait, polled once", rate::wait),
+    work("limiter wait_blocking", rate::wait_blocking),
+    work("pacer take_blocking", rate::take),
 ];
 
 fn keys() -> impl Iterator<Item = u64> {

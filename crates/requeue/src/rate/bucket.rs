@@ -1,17 +1,30 @@
-//! The token bucket: what x/time/rate decides, as a function of state and time.
+//! The token bucket: the decisions of x/time/rate as a function of state and time.
 //!
-//! Nothing here locks, reads a clock or waits. A method looks at the bucket, the terms and
-//! the time it is given, and returns the bucket that follows; a caller that gets none has
-//! nothing to write.
+//! Nothing here locks, reads a clock or waits. A method takes the bucket, its terms and the
+//! time, and returns the next bucket, or `None` if nothing changes.
 //!
 //! # Invariants
 //!
-//! 1. A refusal has no following bucket: it changes nothing.
-//! 2. `tokens` has no lower bound, since a reservation is a debt, and exceeds the burst
-//!    only until the next look at it, after the burst has shrunk.
-//! 3. `last` goes back only by [`At::Exactly`]; the interval that is then passed twice is
-//!    credited twice, as upstream does. By [`At::Now`] no interval is.
-//! 4. Every function is total: the bits of two buckets mixed up make nothing panic.
+//! 1. A refusal changes nothing.
+//! 2. `tokens` has no lower bound, since a reservation is a debt. It exceeds the burst only
+//!    between a reduction of the burst and the next call.
+//! 3. `last` goes back only by [`At::Exactly`]; the interval is then credited twice, as in
+//!    x/time/rate. [`At::Now`] never credits an interval twice.
+//! 4. Every function is total: mixed-up bits of two buckets cause no panic.
+//! 5. With [`At::Now`] alone, no outstanding claim acts later than both `last_event` and
+//!    the present.
+//!
+//! # Why a cancelled claim mints no tokens
+//!
+//! Assign each event the stretch of time in which its tokens came in. The stretches are
+//! disjoint, and each lies within `burst / limit` before its event, because a bucket holds
+//! no more than its burst. So any span of time has at most `burst + limit × span` events.
+//!
+//! Cancelling a claim of `n` tokens frees its stretch, and the events after it move to
+//! earlier stretches. Each of them acts at `last_event` at the latest (invariant 5), so
+//! moving them by `n - limit × (last_event - act)` tokens keeps them within the burst.
+//! [`Bucket::undo`] gives back that many and no more. x/time/rate uses the same formula,
+//! but moves `last_event` back while later claims are outstanding, and so mints tokens.
 
 use super::limit::Limit;
 use super::moment::{FOREVER, Moment, Nanos};
@@ -39,7 +52,7 @@ pub(crate) struct Bucket {
     /// How many tokens there were at `last`; a debt if negative.
     tokens: f64,
     last: Moment,
-    /// When the tokens taken most recently may be used.
+    /// The latest time to act of a claim (invariant 5).
     last_event: Moment,
 }
 
@@ -79,6 +92,17 @@ pub(crate) struct Ask {
     pub(crate) patience: Patience,
 }
 
+impl Ask {
+    /// The latest time at which the tokens are of use.
+    pub(crate) fn deadline(self) -> Moment {
+        match self.patience {
+            Patience::None => self.at.given(),
+            Patience::UpTo(FOREVER) => Moment::END,
+            Patience::UpTo(most) => self.at.given().plus(most),
+        }
+    }
+}
+
 /// How long a caller can wait for tokens.
 #[derive(Clone, Copy, Debug)]
 pub(crate) enum Patience {
@@ -94,8 +118,9 @@ impl Patience {
         matches!(self, Self::None)
     }
 
+    /// Refuses a wait that is too long.
     #[inline]
-    fn bear(self, wait: Nanos) -> Result<(), Refusal> {
+    pub(crate) fn bear(self, wait: Nanos) -> Result<(), Refusal> {
         match self {
             Self::None if wait > 0 => Err(Refusal::NotNow),
             Self::UpTo(most) if wait > most => Err(Refusal::TooLate(wait)),
@@ -121,6 +146,16 @@ pub(crate) struct Claim {
     act: Moment,
     /// The limit when they were taken.
     limit: Limit,
+    /// The latest event before this claim.
+    before: Moment,
+}
+
+#[cfg(test)]
+impl Claim {
+    /// When the tokens may be used, on the time of the bucket.
+    pub(crate) fn act(self) -> Moment {
+        self.act
+    }
 }
 
 /// Why tokens were not granted.
@@ -142,27 +177,16 @@ impl Bucket {
         Self { tokens: f64::from(tokens), last, last_event: last }
     }
 
-    /// A bucket that held `tokens` at `last`, and whose latest event pays its debt.
-    ///
-    /// That is what the latest event is after any [`reserve`](Self::reserve) that had to
-    /// wait; without a debt nothing depends on it.
-    #[inline]
-    pub(crate) fn in_debt(tokens: f64, last: Moment, terms: Terms) -> Self {
-        let debt = if tokens < 0.0 { terms.limit.time_for(-tokens) } else { 0 };
-        Self { tokens, last, last_event: last.plus(debt) }
-    }
-
-    /// How many tokens there were, and when.
+    /// Returns how many tokens there were, and when.
     #[inline]
     pub(crate) fn level(self) -> (f64, Moment) {
         (self.tokens, self.last)
     }
 
-    /// The bucket with `n` tokens that were taken from it put back unused.
-    #[cfg(feature = "tower")]
-    pub(crate) fn put_back(&self, terms: Terms, n: u32, at: At) -> Self {
-        let settled = self.settle(terms, at);
-        Self { tokens: terms.cap(settled.tokens + f64::from(n)), ..settled }
+    /// Returns a bucket without outstanding claims.
+    #[inline]
+    pub(crate) fn at_level(tokens: f64, last: Moment) -> Self {
+        Self { tokens, last, last_event: last }
     }
 
     /// How many tokens there are at `at`.
@@ -233,9 +257,46 @@ impl Bucket {
             (t, given)
         };
         ask.patience.bear(ready.since(given))?;
-        let claim = Claim { n: ask.n, act, limit: terms.limit };
-        let next = Self { tokens, last: t, last_event: act };
+        let claim = Claim { n: ask.n, act, limit: terms.limit, before: self.last_event };
+        let last_event = self.event_after(ask.at, act, t);
+        let next = Self { tokens, last: t, last_event };
         Ok((Some(next), Grant { ready, claim: Some(claim) }))
+    }
+
+    /// When `ask` would be served after `ahead` other tokens.
+    pub(crate) fn expect(
+        &self,
+        terms: Terms,
+        ask: Ask,
+        ahead: u64,
+    ) -> Result<Moment, Refusal> {
+        let given = ask.at.given();
+        if terms.limit.is_infinite() {
+            return Ok(given);
+        }
+        if ask.n > terms.burst {
+            return Err(Refusal::ExceedsBurst(terms.burst));
+        }
+        let t = ask.at.on(self.last);
+        let tokens = self.tokens_at(terms, t) - count(ahead) - f64::from(ask.n);
+        let wait = if tokens < 0.0 { terms.limit.time_for(-tokens) } else { 0 };
+        Ok(t.plus(finite(wait)?))
+    }
+
+    /// Replaces `claim` by one for `ask`, if that acts before `act`.
+    ///
+    /// Without a bucket in the answer the new claim took nothing, since the limit is infinite.
+    pub(crate) fn renew(
+        &self,
+        terms: Terms,
+        claim: Claim,
+        ask: Ask,
+    ) -> Option<(Option<Self>, Grant)> {
+        let t = ask.at.on(self.last);
+        let freed =
+            if terms.limit.is_infinite() { *self } else { self.undo(terms, claim, t)? };
+        let (next, grant) = freed.reserve(terms, ask).ok()?;
+        (grant.ready < claim.act).then_some((next, grant))
     }
 
     /// Whether [`reserve`](Self::reserve) grants tokens that were there at `last` already:
@@ -252,32 +313,77 @@ impl Bucket {
     pub(crate) fn hand_out(&self, terms: Terms, ask: Ask) -> (Self, Grant) {
         let t = ask.at.on(self.last);
         let tokens = self.tokens_at(terms, t) - f64::from(ask.n);
-        let claim = Claim { n: ask.n, act: t, limit: terms.limit };
-        let next = Self { tokens, last: t, last_event: t };
+        let claim =
+            Claim { n: ask.n, act: t, limit: terms.limit, before: self.last_event };
+        let next = Self { tokens, last: t, last_event: self.event_after(ask.at, t, t) };
         (next, Grant { ready: ask.at.given(), claim: Some(claim) })
     }
 
-    /// Gives back what `claim` took, less what was promised to others after it.
+    /// The latest event after a claim made at `t` that acts at `act`.
+    #[inline]
+    fn event_after(&self, at: At, act: Moment, t: Moment) -> Moment {
+        match at {
+            At::Now(_) if act > self.last_event => act,
+            // The claim acts before another one. No claim acts at the next nanosecond, so
+            // none moves the latest event back before this claim (invariant 5).
+            At::Now(_) if act > t => self.last_event.plus(1),
+            At::Now(_) => self.last_event,
+            At::Exactly(_) => act,
+        }
+    }
+
+    /// Gives back the tokens of `claim`, less those that later claims depend on.
     ///
     /// `None` if nothing comes back.
     pub(crate) fn cancel(&self, terms: Terms, claim: Claim, at: At) -> Option<Self> {
         let t = at.on(self.last);
-        if terms.limit.is_infinite() || claim.act < t {
+        if claim.act < t {
             return None;
         }
-        let later = claim.limit.tokens_in(self.last_event.since(claim.act));
-        let restored = f64::from(claim.n) - later;
-        if claim.n == 0 || restored <= 0.0 {
-            return None;
+        match at {
+            At::Now(_) => self.undo(terms, claim, t),
+            At::Exactly(_) => self.cancel_exactly(terms, claim, t),
         }
-        let tokens = terms.cap(self.tokens_at(terms, t) + restored);
-        Some(Self { tokens, last: t, last_event: self.event_before(claim, t) })
     }
 
-    /// The latest event once `claim` is cancelled at `t`.
-    fn event_before(&self, claim: Claim, t: Moment) -> Moment {
+    /// The arithmetic of x/time/rate.
+    fn cancel_exactly(&self, terms: Terms, claim: Claim, t: Moment) -> Option<Self> {
+        let later = claim.limit.tokens_in(self.last_event.since(claim.act));
+        let tokens = self.restored(terms, claim, later, t)?;
         let before = claim.act.plus(claim.limit.time_for(-f64::from(claim.n)));
-        if claim.act == self.last_event && before >= t { before } else { self.last_event }
+        let is_last = claim.act == self.last_event && before >= t;
+        let last_event = if is_last { before } else { self.last_event };
+        Some(Self { tokens, last: t, last_event })
+    }
+
+    /// Gives back the tokens of a claim whose event never happens, as far as the bound
+    /// permits; see the module documentation. The time to act may have passed.
+    fn undo(&self, terms: Terms, claim: Claim, t: Moment) -> Option<Self> {
+        // Not before `claim.act`: an explicit time may have set the latest event back.
+        let latest = self.last_event.max(t).max(claim.act);
+        let later = claim.limit.tokens_in(latest.since(claim.act));
+        let tokens = self.restored(terms, claim, later, t)?;
+        let is_last = claim.act == self.last_event;
+        let last_event = if is_last { claim.before } else { self.last_event };
+        Some(Self { tokens, last: t, last_event })
+    }
+
+    /// As [`cancel`](Self::cancel) for tokens that were not used although their time may
+    /// have come.
+    pub(crate) fn return_unused(
+        &self,
+        terms: Terms,
+        claim: Claim,
+        now: Moment,
+    ) -> Option<Self> {
+        self.undo(terms, claim, now.max(self.last))
+    }
+
+    /// The tokens at `t` with those of `claim` but for `later`; `None` if none come back.
+    fn restored(&self, terms: Terms, claim: Claim, later: f64, t: Moment) -> Option<f64> {
+        let restored = f64::from(claim.n) - later;
+        let is_void = terms.limit.is_infinite() || claim.n == 0 || restored <= 0.0;
+        (!is_void).then(|| terms.cap(self.tokens_at(terms, t) + restored))
     }
 
     /// The same bucket as of `at`: what must be done before its terms change.
@@ -314,6 +420,11 @@ fn unlimited(
 ) -> Result<(Option<Bucket>, Grant), Refusal> {
     patience.bear(0)?;
     Ok((None, Grant { ready: given, claim: None }))
+}
+
+#[expect(clippy::cast_precision_loss, reason = "an estimate above 2^53 tokens")]
+fn count(tokens: u64) -> f64 {
+    tokens as f64
 }
 
 #[inline]

@@ -165,6 +165,13 @@ pub enum InvalidShare {
         /// The guaranteed limit.
         limit: Limit,
     },
+    /// The burst of the ceiling is lower than the guaranteed burst.
+    CeilBelowBurst {
+        /// The burst of the ceiling.
+        ceil: u32,
+        /// The guaranteed burst.
+        burst: u32,
+    },
 }
 
 impl fmt::Display for InvalidShare {
@@ -178,6 +185,13 @@ impl fmt::Display for InvalidShare {
             }
             Self::CeilBelowLimit { ceil, limit } => {
                 write!(f, "a ceiling of {ceil} is below the guaranteed {limit}")
+            }
+            Self::CeilBelowBurst { ceil, burst } => {
+                let tokens = if *ceil == 1 { "token" } else { "tokens" };
+                write!(
+                    f,
+                    "a ceiling of {ceil} {tokens} is below the guaranteed burst of {burst}"
+                )
             }
         }
     }

@@ -1,14 +1,29 @@
 //! Limits that share what others leave.
+//!
+//! # Waiting
+//!
+//! The waiters of one node line up; the lines of different nodes are independent. The first
+//! in each line sleeps until its tokens would be available, takes them if they still are,
+//! and sleeps again if another node has borrowed them. It takes nothing before that, so a
+//! waiter that cannot be served holds up its own node and no other.
+//!
+//! No clock and no waker is called with the lock held.
 
 mod tree;
 
+use std::collections::BTreeMap;
 use std::fmt;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
+use super::bucket::{Ask, At, Patience, Refusal};
 use super::error::{InvalidShare, ReserveError, WaitError};
 use super::limit::Limit;
-use super::moment::{Moment, Timeline, duration};
+use super::limiter::refused;
+use super::line::{Held, Line, Look, Ticket};
+use super::moment::{FOREVER, Moment, Timeline, duration};
+use super::waiting::{Host, Waiting};
+use super::wake::{Wake, Wakes};
 use crate::clock::{AnyClock, Clock};
 use tree::Tree;
 
@@ -68,6 +83,8 @@ struct State {
     tree: Tree,
     /// The time as of which the tree stands. It never goes back.
     at: Moment,
+    /// The waiters of each node that has some.
+    lines: BTreeMap<usize, Line<()>>,
 }
 
 /// What a child of a [`Hierarchy`] is promised, and what it may have at the most.
@@ -103,6 +120,19 @@ impl Share {
         self.ceil = Some((limit, burst));
         self
     }
+
+    /// Returns an error if the ceiling is below the guarantee.
+    fn check_ceil(&self) -> Result<(), InvalidShare> {
+        match self.ceil {
+            Some((ceil, _)) if ceil < self.limit => {
+                Err(InvalidShare::CeilBelowLimit { ceil, limit: self.limit })
+            }
+            Some((_, ceil)) if ceil < self.burst => {
+                Err(InvalidShare::CeilBelowBurst { ceil, burst: self.burst })
+            }
+            Some(_) | None => Ok(()),
+        }
+    }
 }
 
 impl Hierarchy {
@@ -119,7 +149,8 @@ impl Hierarchy {
 
     fn on(clock: AnyClock, tree: Tree) -> Self {
         let timeline = Timeline::from(clock.now());
-        let state = Mutex::new(State { tree, at: Moment::START });
+        let state = State { tree, at: Moment::START, lines: BTreeMap::new() };
+        let state = Mutex::new(state);
         Self { shared: Arc::new(Shared { clock, timeline, state }), node: 0 }
     }
 
@@ -129,8 +160,9 @@ impl Hierarchy {
     ///
     /// # Errors
     ///
-    /// [`InvalidShare`] if this limiter has not that much left to promise, or if the
-    /// ceiling is below the guarantee. Nothing changes then.
+    /// [`InvalidShare`] if this limiter does not have that much left to promise, or if the
+    /// limit or the burst of the ceiling is below the guaranteed one. The tree is then
+    /// unchanged.
     ///
     /// # Examples
     ///
@@ -160,15 +192,15 @@ impl Hierarchy {
     /// Takes `n` tokens if there are that many, and says whether.
     ///
     /// Its own first, then what is missing from the nearest ancestors that have some. All
-    /// or none: a refusal changes nothing.
+    /// or none: a refusal changes nothing. Refused while callers of the same limiter wait.
     pub fn allow_n(&self, n: u32) -> bool {
         let now = self.now();
         let mut state = self.lock();
         state.pass(now);
-        state.tree.take(self.node, n)
+        !state.lines.contains_key(&self.node) && state.tree.take(self.node, n)
     }
 
-    /// How long until a token can be had, if nobody else takes any meanwhile.
+    /// Returns how long a token takes to come, if no other caller takes any meanwhile.
     ///
     /// # Errors
     ///
@@ -177,7 +209,7 @@ impl Hierarchy {
         self.peek_n(1)
     }
 
-    /// How long until `n` tokens can be had, if nobody else takes any meanwhile.
+    /// Returns how long `n` tokens take to come, if no other caller takes any meanwhile.
     ///
     /// # Errors
     ///
@@ -187,11 +219,11 @@ impl Hierarchy {
         let now = self.now();
         let mut state = self.lock();
         let at = state.pass(now);
-        let ready = state.ready(self.node, n)?;
+        let ready = state.ready(self.node, n).map_err(|refusal| refused(refusal, n))?;
         Ok(duration(ready.since(now.min(at))))
     }
 
-    /// How many whole tokens can be had now, its own and borrowed ones.
+    /// Returns how many whole tokens are available now, its own and borrowed ones.
     ///
     /// # Examples
     ///
@@ -212,13 +244,16 @@ impl Hierarchy {
         state.tree.tokens(self.node)
     }
 
-    /// Waits until a token can be had, and takes it.
+    /// Waits for a token, its own or a borrowed one, and takes it.
     ///
-    /// Waiters are served in no particular order: who finds a token takes it.
+    /// Callers of one limiter line up in the order in which their futures are first polled.
+    /// Different limiters of a tree compete for tokens that can be borrowed: a request for
+    /// several may be overtaken by smaller ones of other limiters until its own limiter has
+    /// gained them.
     ///
     /// # Cancel safety
     ///
-    /// Nothing is taken before the future is ready.
+    /// Nothing is taken before the future is ready. Dropping it leaves the line.
     ///
     /// # Errors
     ///
@@ -227,24 +262,23 @@ impl Hierarchy {
         self.wait_n(1).await
     }
 
-    /// Waits until `n` tokens can be had, and takes them.
+    /// Waits for `n` tokens and takes them.
     ///
     /// # Cancel safety
     ///
-    /// Nothing is taken before the future is ready.
+    /// As [`wait`](Self::wait).
     ///
     /// # Errors
     ///
-    /// At once: [`WaitError::ExceedsBurst`] if `n` is more than this limiter can ever have
-    /// at once, [`WaitError::Never`] if the tokens never come.
+    /// [`WaitError::ExceedsBurst`] if `n` is more than this limiter can ever have at once,
+    /// and [`WaitError::Never`] if the tokens never come. Both are returned at once, or
+    /// later if a new child has taken over that much of the burst or limit.
     pub async fn wait_n(&self, n: u32) -> Result<(), WaitError> {
-        while let Some(until) = self.take_or_when(n)? {
-            self.shared.clock.timer(until).await;
-        }
-        Ok(())
+        let waited = Waiting::new(self, self.ask(n)).await;
+        waited.map(drop).map_err(|refusal| refused(refusal, n).into())
     }
 
-    /// Blocks this thread until a token can be had, and takes it.
+    /// Blocks this thread until a token is available, and takes it.
     ///
     /// # Errors
     ///
@@ -253,35 +287,24 @@ impl Hierarchy {
         self.wait_n_blocking(1)
     }
 
-    /// Blocks this thread until `n` tokens can be had, and takes them.
+    /// Blocks this thread until `n` tokens are available, and takes them.
     ///
     /// # Errors
     ///
     /// As [`wait_n`](Self::wait_n).
     pub fn wait_n_blocking(&self, n: u32) -> Result<(), WaitError> {
-        while let Some(until) = self.take_or_when(n)? {
-            self.shared.clock.sleep_until(until);
-        }
-        Ok(())
+        let waited = Waiting::new(self, self.ask(n)).block();
+        waited.map(drop).map_err(|refusal| refused(refusal, n).into())
     }
 
-    /// Takes the tokens, or says when to ask again.
-    fn take_or_when(&self, n: u32) -> Result<Option<Instant>, WaitError> {
-        let now = self.now();
-        let mut state = self.lock();
-        state.pass(now);
-        if state.tree.take(self.node, n) {
-            return Ok(None);
-        }
-        let ready = state.ready(self.node, n)?;
-        Ok(Some(self.shared.timeline.instant(ready)))
+    fn ask(&self, n: u32) -> Ask {
+        Ask { at: At::Now(self.now()), n, patience: Patience::UpTo(FOREVER) }
     }
 
     fn now(&self) -> Moment {
         self.shared.timeline.moment(self.shared.clock.now())
     }
 
-    /// Under this lock runs no user code.
     fn lock(&self) -> MutexGuard<'_, State> {
         self.shared.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
@@ -298,13 +321,91 @@ impl State {
     }
 
     /// When `node` can have `n` tokens.
-    fn ready(&self, node: usize, n: u32) -> Result<Moment, ReserveError> {
+    fn ready(&self, node: usize, n: u32) -> Result<Moment, Refusal> {
         let burst = self.tree.most(node);
         if n > burst {
-            return Err(ReserveError::ExceedsBurst { asked: n, burst });
+            return Err(Refusal::ExceedsBurst(burst));
         }
-        let wait = self.tree.wait(node, n).ok_or(ReserveError::Never { asked: n })?;
+        let wait = self.tree.wait(node, n).ok_or(Refusal::Never)?;
         Ok(self.at.plus(wait))
+    }
+
+    /// Takes `n` tokens for `node`, or returns when they would be available.
+    fn take(&mut self, node: usize, n: u32) -> Result<Result<Held<()>, Moment>, Refusal> {
+        if self.tree.take(node, n) {
+            return Ok(Ok(Held { ready: self.at, claim: () }));
+        }
+        self.ready(node, n).map(Err)
+    }
+
+    /// Answers a waiter that looks at the line of `node`.
+    fn answer(
+        &mut self,
+        (node, ticket): (usize, Ticket),
+        ask: Ask,
+        wake: Wake,
+    ) -> (Look<()>, Wakes) {
+        let line = self.lines.get_mut(&node).expect("a waiter has a line");
+        if !line.is_first(ticket) {
+            return line.rest(ticket, Moment::END, wake);
+        }
+        let answer = match self.take(node, ask.n) {
+            Ok(Ok(held)) => Ok(held),
+            Ok(Err(until)) => {
+                let line = self.lines.get_mut(&node).expect("as above");
+                return line.rest(ticket, until, wake);
+            }
+            Err(refusal) => Err(refusal),
+        };
+        let mut wakes = self.leave(node, ticket);
+        wakes.discard(Some(wake));
+        (Look::Done(answer), wakes)
+    }
+
+    /// Takes a waiter out of the line of `node`, and wakes the next one.
+    fn leave(&mut self, node: usize, ticket: Ticket) -> Wakes {
+        let Some(line) = self.lines.get_mut(&node) else { return Wakes::default() };
+        let wakes = line.step_aside(ticket);
+        if line.is_unused() {
+            self.lines.remove(&node);
+        }
+        wakes
+    }
+}
+
+impl Host for Hierarchy {
+    type Claim = ();
+
+    fn clock(&self) -> &AnyClock {
+        &self.shared.clock
+    }
+
+    fn timeline(&self) -> Timeline {
+        self.shared.timeline
+    }
+
+    fn join(&self, ask: Ask, wake: Wake) -> (Look<()>, Wakes) {
+        let mut state = self.lock();
+        state.pass(ask.at.given());
+        if let Err(refusal) = state.ready(self.node, ask.n) {
+            let mut wakes = Wakes::default();
+            wakes.discard(Some(wake));
+            return (Look::Done(Err(refusal)), wakes);
+        }
+        let line = state.lines.entry(self.node).or_insert_with(Line::new);
+        let ticket = line.push(ask, Moment::END);
+        state.answer((self.node, ticket), ask, wake)
+    }
+
+    fn look(&self, ticket: Ticket, now: Moment, wake: Wake) -> (Look<()>, Wakes) {
+        let mut state = self.lock();
+        state.pass(now);
+        let ask = state.lines[&self.node].ask(ticket);
+        state.answer((self.node, ticket), ask, wake)
+    }
+
+    fn leave(&self, ticket: Ticket, _now: Moment) -> Wakes {
+        self.lock().leave(self.node, ticket)
     }
 }
 

@@ -1,48 +1,48 @@
 //! A limiter for each key.
 //!
-//! # Invariants
-//!
-//! 1. A key that is not in the table has a full bucket. So a key whose bucket is full can
-//!    leave the table, and nobody can tell.
-//! 2. Time does not go back: a call counts as made at the latest time that any call has
-//!    seen. So a key that was full when it left is full for every later call.
-//! 3. Keys are dropped outside the lock.
+//! The buckets are in `keyed/keys.rs`; this file has the lock, the clock and the waits.
+//! Keys that leave are dropped after the lock is released.
+
+mod keys;
 
 use std::borrow::Borrow;
 use std::fmt;
 use std::hash::{BuildHasher, Hash};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use foldhash::fast::RandomState;
-use hashbrown::hash_table::Entry;
 
-use super::bucket::{Ask, At, Bucket, Claim, Grant, Patience, Refusal, Terms};
+use super::bucket::{Ask, At, Claim, Grant, Patience, Refusal, Terms};
 use super::error::{ReserveError, WaitError};
 use super::limit::Limit;
 use super::limiter::refused;
+use super::line::{Line, Look, Ticket};
 use super::moment::{FOREVER, Moment, Timeline, duration};
-use super::table::{self, Table};
+use super::waiting::{Host, Waiting};
+use super::wake::{Wake, Wakes};
 use crate::clock::{AnyClock, Clock};
+use keys::{BucketMeter, Keys, Lookup};
 
-/// A [`Limiter`](super::Limiter) for each key: so much for every user, address or tenant.
+/// A [`Limiter`](super::Limiter) for each key, such as a user, an address or a tenant.
 ///
-/// Every key has a token bucket of its own, all with the same limit and burst, and a key
-/// that was never seen has a full one. Clones share the buckets.
+/// Each key has its own token bucket, with the same limit and burst for all. The bucket of
+/// an unknown key is full. Clones share the buckets.
 ///
 /// Calls take a key by reference, in any form that it can be borrowed as: those of a
 /// `Keyed<String>` take a `&str`. It is cloned only if its bucket is to be kept.
 ///
 /// # Memory
 ///
-/// A key whose bucket has filled up again is as good as one that was never seen. So such
-/// keys leave by themselves: every call looks at a few buckets further on and drops one
-/// that is full. Nobody has to clean up, no thread does, and the table shrinks after a
-/// spike. A tracked `u64` takes about 55 bytes.
+/// A key whose bucket has filled up again behaves like a key that was never seen, so it
+/// need not be kept. Every call looks at a few more buckets and drops one that is full. No
+/// clean-up call and no thread is needed, and the table shrinks after a spike. A tracked
+/// `u64` takes about 55 bytes.
 ///
 /// If keys come faster than they fill up, as in an attack with ever new keys, at most
 /// [`max_keys`](Self::max_keys) are kept. One more then pushes out another: of eight keys
-/// the one that would have been full first. That key gets a full bucket early.
+/// the one that would have been full first. That key gets a full bucket early. Keys with
+/// waiters are never pushed out; each of them takes the memory of its line.
 ///
 /// # Examples
 ///
@@ -75,41 +75,7 @@ struct Shared<K> {
     keys: Mutex<Keys<K>>,
 }
 
-struct Keys<K> {
-    table: Table<Slot<K>>,
-    /// The latest time that a call has seen (invariant 2).
-    latest: Moment,
-    max: usize,
-}
-
-/// A bucket that is not full. When its latest event is due follows from the debt, so that
-/// is not stored.
-struct Slot<K> {
-    key: K,
-    tokens: f64,
-    last: Moment,
-}
-
-impl<K: Eq + Hash> table::Slot for Slot<K> {
-    type Key = K;
-
-    #[inline]
-    fn key(&self) -> &K {
-        &self.key
-    }
-}
-
-/// How many buckets of the table a call for a known key looks at for a key that can leave.
-const GLANCE: usize = 1;
-
-/// How many a call looks at that brought a new key: enough to find one for each that comes,
-/// as long as one bucket in eight holds a key that can leave.
-const SWEEP: usize = 8;
-
-/// How many keys are looked at for one to push out of a full table.
-const SAMPLE: usize = 8;
-
-/// How many keys are kept unless told otherwise.
+/// How many keys are kept by default.
 const DEFAULT_MAX_KEYS: usize = 1 << 20;
 
 impl<K> Keyed<K> {
@@ -128,10 +94,8 @@ impl<K> Keyed<K> {
 
     fn on(clock: AnyClock, terms: Terms) -> Self {
         let timeline = Timeline::from(clock.now());
-        let keys =
-            Keys { table: Table::new(), latest: Moment::START, max: DEFAULT_MAX_KEYS };
         let hasher = RandomState::default();
-        let keys = Mutex::new(keys);
+        let keys = Mutex::new(Keys::new(DEFAULT_MAX_KEYS));
         Self { shared: Arc::new(Shared { clock, timeline, terms, hasher, keys }) }
     }
 
@@ -154,7 +118,7 @@ impl<K> Keyed<K> {
     /// ```
     #[must_use = "the limiter comes back"]
     pub fn max_keys(self, keys: usize) -> Self {
-        self.lock().max = keys.max(1);
+        self.lock().set_max(keys.max(1));
         self
     }
 
@@ -170,7 +134,7 @@ impl<K> Keyed<K> {
 
     /// How many keys are kept at present; those whose buckets are full need not be.
     pub fn tracked(&self) -> usize {
-        self.lock().table.len()
+        self.lock().len()
     }
 
     /// Under this lock runs no user code but `Hash`, `Eq` and `Clone` of the key.
@@ -199,7 +163,8 @@ impl<K: Eq + Hash> Keyed<K> {
         K: Borrow<Q>,
         Q: ToOwned<Owned = K> + Eq + Hash + ?Sized,
     {
-        self.take(key, n, Patience::None).is_ok()
+        let at = At::Now(self.moment());
+        self.take(self.lookup(key), Ask { at, n, patience: Patience::None }).is_ok()
     }
 
     /// How long until a token of `key` can be had, without taking it.
@@ -225,14 +190,10 @@ impl<K: Eq + Hash> Keyed<K> {
         K: Borrow<Q>,
         Q: ToOwned<Owned = K> + Eq + Hash + ?Sized,
     {
-        let Shared { hasher, terms, .. } = &*self.shared;
-        let (hash, now) = (hasher.hash_one(key), self.moment());
-        let keys = self.lock();
-        let at = now.max(keys.latest);
-        let slot = keys.table.find(hash, key);
-        let bucket = slot.map_or_else(|| full(*terms, at), |slot| slot.bucket(*terms));
-        drop(keys);
-        match bucket.reserve(*terms, patient(at, n)) {
+        let (lookup, now) = (self.lookup(key), self.moment());
+        let (bucket, at) = self.lock().bucket(lookup, now);
+        let ask = Ask { at: At::Now(at), n, patience: Patience::UpTo(FOREVER) };
+        match bucket.reserve(self.shared.terms, ask) {
             Ok((_, grant)) => Ok(duration(grant.ready.since(now))),
             Err(refusal) => Err(refused(refusal, n)),
         }
@@ -264,10 +225,11 @@ impl<K: Eq + Hash> Keyed<K> {
         self.reserve_n(key, 1)
     }
 
-    /// Takes `n` tokens of `key`, now or from the future, and says how long to wait for
+    /// Takes `n` tokens of `key`, now or from the future, and returns how long to wait for
     /// them.
     ///
-    /// They stay taken; [`wait_n`](Self::wait_n) gives them back if it is dropped.
+    /// The tokens stay taken. Callers of [`wait_n`](Self::wait_n) that are in line but not
+    /// the first are served after them.
     ///
     /// # Errors
     ///
@@ -278,20 +240,24 @@ impl<K: Eq + Hash> Keyed<K> {
         K: Borrow<Q>,
         Q: ToOwned<Owned = K> + Eq + Hash + ?Sized,
     {
-        match self.take(key, n, Patience::UpTo(FOREVER)) {
-            Ok((now, grant)) => Ok(duration(grant.ready.since(now))),
+        let now = self.moment();
+        let ask = Ask { at: At::Now(now), n, patience: Patience::UpTo(FOREVER) };
+        match self.take(self.lookup(key), ask) {
+            Ok(grant) => Ok(duration(grant.ready.since(now))),
             Err(refusal) => Err(refused(refusal, n)),
         }
     }
 
-    /// Waits until a token of `key` may be used, and takes it.
+    /// Waits for a token of `key` and takes it.
     ///
-    /// Callers for one key are served in the order in which they came.
+    /// Callers for one key line up in the order in which their futures are first polled.
+    /// A caller that gives up costs the ones behind it nothing; see
+    /// [`Limiter::wait`](super::Limiter::wait).
     ///
     /// # Cancel safety
     ///
-    /// A future that is dropped before it is ready gives its token back, as far as nobody
-    /// lined up behind it.
+    /// Dropping the future leaves the line. The token of the first caller goes back, and
+    /// the next caller takes its place.
     ///
     /// # Errors
     ///
@@ -318,7 +284,7 @@ impl<K: Eq + Hash> Keyed<K> {
         self.wait_n(key, 1).await
     }
 
-    /// Waits until `n` tokens of `key` may be used, and takes them.
+    /// Waits for `n` tokens of `key` and takes them.
     ///
     /// # Cancel safety
     ///
@@ -326,19 +292,15 @@ impl<K: Eq + Hash> Keyed<K> {
     ///
     /// # Errors
     ///
-    /// At once, and with nothing taken: [`WaitError::ExceedsBurst`] if `n` is more than
-    /// the burst, [`WaitError::Never`] if the tokens never come.
+    /// [`WaitError::ExceedsBurst`] if `n` is more than the burst, and [`WaitError::Never`]
+    /// if the tokens never come. Both are returned at once, and nothing is taken.
     pub async fn wait_n<Q>(&self, key: &Q, n: u32) -> Result<(), WaitError>
     where
         K: Borrow<Q>,
         Q: ToOwned<Owned = K> + Eq + Hash + ?Sized,
     {
-        let Some(place) = self.line_up(key, n)? else { return Ok(()) };
-        while self.shared.clock.now() < place.until {
-            self.shared.clock.timer(place.until).await;
-        }
-        place.use_up();
-        Ok(())
+        let Some(waiting) = self.line_up(key, n) else { return Ok(()) };
+        waiting.await.map(drop).map_err(|refusal| refused(refusal, n).into())
     }
 
     /// Blocks this thread until a token of `key` may be used, and takes it.
@@ -364,198 +326,103 @@ impl<K: Eq + Hash> Keyed<K> {
         K: Borrow<Q>,
         Q: ToOwned<Owned = K> + Eq + Hash + ?Sized,
     {
-        let Some(place) = self.line_up(key, n)? else { return Ok(()) };
-        self.shared.clock.sleep_until(place.until);
-        place.use_up();
-        Ok(())
+        let Some(waiting) = self.line_up(key, n) else { return Ok(()) };
+        waiting.block().map(drop).map_err(|refusal| refused(refusal, n).into())
     }
 
-    /// Takes the tokens; `None` if they may be used at once.
-    fn line_up<'a, Q>(
+    /// Takes the tokens if they are available, or prepares a wait for them.
+    pub(super) fn line_up<'a, Q>(
         &'a self,
         key: &'a Q,
         n: u32,
-    ) -> Result<Option<Place<'a, K, Q>>, WaitError>
+    ) -> Option<Waiting<KeyHost<'a, K, Q>>>
     where
         K: Borrow<Q>,
         Q: ToOwned<Owned = K> + Eq + Hash + ?Sized,
     {
-        let (now, grant) =
-            self.take(key, n, Patience::UpTo(FOREVER)).map_err(|r| refused(r, n))?;
-        if grant.ready <= now {
-            return Ok(None);
+        let lookup = self.lookup(key);
+        let at = At::Now(self.moment());
+        if self.take(lookup, Ask { at, n, patience: Patience::None }).is_ok() {
+            return None;
         }
-        let until = self.shared.timeline.instant(grant.ready);
-        Ok(Some(Place { keyed: self, key, until, claim: grant.claim }))
+        let ask = Ask { at, n, patience: Patience::UpTo(FOREVER) };
+        Some(Waiting::new(KeyHost { keyed: self, lookup }, ask))
     }
 
-    /// Takes tokens as of now, and says what time that is.
-    fn take<Q>(
-        &self,
-        key: &Q,
-        n: u32,
-        patience: Patience,
-    ) -> Result<(Moment, Grant), Refusal>
+    /// Hashes `key`, outside the lock.
+    fn lookup<'a, Q>(&'a self, key: &'a Q) -> Lookup<'a, Q>
     where
-        K: Borrow<Q>,
-        Q: ToOwned<Owned = K> + Eq + Hash + ?Sized,
+        Q: Hash + ?Sized,
     {
         let Shared { hasher, terms, .. } = &*self.shared;
-        let (hash, now) = (hasher.hash_one(key), self.moment());
-        let (result, gone) = {
-            let mut keys = self.lock();
-            let at = keys.pass(now);
-            let bucket = |bucket: &Bucket| {
-                bucket.reserve(*terms, Ask { at: At::Exactly(at), n, patience })
-            };
-            let known = keys.table.len();
-            let result = keys.update(hash, key, (*terms, hasher), bucket);
-            let sweep = if keys.table.len() > known { SWEEP } else { GLANCE };
-            let gone = keys.let_go(key, *terms, sweep);
-            keys.table.shrink(hasher);
-            (result, gone)
-        };
-        drop(gone); // invariant 3
-        result.map(|grant| (now, grant))
+        Lookup { key, hash: hasher.hash_one(key), hasher, terms: *terms }
     }
 
-    fn give_back<Q>(&self, key: &Q, claim: Claim)
+    /// Takes tokens, if `ask` can wait for them.
+    fn take<Q>(&self, lookup: Lookup<'_, Q>, ask: Ask) -> Result<Grant, Refusal>
     where
         K: Borrow<Q>,
         Q: ToOwned<Owned = K> + Eq + Hash + ?Sized,
     {
-        let Shared { hasher, terms, .. } = &*self.shared;
-        let (hash, now) = (hasher.hash_one(key), self.moment());
-        let mut keys = self.lock();
-        let at = At::Exactly(keys.pass(now));
-        // A key that has left is full: there is nothing to give back to.
-        if let Entry::Occupied(mut slot) = keys.table.entry(hash, key, hasher) {
-            let slot = slot.get_mut();
-            if let Some(next) = slot.bucket(*terms).cancel(*terms, claim, at) {
-                slot.set(next);
-            }
-        }
+        let (result, wakes, gone) = self.lock().take(lookup, ask);
+        drop(gone);
+        wakes.wake();
+        result
     }
 }
 
-impl<K> Keys<K> {
-    /// Notes that it is `now`, and gives the time that counts (invariant 2).
-    fn pass(&mut self, now: Moment) -> Moment {
-        self.latest = self.latest.max(now);
-        self.latest
-    }
-}
-
-impl<K: Eq + Hash> Keys<K> {
-    /// Takes out one key that is full or above the bound, if the walk meets one.
-    ///
-    /// Not `key`, which has just been asked for: a key in use must not be forgotten at
-    /// each use.
-    fn let_go<Q>(&mut self, key: &Q, terms: Terms, sweep: usize) -> Option<Slot<K>>
-    where
-        K: Borrow<Q>,
-        Q: Eq + ?Sized,
-    {
-        let now = self.latest;
-        if self.table.len() > self.max {
-            let rank = |slot: &Slot<K>| (slot.key.borrow() == key, slot.full_at(terms));
-            return self.table.take_first_of(SAMPLE, rank);
-        }
-        // Invariant 1.
-        self.table.take_stale(sweep, |slot| slot.bucket(terms).is_surely_full(terms, now))
-    }
-
-    /// Does with the bucket of `key` what `step` says.
-    fn update<Q>(
-        &mut self,
-        hash: u64,
-        key: &Q,
-        (terms, hasher): (Terms, &RandomState),
-        step: impl FnOnce(&Bucket) -> Result<(Option<Bucket>, Grant), Refusal>,
-    ) -> Result<Grant, Refusal>
-    where
-        K: Borrow<Q>,
-        Q: ToOwned<Owned = K> + Eq + Hash + ?Sized,
-    {
-        let entry = self.table.entry(hash, key, hasher);
-        let bucket = match &entry {
-            Entry::Occupied(slot) => slot.get().bucket(terms),
-            Entry::Vacant(_) => full(terms, self.latest),
-        };
-        let (next, grant) = step(&bucket)?;
-        match (next, entry) {
-            (Some(next), Entry::Occupied(mut slot)) => slot.get_mut().set(next),
-            (Some(next), Entry::Vacant(room)) => {
-                room.insert(Slot::new(key.to_owned(), next));
-            }
-            (None, _) => {}
-        }
-        Ok(grant)
-    }
-}
-
-impl<K> Slot<K> {
-    fn new(key: K, bucket: Bucket) -> Self {
-        let (tokens, last) = bucket.level();
-        Self { key, tokens, last }
-    }
-
-    #[inline]
-    fn bucket(&self, terms: Terms) -> Bucket {
-        Bucket::in_debt(self.tokens, self.last, terms)
-    }
-
-    #[inline]
-    fn set(&mut self, bucket: Bucket) {
-        (self.tokens, self.last) = bucket.level();
-    }
-
-    fn full_at(&self, terms: Terms) -> Moment {
-        let missing = f64::from(terms.burst) - self.tokens;
-        self.last.plus(terms.limit.time_for(missing))
-    }
-}
-
-/// The bucket of a key that is not in the table (invariant 1).
-fn full(terms: Terms, now: Moment) -> Bucket {
-    Bucket::new(terms.burst, now)
-}
-
-fn patient(at: Moment, n: u32) -> Ask {
-    Ask { at: At::Exactly(at), n, patience: Patience::UpTo(FOREVER) }
-}
-
-/// A place in the line of those who wait for a key. Who leaves it gives the tokens back.
-struct Place<'a, K, Q>
-where
-    K: Borrow<Q> + Eq + Hash,
-    Q: ToOwned<Owned = K> + Eq + Hash + ?Sized,
-{
+/// The line of one key.
+pub(super) struct KeyHost<'a, K, Q: ?Sized> {
     keyed: &'a Keyed<K>,
-    key: &'a Q,
-    until: Instant,
-    claim: Option<Claim>,
+    lookup: Lookup<'a, Q>,
 }
 
-impl<K, Q> Place<'_, K, Q>
+impl<K, Q> KeyHost<'_, K, Q>
 where
     K: Borrow<Q> + Eq + Hash,
     Q: ToOwned<Owned = K> + Eq + Hash + ?Sized,
 {
-    fn use_up(mut self) {
-        self.claim = None;
+    fn with_line<R>(
+        &self,
+        now: Moment,
+        step: impl FnOnce(&mut Line<Option<Claim>>, &mut BucketMeter<'_>) -> R,
+    ) -> R {
+        let (result, gone) = self.keyed.lock().with_line(self.lookup, now, step);
+        drop(gone);
+        result
     }
 }
 
-impl<K, Q> Drop for Place<'_, K, Q>
+impl<K, Q> Host for KeyHost<'_, K, Q>
 where
     K: Borrow<Q> + Eq + Hash,
     Q: ToOwned<Owned = K> + Eq + Hash + ?Sized,
 {
-    fn drop(&mut self) {
-        if let Some(claim) = self.claim {
-            self.keyed.give_back(self.key, claim);
-        }
+    type Claim = Option<Claim>;
+
+    fn clock(&self) -> &AnyClock {
+        &self.keyed.shared.clock
+    }
+
+    fn timeline(&self) -> Timeline {
+        self.keyed.shared.timeline
+    }
+
+    fn join(&self, ask: Ask, wake: Wake) -> (Look<Option<Claim>>, Wakes) {
+        self.with_line(ask.at.given(), |line, meter| line.join(meter, ask, wake))
+    }
+
+    fn look(
+        &self,
+        ticket: Ticket,
+        now: Moment,
+        wake: Wake,
+    ) -> (Look<Option<Claim>>, Wakes) {
+        self.with_line(now, |line, meter| line.look(meter, ticket, now, wake))
+    }
+
+    fn leave(&self, ticket: Ticket, now: Moment) -> Wakes {
+        self.with_line(now, |line, meter| line.leave(meter, ticket, now))
     }
 }
 

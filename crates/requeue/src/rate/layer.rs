@@ -2,23 +2,28 @@
 //!
 //! # Invariants
 //!
-//! 1. A token is taken only for a service that is ready otherwise, and the service is
-//!    ready only with a token that may be used.
+//! 1. A service lines up only when the inner service is ready, and is ready only with a
+//!    token that may be used.
 //! 2. Each call uses one token. A token that no call used goes back to the limiter.
+//! 3. Futures are kept in a mutex that is never locked: it makes the service `Sync`,
+//!    although a timer is not.
 
 use std::fmt;
 use std::future::Future;
 use std::mem;
 use std::pin::Pin;
+use std::sync::{Mutex, PoisonError};
 use std::task::{Context, Poll, ready};
 use std::time::Duration;
 
 use tower_layer::Layer;
 use tower_service::Service;
 
-use super::bucket::{Ask, Claim, Grant, Patience};
-use super::limiter::Limiter;
-use super::moment::{FOREVER, Moment, nanos};
+use super::bucket::{Ask, Claim, Patience};
+use super::limiter::{Limiter, held};
+use super::line::Held;
+use super::moment::{FOREVER, nanos};
+use super::waiting::Waiting;
 use crate::clock::Timer;
 
 /// Puts a [`Limiter`] in front of services: each call waits for a token.
@@ -27,9 +32,10 @@ use crate::clock::Timer;
 /// servers that clone the service for each connection or request, and the limit can be
 /// changed while they run, through a clone of the limiter.
 ///
-/// A service is ready once it may be called: back pressure, load shedding and timeouts
-/// around it work as they should. Readiness that is not used is given back, be it by a
-/// service that is dropped, or one that gave up waiting.
+/// A service becomes ready when its call may start, so back-pressure, load shedding and
+/// timeouts work as usual. Services that wait line up as callers of [`Limiter::wait`] do:
+/// a service that is dropped leaves the line, and costs the ones behind it nothing. A ready
+/// service that is dropped without a call gives its token back, as far as the burst permits.
 ///
 /// # Examples
 ///
@@ -87,9 +93,9 @@ impl<S> Layer<S> for RateLimitLayer {
 
 /// A service whose calls wait for a token of a [`Limiter`]; made by [`RateLimitLayer`].
 ///
-/// A clone shares the limiter and has a readiness of its own. With a limiter that has no
-/// token to give, now or later, the service is not ready; it looks again every second,
-/// since limits can change.
+/// A clone shares the limiter, but not the readiness or the place in line. If the limiter
+/// can never give a token at its present limit and burst, the service is not ready and asks
+/// again every second.
 ///
 /// # Panics
 ///
@@ -151,67 +157,62 @@ impl<S: fmt::Debug> fmt::Debug for RateLimit<S> {
     }
 }
 
-/// The way of one service to its next call.
+/// The progress of one service to its next call.
 struct Turn {
     limiter: Limiter,
     stage: Stage,
 }
 
 enum Stage {
-    /// Has nothing and wants nothing.
+    /// Has no token and no place in line.
     Idle,
-    /// Has a token of the future, and becomes `Ready` when that may be used.
-    Waiting { claim: Claim, until: Moment, timer: Timer },
-    /// May call. `taken` if that took a token, and not if there was no limit.
-    Ready { taken: bool },
-    /// Was refused for good, and becomes `Idle` when it is time to ask again.
-    Refused { timer: Timer },
+    /// Has a place in line, and becomes `Ready` when its token may be used.
+    Waiting(Mutex<Waiting<Limiter>>),
+    /// May call. `None` if an infinite limit took no token.
+    Ready(Option<Claim>),
+    /// Was refused, and becomes `Idle` when it is time to ask again.
+    Refused(Mutex<Timer>),
 }
 
-/// How long to wait before asking a limiter again that has refused for good.
+/// How long to wait before asking a limiter again that has refused.
 const ASK_AGAIN: Duration = Duration::from_secs(1);
 
 impl Turn {
     fn poll(&mut self, cx: &mut Context<'_>) -> Poll<()> {
         loop {
-            match &mut self.stage {
-                Stage::Idle => self.stage = self.ask(),
-                Stage::Waiting { until, timer, .. } => {
-                    let until = *until;
-                    if self.limiter.now().given() >= until {
-                        self.stage = Stage::Ready { taken: true };
-                    } else {
-                        ready!(Pin::new(&mut *timer).poll(cx));
-                        // Should it have been early, the next round waits for the rest.
-                        *timer = self.limiter.clock().timer(self.limiter.instant(until));
-                    }
+            self.stage = match &mut self.stage {
+                Stage::Idle => self.ask(),
+                Stage::Waiting(waiting) => match ready!(poll_in(waiting, cx)) {
+                    Ok(Held { claim, .. }) => Stage::Ready(claim),
+                    Err(_) => self.ask_later(),
+                },
+                Stage::Ready(_) => return Poll::Ready(()),
+                Stage::Refused(timer) => {
+                    ready!(poll_in(timer, cx));
+                    Stage::Idle
                 }
-                Stage::Ready { .. } => return Poll::Ready(()),
-                Stage::Refused { timer } => {
-                    ready!(Pin::new(timer).poll(cx));
-                    self.stage = Stage::Idle;
-                }
-            }
+            };
         }
     }
 
-    /// Takes a token, now or from the future.
+    /// Takes a token that is available, or lines up.
     fn ask(&self) -> Stage {
-        let now = self.limiter.now();
-        let patience = Patience::UpTo(FOREVER);
-        let timer = |until| self.limiter.clock().timer(self.limiter.instant(until));
-        match self.limiter.take(Ask { at: now, n: 1, patience }) {
-            Ok(Grant { ready, claim: Some(claim) }) if ready > now.given() => {
-                Stage::Waiting { claim, until: ready, timer: timer(ready) }
-            }
-            Ok(grant) => Stage::Ready { taken: grant.claim.is_some() },
-            Err(_) => Stage::Refused { timer: timer(now.given().plus(nanos(ASK_AGAIN))) },
+        let ask = Ask { at: self.limiter.now(), n: 1, patience: Patience::UpTo(FOREVER) };
+        match self.limiter.take_in_turn(Ask { patience: Patience::None, ..ask }) {
+            Ok(grant) => Stage::Ready(held(grant).claim),
+            Err(_) => Stage::Waiting(Mutex::new(Waiting::new(self.limiter.clone(), ask))),
         }
     }
 
-    /// Whether this turn had come; then it is over.
+    fn ask_later(&self) -> Stage {
+        let at = self.limiter.now().given().plus(nanos(ASK_AGAIN));
+        let timer = self.limiter.clock().timer(self.limiter.instant(at));
+        Stage::Refused(Mutex::new(timer))
+    }
+
+    /// Uses the token for a call. Returns `false` without one.
     fn use_up(&mut self) -> bool {
-        let ready = matches!(self.stage, Stage::Ready { .. });
+        let ready = matches!(self.stage, Stage::Ready(_));
         if ready {
             self.stage = Stage::Idle;
         }
@@ -219,20 +220,19 @@ impl Turn {
     }
 }
 
-/// Invariant 2.
+/// Invariant 3.
+fn poll_in<F: Future + Unpin>(
+    future: &mut Mutex<F>,
+    cx: &mut Context<'_>,
+) -> Poll<F::Output> {
+    Pin::new(future.get_mut().unwrap_or_else(PoisonError::into_inner)).poll(cx)
+}
+
+/// Invariant 2. A place in line is left by dropping it.
 impl Drop for Turn {
     fn drop(&mut self) {
-        match mem::replace(&mut self.stage, Stage::Idle) {
-            Stage::Waiting { claim, until, .. } => {
-                let now = self.limiter.now();
-                if now.given() <= until {
-                    self.limiter.give_back(claim, now);
-                } else {
-                    self.limiter.put_back(1);
-                }
-            }
-            Stage::Ready { taken: true } => self.limiter.put_back(1),
-            Stage::Ready { taken: false } | Stage::Idle | Stage::Refused { .. } => {}
+        if let Stage::Ready(Some(claim)) = mem::replace(&mut self.stage, Stage::Idle) {
+            self.limiter.return_unused(claim);
         }
     }
 }

@@ -1,41 +1,64 @@
-//! The limiter: a bucket that threads share, and a clock.
+//! The limiter: a bucket that threads share, a clock, and the line of waiters.
+//!
+//! # Invariants
+//!
+//! 1. `has_line` is a hint: it is written under the lock of the line and says whether the
+//!    line has waiters. A call that reads it relaxed and finds none may be as old as the
+//!    waiter that is about to join, so neither comes first.
+//! 2. A call that changes limit, burst or tokens takes the lock of the line afterwards. So
+//!    a waiter that joins either sees the change or is seen by that call.
+//! 3. The lock of the line is held around operations on the bucket, never the other way
+//!    round. No clock and no waker is called with the lock held.
 
 use std::fmt;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
 use super::bucket::{Ask, At, Bucket, Claim, Grant, Patience, Refusal, Terms};
 use super::error::ReserveError;
 use super::limit::Limit;
+use super::line::{Held, Line, Meter};
 use super::moment::{FOREVER, Moment, Timeline, duration};
 use super::reservation::Reservation;
 use super::versioned::{Step, Versioned};
+use super::wake::Wakes;
 use crate::clock::{AnyClock, Clock};
+use crate::sync::{self, Mutex};
 
-/// Lets events happen at a limited frequency, by a token bucket.
+/// Limits the rate of events with a token bucket.
 ///
 /// The bucket holds up to *burst* tokens, starts full, and gains *limit* tokens a second.
-/// Each event takes a token, so in any stretch of time no more than
-/// `burst + limit × time` events happen. There are three ways to ask for a token, which
-/// differ in what happens if there is none:
+/// Each event takes a token, so any stretch of time has at most `burst + limit × time`
+/// events. There are three ways to ask for a token. They differ in what happens if none is
+/// available:
 ///
 /// | method | without a token | use it to |
 /// |---|---|---|
-/// | [`wait`](Self::wait) | waits for one | slow down; most callers want this |
-/// | [`allow`](Self::allow) | says no | drop or skip what is too much |
-/// | [`reserve`](Self::reserve) | takes a future one and says when | wait in a way of one's own, or give it back |
+/// | [`wait`](Self::wait) | lines up for one | slow down; most callers want this |
+/// | [`allow`](Self::allow) | returns `false` | drop or skip excess events |
+/// | [`reserve`](Self::reserve) | takes a future one and returns when it may be used | schedule the event yourself, or cancel it |
 ///
 /// Each has a form for `n` tokens, and `allow` and `reserve` have one for an explicit time.
-/// Clones share the bucket. Asking takes a compare-and-swap and no lock, being refused by
-/// `allow` takes neither; limit and burst can change at any time.
+/// Clones share the bucket. A call that does not wait takes one compare-and-swap, and a
+/// refused `allow` takes none. Limit and burst can change at any time.
+///
+/// # Waiting
+///
+/// Callers of `wait` are served in order. Only the first one holds a token, so callers that
+/// give up cost the others nothing: under timeouts the limiter still serves its full rate.
+/// `allow` returns `false` while callers wait. `reserve` does not line up: it takes the next
+/// tokens after those of the first caller in line.
 ///
 /// # Time
 ///
-/// Calls without a time read the clock, and never see it go back: a call that read the
-/// clock earlier than another but comes after it counts as made at the same time. So
-/// contention mints no tokens, and neither does a clock that steps back. Calls with an
-/// explicit time (`…_at`) take it as it is, as x/time/rate does: if it lies before the last
-/// one, the interval in between is credited twice.
+/// Calls without a time read the clock. They keep to `burst + limit × time` in all cases,
+/// even if clock readings arrive out of order or reservations are cancelled in any order.
+///
+/// Calls with an explicit time (`…_at`) have the arithmetic of x/time/rate, to the last bit,
+/// and so its exceptions from the bound. A time before the last one credits the interval
+/// twice. [`Reservation::cancel_at`] can give back more than was taken if a later
+/// reservation is outstanding. They do not look at the line either.
 ///
 /// # Examples
 ///
@@ -52,10 +75,13 @@ pub struct Limiter {
     shared: Arc<Shared>,
 }
 
-struct Shared {
+pub(super) struct Shared {
     clock: AnyClock,
     timeline: Timeline,
+    /// Invariant 1.
+    has_line: AtomicBool,
     state: Versioned<5>,
+    line: Mutex<Line<Option<Claim>>>,
 }
 
 /// What a limiter knows.
@@ -102,7 +128,8 @@ impl Limiter {
         // used yet.
         let bucket = Bucket::new(terms.burst, Moment::START);
         let state = Versioned::new(State { bucket, terms }.to_words());
-        Self { shared: Arc::new(Shared { clock, timeline, state }) }
+        let (has_line, line) = (AtomicBool::new(false), Mutex::new(Line::new()));
+        Self { shared: Arc::new(Shared { clock, timeline, has_line, state, line }) }
     }
 
     /// Starts the limiter with `tokens` in place of a full bucket.
@@ -135,39 +162,39 @@ impl Limiter {
         self.state().terms.burst
     }
 
-    /// How many tokens there are; negative while reservations are outstanding.
+    /// Returns the number of tokens; negative while tokens are reserved or waited for.
     ///
-    /// Others may take them before the caller does: this is for looking at, not for
-    /// deciding by.
+    /// A snapshot; do not base decisions on it. Of the callers in line it counts the first.
     #[doc(alias = "Tokens")]
     pub fn tokens(&self) -> f64 {
         self.tokens_on(self.now())
     }
 
-    /// How many tokens there are at `t`, if nobody takes any until then.
+    /// Returns the number of tokens at `t`, if none are taken until then.
     #[doc(alias = "TokensAt")]
     pub fn tokens_at(&self, t: Instant) -> f64 {
         self.tokens_on(self.exactly(t))
     }
 
-    /// Takes a token if there is one, and says whether.
+    /// Takes a token if one is available. Returns whether it did.
     #[doc(alias = "Allow")]
     #[inline]
     pub fn allow(&self) -> bool {
         self.allow_n(1)
     }
 
-    /// Takes `n` tokens if there are that many, and says whether.
+    /// Takes `n` tokens if that many are available. Returns whether it did.
     ///
-    /// All or none: a refusal changes nothing. Asking for 0 is refused while reservations
-    /// are outstanding.
+    /// All or none: a refusal changes nothing. Refused while callers of
+    /// [`wait`](Self::wait) are in line. Even 0 tokens are refused then, and while reserved
+    /// tokens are outstanding.
     #[doc(alias = "AllowN")]
     #[inline]
     pub fn allow_n(&self, n: u32) -> bool {
-        self.take(Ask { at: self.now(), n, patience: Patience::None }).is_ok()
+        self.allows(self.now(), n)
     }
 
-    /// Takes `n` tokens if there are that many at `t`, and says whether.
+    /// Takes `n` tokens if that many are available at `t`. Returns whether it did.
     ///
     /// # Examples
     ///
@@ -186,7 +213,7 @@ impl Limiter {
         self.take(Ask { at: self.exactly(t), n, patience: Patience::None }).is_ok()
     }
 
-    /// Takes a token, now or from the future, and says when it may be used.
+    /// Takes a token, now or from the future, and returns when it may be used.
     ///
     /// See [`reserve_n`](Self::reserve_n).
     ///
@@ -198,17 +225,19 @@ impl Limiter {
         self.reserve_n(1)
     }
 
-    /// Takes `n` tokens, now or from the future, and says when they may be used.
+    /// Takes `n` tokens, now or from the future, and returns when they may be used.
     ///
-    /// The caller waits for as long as [`Reservation::delay`] says and then acts, or gives
-    /// the tokens back with [`Reservation::cancel`]. A reservation that is dropped stays
-    /// taken. Later callers line up behind it.
+    /// Wait for [`Reservation::delay`] and act, or give the tokens back with
+    /// [`Reservation::cancel`]. Dropping a reservation keeps the tokens taken.
+    ///
+    /// A reservation does not line up. Callers of [`wait`](Self::wait) that are in line, but
+    /// not the first, are served after it.
     ///
     /// # Errors
     ///
     /// [`ReserveError::ExceedsBurst`] if `n` is more than the burst, and
     /// [`ReserveError::Never`] if the tokens never come, as from an empty bucket with
-    /// [`Limit::ZERO`]. The limiter is then as it was.
+    /// [`Limit::ZERO`]. The limiter is then unchanged.
     ///
     /// # Examples
     ///
@@ -232,7 +261,7 @@ impl Limiter {
         self.reserve_on(self.now(), n)
     }
 
-    /// Takes `n` tokens as of `t`, and says when they may be used.
+    /// Takes `n` tokens as of `t`, and returns when they may be used.
     ///
     /// # Errors
     ///
@@ -242,7 +271,8 @@ impl Limiter {
         self.reserve_on(self.exactly(t), n)
     }
 
-    /// How long until a token can be had, without taking it.
+    /// Returns how long a [`reserve`](Self::reserve) would have to wait, without taking a
+    /// token.
     ///
     /// # Errors
     ///
@@ -266,7 +296,7 @@ impl Limiter {
         self.peek_n(1)
     }
 
-    /// How long until `n` tokens can be had, without taking them.
+    /// Returns how long a reservation of `n` tokens would have to wait, without taking them.
     ///
     /// # Errors
     ///
@@ -275,7 +305,8 @@ impl Limiter {
         self.peek_on(self.now(), n)
     }
 
-    /// How long after `t` `n` tokens can be had, without taking them.
+    /// Returns how long after `t` a reservation of `n` tokens would have to wait, without
+    /// taking them.
     ///
     /// # Errors
     ///
@@ -286,7 +317,9 @@ impl Limiter {
 
     /// Changes the limit from now on.
     ///
-    /// Reservations and waits that are under way keep the times they were given.
+    /// Reservations keep their times. The first caller in line is served at its old time,
+    /// or earlier if the new limit permits that. The callers behind it are served at the new
+    /// limit; while it is zero, they wait for it to change.
     ///
     /// # Examples
     ///
@@ -312,7 +345,9 @@ impl Limiter {
     /// Changes the burst from now on.
     ///
     /// A larger burst adds no tokens by itself; a smaller one spills those that no longer
-    /// fit.
+    /// fit. Callers in line that want more than the new burst end with
+    /// [`WaitError::ExceedsBurst`](super::WaitError::ExceedsBurst), except the first one,
+    /// whose tokens are reserved.
     #[doc(alias = "SetBurst")]
     pub fn set_burst(&self, burst: u32) {
         self.change(self.now(), |terms| Terms { burst, ..terms });
@@ -324,11 +359,11 @@ impl Limiter {
         self.change(self.exactly(t), |terms| Terms { burst, ..terms });
     }
 
-    /// Puts `tokens` into the bucket in place of those that are there.
+    /// Replaces the number of available tokens, capped at the burst.
     ///
-    /// For limits that somebody else keeps and reports, such as the number of remaining
-    /// calls in the answer of a server. No more than the burst fit. Debts are forgotten,
-    /// but reservations under way keep their times.
+    /// Use it to follow a limit that a server reports, for example in a
+    /// `RateLimit-Remaining` header. Debts are forgotten, but reservations keep their times.
+    /// Callers in line are served earlier if the new tokens permit it.
     ///
     /// # Examples
     ///
@@ -344,7 +379,7 @@ impl Limiter {
         self.refill(self.now(), tokens);
     }
 
-    /// Puts `tokens` into the bucket as of `t`.
+    /// Replaces the number of available tokens as of `t`.
     pub fn set_tokens_at(&self, t: Instant, tokens: u32) {
         self.refill(self.exactly(t), tokens);
     }
@@ -403,38 +438,76 @@ impl Limiter {
 
     #[inline]
     fn take_or_refuse(&self, ask: Ask) -> Result<Grant, Refusal> {
-        self.shared.state.update(|words| {
-            let state = State::from_words(words);
-            match state.bucket.reserve(state.terms, ask) {
-                Ok((Some(bucket), grant)) => {
-                    Step::Replace(State { bucket, ..state }.to_words(), Ok(grant))
-                }
-                Ok((None, grant)) => Step::Keep(Ok(grant)),
-                Err(refusal) => Step::Keep(Err(refusal)),
-            }
-        })
+        self.shared.take_or_refuse(ask)
     }
 
-    pub(super) fn give_back(&self, claim: Claim, at: At) {
-        self.shared.state.update(|words| {
-            let state = State::from_words(words);
-            match state.bucket.cancel(state.terms, claim, at) {
-                Some(bucket) => Step::Replace(State { bucket, ..state }.to_words(), ()),
-                None => Step::Keep(()),
-            }
-        });
+    /// Takes tokens for good if they are available and no waiter comes first.
+    #[inline]
+    pub(super) fn allows(&self, at: At, n: u32) -> bool {
+        let ask = Ask { at, n, patience: Patience::None };
+        // Relaxed: invariant 1.
+        if self.shared.has_line.load(Ordering::Relaxed) {
+            return self.take_behind_line(ask).is_ok();
+        }
+        self.shared.takes_at_hand(ask) || self.shared.takes(ask)
     }
 
-    /// Puts back `n` tokens that were taken and could have been used by now, but were not.
-    ///
-    /// As if they had never been taken: the bucket holds no more than it would then.
+    /// As [`allows`](Self::allows) for a caller that may give the tokens back.
     #[cfg(feature = "tower")]
-    pub(super) fn put_back(&self, n: u32) {
-        self.shared.state.update(|words| {
-            let State { bucket, terms } = State::from_words(words);
-            let bucket = bucket.put_back(terms, n, self.now());
-            Step::Replace(State { bucket, terms }.to_words(), ())
+    pub(super) fn take_in_turn(&self, ask: Ask) -> Result<Grant, Refusal> {
+        // Relaxed: invariant 1.
+        if self.shared.has_line.load(Ordering::Relaxed) {
+            return self.take_behind_line(ask);
+        }
+        self.take(ask)
+    }
+
+    /// Takes tokens if no waiter is left after those whose time has come.
+    #[cold]
+    #[inline(never)]
+    fn take_behind_line(&self, ask: Ask) -> Result<Grant, Refusal> {
+        let (is_empty, wakes) = self.with_line(|line, meter| {
+            let wakes = line.settle(meter, ask.at.given());
+            (line.is_empty(), wakes)
         });
+        wakes.wake();
+        if is_empty { self.take(ask) } else { Err(Refusal::NotNow) }
+    }
+
+    /// Gives back the tokens of a reservation.
+    pub(super) fn cancel(&self, claim: Claim, at: At) {
+        self.shared.replace(|bucket, terms| bucket.cancel(terms, claim, at));
+        self.wake_line(|line, meter, now| line.tokens_came(meter, now));
+    }
+
+    /// Gives back tokens whose time has come, but which were not used.
+    #[cfg(feature = "tower")]
+    pub(super) fn return_unused(&self, claim: Claim) {
+        let now = self.now().given();
+        self.shared.replace(|bucket, terms| bucket.return_unused(terms, claim, now));
+        self.wake_line(|line, meter, now| line.tokens_came(meter, now));
+    }
+
+    /// Runs `step` with the line locked.
+    pub(super) fn with_line<R>(
+        &self,
+        step: impl FnOnce(&mut Line<Option<Claim>>, &mut &Shared) -> R,
+    ) -> R {
+        let mut line = sync::lock(&self.shared.line);
+        let result = step(&mut line, &mut &*self.shared);
+        self.shared.has_line.store(!line.is_empty(), Ordering::Relaxed);
+        result
+    }
+
+    /// Lets waiters profit from a change of the bucket (invariant 2).
+    fn wake_line(
+        &self,
+        step: impl FnOnce(&mut Line<Option<Claim>>, &mut &Shared, Moment) -> Wakes,
+    ) {
+        if !self.with_line(|line, _| line.is_empty()) {
+            let now = self.now().given();
+            self.with_line(|line, meter| step(line, meter, now)).wake();
+        }
     }
 
     #[inline(always)]
@@ -489,19 +562,130 @@ impl Limiter {
             let bucket = bucket.settle(terms, at);
             Step::Replace(State { bucket, terms: new(terms) }.to_words(), ())
         });
+        self.wake_line(|line, meter, now| line.terms_changed(meter, now));
     }
 
     fn refill(&self, at: At, tokens: u32) {
-        self.shared.state.update(|words| {
-            let State { bucket, terms } = State::from_words(words);
-            let bucket = bucket.refill(terms, tokens, at);
-            Step::Replace(State { bucket, terms }.to_words(), ())
-        });
+        self.shared.replace(|bucket, terms| Some(bucket.refill(terms, tokens, at)));
+        self.wake_line(|line, meter, now| line.terms_changed(meter, now));
     }
 
     fn state(&self) -> State {
-        State::from_words(self.shared.state.read())
+        self.shared.read()
     }
+
+    #[inline]
+    pub(super) fn timeline(&self) -> Timeline {
+        self.shared.timeline
+    }
+}
+
+impl Shared {
+    /// As [`Limiter::take_at_hand`] without a claim, which saves some instructions.
+    #[inline]
+    fn takes_at_hand(&self, ask: Ask) -> bool {
+        let taken = self.state.exchange_if(
+            |words| {
+                let State { bucket, terms } = State::from_words(words);
+                bucket.surely_has(terms, ask)
+            },
+            |words| {
+                let State { bucket, terms } = State::from_words(words);
+                let (bucket, _) = bucket.hand_out(terms, ask);
+                (State { bucket, terms }.to_words(), ())
+            },
+        );
+        taken.is_some()
+    }
+
+    /// As [`take_or_refuse`](Self::take_or_refuse) without a claim.
+    #[inline]
+    fn takes(&self, ask: Ask) -> bool {
+        self.state.update(|words| {
+            let state = State::from_words(words);
+            match state.bucket.reserve(state.terms, ask) {
+                Ok((Some(bucket), _)) => {
+                    Step::Replace(State { bucket, ..state }.to_words(), true)
+                }
+                Ok((None, _)) => Step::Keep(true),
+                Err(_) => Step::Keep(false),
+            }
+        })
+    }
+
+    fn read(&self) -> State {
+        State::from_words(self.state.read())
+    }
+
+    /// Replaces the bucket, unless `step` returns `None`.
+    fn replace(&self, step: impl Fn(Bucket, Terms) -> Option<Bucket>) {
+        self.state.update(|words| {
+            let State { bucket, terms } = State::from_words(words);
+            match step(bucket, terms) {
+                Some(bucket) => Step::Replace(State { bucket, terms }.to_words(), ()),
+                None => Step::Keep(()),
+            }
+        });
+    }
+
+    #[inline]
+    fn take_or_refuse(&self, ask: Ask) -> Result<Grant, Refusal> {
+        self.state.update(|words| {
+            let state = State::from_words(words);
+            match state.bucket.reserve(state.terms, ask) {
+                Ok((Some(bucket), grant)) => {
+                    Step::Replace(State { bucket, ..state }.to_words(), Ok(grant))
+                }
+                Ok((None, grant)) => Step::Keep(Ok(grant)),
+                Err(refusal) => Step::Keep(Err(refusal)),
+            }
+        })
+    }
+
+    /// Replaces `claim` by one that acts earlier, if there is one.
+    fn renew(&self, claim: Claim, ask: Ask) -> Option<Grant> {
+        self.state.update(|words| {
+            let state = State::from_words(words);
+            match state.bucket.renew(state.terms, claim, ask) {
+                Some((Some(bucket), grant)) => {
+                    Step::Replace(State { bucket, ..state }.to_words(), Some(grant))
+                }
+                Some((None, grant)) => Step::Keep(Some(grant)),
+                None => Step::Keep(None),
+            }
+        })
+    }
+}
+
+impl Meter for &Shared {
+    type Claim = Option<Claim>;
+
+    fn reserve(&mut self, ask: Ask) -> Result<Held<Option<Claim>>, Refusal> {
+        self.take_or_refuse(ask).map(held)
+    }
+
+    fn give_back(&mut self, claim: Option<Claim>, now: Moment) {
+        if let Some(claim) = claim {
+            self.replace(|bucket, terms| bucket.return_unused(terms, claim, now));
+        }
+    }
+
+    fn expect(&self, ask: Ask, ahead: u64) -> Result<Moment, Refusal> {
+        let State { bucket, terms } = self.read();
+        bucket.expect(terms, ask, ahead)
+    }
+
+    fn renew(&mut self, held: &mut Held<Option<Claim>>, ask: Ask, now: Moment) {
+        let ask = Ask { at: At::Now(now), patience: Patience::UpTo(FOREVER), ..ask };
+        let sooner = held.claim.and_then(|claim| Shared::renew(self, claim, ask));
+        if let Some(grant) = sooner {
+            *held = self::held(grant);
+        }
+    }
+}
+
+pub(super) fn held(Grant { ready, claim }: Grant) -> Held<Option<Claim>> {
+    Held { ready, claim }
 }
 
 /// The error for a refusal without a deadline.
@@ -542,5 +726,7 @@ impl fmt::Debug for Limiter {
     }
 }
 
+#[cfg(all(test, requeue_loom))]
+mod loom_tests;
 #[cfg(test)]
 mod tests;

@@ -30,8 +30,8 @@
 //! The page `docs/LIMITERS.md` of the repository shows how they differ, with pictures.
 //!
 //! All of them can be shared between threads and tasks, and clones of a limiter or a pacer
-//! share one state. A call of either costs little more than a look at the clock, takes no
-//! lock, and writes nothing if it refuses.
+//! share one state. A call of either that does not wait costs little more than reading the
+//! clock and takes no lock. Callers that wait line up under a lock.
 //!
 //! # Limits and bursts
 //!
@@ -56,7 +56,7 @@
 //!
 //! # Allow: drop what is too much
 //!
-//! [`Limiter::allow`] takes a token if there is one, and says whether.
+//! [`Limiter::allow`] takes a token if one is available, and returns whether it did.
 //!
 //! ```
 //! use requeue::rate::{Limit, Limiter};
@@ -68,10 +68,10 @@
 //!
 //! # Wait: slow down
 //!
-//! [`Limiter::wait`] waits for a token, [`Limiter::wait_blocking`] does so without async,
-//! and the two kinds of callers share a limiter. They are served in the order in which they
-//! came. A wait that is dropped gives its token back, and a deadline that cannot be kept is
-//! refused at once, before any time is spent.
+//! [`Limiter::wait`] waits for a token, and [`Limiter::wait_blocking`] blocks its thread for
+//! one. Both kinds of callers share one line and are served in order. Only the first
+//! holds a token, so a caller that gives up costs the others nothing. A deadline that cannot
+//! be met is refused at once.
 //!
 //! ```
 //! use std::time::Duration;
@@ -90,9 +90,9 @@
 //!
 //! # Reserve: decide later
 //!
-//! [`Limiter::reserve`] takes a token from the future and says when it may be used: for
-//! callers who wait in their own way, or change their mind. [`Limiter::peek`] says the same
-//! and takes nothing.
+//! [`Limiter::reserve`] takes a token from the future and returns when it may be used: for
+//! callers that schedule the event themselves, or may cancel it. [`Limiter::peek`] returns
+//! the same time and takes nothing.
 //!
 //! ```
 //! use std::time::Duration;
@@ -157,19 +157,21 @@
 //!
 //! # Differences from the Go packages
 //!
-//! Calls with an explicit time give what x/time/rate gives, with the same tokens to the
-//! last bit. On purpose different are:
+//! Calls with an explicit time return the results of x/time/rate, to the last bit. These
+//! differences are deliberate:
 //!
 //! * Refusals are errors that say why: [`ReserveError`], [`WaitError`].
 //! * A wait without end is an error, not a reservation for in 292 years.
+//! * Callers that wait line up instead of reserving. In Go each cancelled wait leaves a gap,
+//!   and a limiter in front of clients with timeouts may serve none of them.
 //! * [`Reservation::cancel`] consumes the reservation: nothing is given back twice, and
 //!   nothing that was never taken, as by a reservation made while there was no limit.
-//! * Calls that read the clock never see it go back, so that contention and late readings
-//!   mint no tokens.
+//! * Calls that read the clock never exceed `burst + limit × time`. In Go late clock
+//!   readings and reservations cancelled out of order do.
 //! * A limit is never NaN or negative: see [`Limit::per_second`].
-//! * A [`Pacer`] carries the rest of a division, so that 7 a minute are 7 a minute; it uses
-//!   a monotonic clock, can be asked without waiting ([`Pacer::try_take`]), and a take that
-//!   is dropped gives its slot back if it was the last.
+//! * A [`Pacer`] carries the remainder of a division, so 7 a minute are exactly 7 a minute.
+//!   It uses a monotonic clock, has [`Pacer::try_take`], and a dropped take leaves its slot
+//!   to the next caller.
 //! * [`Sometimes`] holds no lock while the action runs.
 
 mod bucket;
@@ -181,6 +183,7 @@ mod keyed;
 mod layer;
 mod limit;
 mod limiter;
+mod line;
 mod moment;
 mod pace;
 mod pacer;
@@ -189,7 +192,12 @@ mod sometimes;
 mod table;
 mod versioned;
 mod wait;
+mod waiting;
+mod wake;
 mod window;
+
+#[cfg(test)]
+mod tests;
 
 pub use error::{InvalidLimit, InvalidPace, InvalidShare, ReserveError, WaitError};
 pub use hierarchy::{Hierarchy, Share};

@@ -74,6 +74,21 @@ impl Pace {
         }
     }
 
+    /// The slot that follows `last` after `ahead` others.
+    pub(super) fn next_after(&self, last: Option<Slot>, now: Moment, ahead: u64) -> Slot {
+        let first = self.next(last, now);
+        match self {
+            Self::Never | Self::Unlimited => first,
+            Self::Whole { between, .. } => {
+                let span = Span { whole: *between, part: 0 };
+                first.plus_many(span, ahead, 1)
+            }
+            Self::Steady(steady) => {
+                first.plus_many(steady.between, ahead, steady.permissions)
+            }
+        }
+    }
+
     /// The same for the paces and slots that are not the usual ones, or come once.
     fn next_of_any(&self, last: Option<Slot>, now: Moment) -> Slot {
         let now = Slot { at: now, part: 0 };
@@ -118,6 +133,16 @@ impl Slot {
     #[inline]
     pub(super) fn due(self) -> Moment {
         self.at
+    }
+
+    /// The slot that lies `count` times `span` later, in parts of 1 ns / `permissions`.
+    fn plus_many(self, span: Span, count: u64, permissions: u32) -> Self {
+        let (count, unit) = (i128::from(count), i128::from(permissions));
+        let parts = i128::from(span.part) * count + i128::from(self.part);
+        let whole = i128::from(span.whole).saturating_mul(count) + parts / unit;
+        let whole = Nanos::try_from(whole).unwrap_or(Nanos::MAX);
+        let part = u32::try_from(parts % unit).expect("less than a u32");
+        Self { at: self.at.plus(whole), part }
     }
 
     /// The moment and the part, which is a `u32` if there is a slot.
@@ -253,6 +278,26 @@ mod tests {
                 now = now.plus(call * call % 17 * between.whole / 8);
             }
         }
+    }
+
+    #[test]
+    fn slots_ahead_are_as_if_counted_one_by_one() {
+        for (permissions, slack) in [(7, 0), (10, 3), (999_983, 2), (u32::MAX, 1)] {
+            let pace = Pace::new(permissions, Duration::from_secs(1), slack);
+            let mut slot = pace.next(None, START);
+            let last = Some(slot);
+            for ahead in 0..100 {
+                slot = pace.next(Some(slot), START);
+                assert_eq!(pace.next_after(last, START, ahead), slot, "{permissions}");
+            }
+        }
+        let pace = Pace::new(1, Duration::MAX, 0);
+        let far = pace.next_after(None, START, u64::MAX).due();
+        assert_eq!(far, START.plus(Nanos::MAX), "it saturates");
+        let never = Pace::new(0, Duration::from_secs(1), 0);
+        assert_eq!(never.next_after(None, START, 5).due(), Moment::END);
+        let unlimited = Pace::new(1, Duration::ZERO, 0);
+        assert_eq!(unlimited.next_after(None, START, 5).due(), START);
     }
 
     #[test]

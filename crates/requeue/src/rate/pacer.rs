@@ -1,27 +1,40 @@
 //! The pacer: a leaky bucket that spaces events evenly.
+//!
+//! # Invariants
+//!
+//! 1. A slot in the future is held by the first waiter in line and by no other caller. So
+//!    it is the last slot until it is used or given back.
+//! 2. `has_line` is a hint, as in `limiter.rs`. No clock and no waker is called with the
+//!    lock of the line held.
 
 use std::fmt;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
+use super::bucket::{Ask, At, Patience, Refusal};
 use super::error::InvalidPace;
-use super::moment::{Timeline, duration};
+use super::line::{Held, Line, Look, Meter, Ticket};
+use super::moment::{FOREVER, Moment, Timeline, duration};
 use super::pace::{Pace, Slot};
 use super::versioned::{Step, Versioned};
+use super::waiting::{Host, Waiting};
+use super::wake::{Wake, Wakes};
 use crate::clock::{AnyClock, Clock};
+use crate::sync::{self, Mutex};
 
 /// Spaces events evenly: Uber's `ratelimit`, a leaky bucket with slack.
 ///
-/// Each [`take`](Self::take) gets a slot of its own, one spacing after the slot before it,
-/// and waits for it. Where a [`Limiter`](super::Limiter) lets a burst through and then
-/// nothing, a pacer lets one event through and then the next.
+/// Each [`take`](Self::take) waits for its own slot, one spacing after the slot before it.
+/// Where a [`Limiter`](super::Limiter) lets a burst through and then nothing, a pacer lets
+/// one event through and then the next.
 ///
 /// # Slack
 ///
-/// Time in which nobody takes is not quite lost: *slack* slots of it, 10 unless the builder
-/// says otherwise, can be made up for. So after a long pause up to `slack + 1` events
-/// happen at once, and then one each spacing; without slack never more than one. A new
-/// pacer has no unused time behind it and starts without a burst.
+/// Unused slots are not quite lost: up to *slack* of them, 10 by default, can be made up
+/// for. So after a long pause up to `slack + 1` events happen at once, and then one each
+/// spacing; without slack never more than one. A new pacer has no unused slots and starts
+/// without a burst.
 ///
 /// A spacing need not be a whole number of nanoseconds: what is left is carried over, so
 /// 7 a minute are 7 a minute. Clones share the slots.
@@ -51,8 +64,11 @@ struct Shared {
     clock: AnyClock,
     timeline: Timeline,
     pace: Pace,
-    /// The slot handed out last.
+    /// Invariant 2.
+    has_line: AtomicBool,
+    /// The latest slot that is used or held.
     last: Versioned<2>,
+    line: Mutex<Line<Taken>>,
 }
 
 impl Pacer {
@@ -90,16 +106,16 @@ impl Pacer {
         }
     }
 
-    /// Takes the next slot and waits for it; gives its time.
+    /// Waits for the next slot, takes it and returns its time.
     ///
     /// That is the time of the slot if there was a wait, however late the caller woke, and
-    /// the present if there was none. Callers are served in the order in which their
-    /// futures were first polled.
+    /// the present otherwise. Callers line up in the order in which their futures are first
+    /// polled. Only the first in line holds a slot, so a caller that gives up leaves no gap.
     ///
     /// # Cancel safety
     ///
-    /// A future that is dropped before it is ready gives its slot back if nobody has taken
-    /// one after it; else the slot stays empty, and nobody else's time changes.
+    /// Dropping the future leaves the line. The next caller gets the slot. If the time of
+    /// the slot had come already, and the next caller has a later one, the slot stays empty.
     ///
     /// # Examples
     ///
@@ -116,69 +132,124 @@ impl Pacer {
     /// ```
     #[doc(alias = "Take")]
     pub async fn take(&self) -> Instant {
-        match self.line_up() {
-            Turn::Now(now) => now,
-            Turn::Later(mut place) => {
-                while self.shared.clock.now() < place.until {
-                    self.shared.clock.timer(place.until).await;
-                }
-                place.use_up()
-            }
+        let now = self.shared.clock.now();
+        if self.take_now(now) {
+            return now;
         }
+        let taken = Waiting::new(self, self.ask(now)).await;
+        self.time(taken, now)
     }
 
-    /// Takes the next slot and blocks this thread until it comes; gives its time.
+    /// Blocks this thread until the next slot, takes it and returns its time.
     ///
     /// See [`take`](Self::take).
     #[doc(alias = "Take")]
     pub fn take_blocking(&self) -> Instant {
-        match self.line_up() {
-            Turn::Now(now) => now,
-            Turn::Later(place) => place.sleep(),
+        let now = self.shared.clock.now();
+        if self.take_now(now) {
+            return now;
         }
-    }
-
-    /// Takes the next slot if it is there, and gives the present time.
-    ///
-    /// # Errors
-    ///
-    /// How long it is until the next slot, if it is not there yet. Nothing is taken.
-    pub fn try_take(&self) -> Result<Instant, Duration> {
-        let instant = self.shared.clock.now();
-        let now = self.shared.timeline.moment(instant);
-        self.shared.last.update(|words| {
-            let slot = self.shared.pace.next(Slot::from_words(words), now);
-            if slot.due() > now {
-                Step::Keep(Err(duration(slot.due().since(now))))
-            } else {
-                Step::Replace(Slot::to_words(Some(slot)), Ok(instant))
-            }
-        })
-    }
-
-    /// Takes the next slot.
-    #[inline]
-    fn line_up(&self) -> Turn<'_> {
-        let instant = self.shared.clock.now();
-        let (before, slot, now) = self.shared.last.exchange(|words| {
-            let now = self.shared.timeline.moment(instant);
-            let slot = self.shared.pace.next(Slot::from_words(words), now);
-            (Slot::to_words(Some(slot)), (words, slot, now))
-        });
-        if slot.due() <= now { Turn::Now(instant) } else { self.later(before, slot) }
+        self.take_later(now)
     }
 
     #[cold]
     #[inline(never)]
-    fn later(&self, before: [u64; 2], slot: Slot) -> Turn<'_> {
-        let until = self.shared.timeline.instant(slot.due());
-        let taken = Taken { before, after: Slot::to_words(Some(slot)) };
-        Turn::Later(Place { pacer: self, until, taken: Some(taken) })
+    fn take_later(&self, now: Instant) -> Instant {
+        let taken = Waiting::new(self, self.ask(now)).block();
+        self.time(taken, now)
+    }
+
+    /// Takes the next slot if its time has come, and returns the present time.
+    ///
+    /// # Errors
+    ///
+    /// How long it is until the next slot that is not taken or waited for. Nothing is taken.
+    pub fn try_take(&self) -> Result<Instant, Duration> {
+        let instant = self.shared.clock.now();
+        if self.take_now(instant) {
+            return Ok(instant);
+        }
+        let now = self.shared.timeline.moment(instant);
+        let next = self.with_line(|line, shared| shared.after(now, line.wanted()));
+        Err(duration(next.due().since(now)))
+    }
+
+    /// Takes the next slot if its time has come and no waiter comes first.
+    #[inline]
+    fn take_now(&self, instant: Instant) -> bool {
+        // Relaxed: the hint of invariant 2.
+        if self.shared.has_line.load(Ordering::Relaxed) && !self.settle(instant) {
+            return false;
+        }
+        self.shared.last.exchange(|words| {
+            let now = self.shared.timeline.moment(instant);
+            let slot = self.shared.pace.next(Slot::from_words(words), now);
+            let is_due = slot.due() <= now;
+            // Without a due slot the same words are written: invariant 1.
+            (if is_due { Slot::to_words(Some(slot)) } else { words }, is_due)
+        })
+    }
+
+    /// Grants the slots whose time has come. Returns whether the line is then empty.
+    #[cold]
+    #[inline(never)]
+    fn settle(&self, instant: Instant) -> bool {
+        let now = self.shared.timeline.moment(instant);
+        let (is_empty, wakes) = self.with_line(|line, mut shared| {
+            let wakes = line.settle(&mut shared, now);
+            (line.is_empty(), wakes)
+        });
+        wakes.wake();
+        is_empty
+    }
+
+    fn ask(&self, now: Instant) -> Ask {
+        let at = At::Now(self.shared.timeline.moment(now));
+        Ask { at, n: 1, patience: Patience::UpTo(FOREVER) }
+    }
+
+    /// The time of a slot that was waited for since `asked`.
+    fn time(&self, taken: Result<Held<Taken>, Refusal>, asked: Instant) -> Instant {
+        let ready = taken.expect("a pacer refuses no wait").ready;
+        self.shared.timeline.instant(ready).max(asked)
+    }
+
+    fn with_line<R>(&self, step: impl FnOnce(&mut Line<Taken>, &Shared) -> R) -> R {
+        let mut line = sync::lock(&self.shared.line);
+        let result = step(&mut line, &self.shared);
+        self.shared.has_line.store(!line.is_empty(), Ordering::Relaxed);
+        result
+    }
+}
+
+/// The words of the pacer before and after a slot was taken.
+#[derive(Debug)]
+pub(super) struct Taken {
+    before: [u64; 2],
+    after: [u64; 2],
+}
+
+impl Shared {
+    /// The slot after the last one and `ahead` others.
+    fn after(&self, now: Moment, ahead: u64) -> Slot {
+        self.pace.next_after(Slot::from_words(self.last.read()), now, ahead)
+    }
+}
+
+impl Meter for &Shared {
+    type Claim = Taken;
+
+    fn reserve(&mut self, ask: Ask) -> Result<Held<Taken>, Refusal> {
+        Ok(self.last.exchange(|before| {
+            let slot = self.pace.next(Slot::from_words(before), ask.at.given());
+            let after = Slot::to_words(Some(slot));
+            (after, Held { ready: slot.due(), claim: Taken { before, after } })
+        }))
     }
 
     /// Gives a slot back, if it is still the last one.
-    fn give_back(&self, taken: &Taken) {
-        self.shared.last.update(|words| {
+    fn give_back(&mut self, taken: Taken, _now: Moment) {
+        self.last.update(|words| {
             if words == taken.after {
                 Step::Replace(taken.before, ())
             } else {
@@ -186,53 +257,39 @@ impl Pacer {
             }
         });
     }
+
+    fn expect(&self, ask: Ask, ahead: u64) -> Result<Moment, Refusal> {
+        Ok(self.after(ask.at.given(), ahead).due())
+    }
+}
+
+impl Host for Pacer {
+    type Claim = Taken;
+
+    fn clock(&self) -> &AnyClock {
+        &self.shared.clock
+    }
+
+    fn timeline(&self) -> Timeline {
+        self.shared.timeline
+    }
+
+    fn join(&self, ask: Ask, wake: Wake) -> (Look<Taken>, Wakes) {
+        self.with_line(|line, mut shared| line.join(&mut shared, ask, wake))
+    }
+
+    fn look(&self, ticket: Ticket, now: Moment, wake: Wake) -> (Look<Taken>, Wakes) {
+        self.with_line(|line, mut shared| line.look(&mut shared, ticket, now, wake))
+    }
+
+    fn leave(&self, ticket: Ticket, now: Moment) -> Wakes {
+        self.with_line(|line, mut shared| line.leave(&mut shared, ticket, now))
+    }
 }
 
 impl fmt::Debug for Pacer {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("Pacer").field("pace", &self.shared.pace).finish_non_exhaustive()
-    }
-}
-
-/// When the caller may act.
-enum Turn<'a> {
-    Now(Instant),
-    Later(Place<'a>),
-}
-
-/// A place in the line of those who wait. Who leaves it gives the slot back.
-struct Place<'a> {
-    pacer: &'a Pacer,
-    until: Instant,
-    /// `None` once the slot is used.
-    taken: Option<Taken>,
-}
-
-/// The words of the pacer before and after a slot was taken.
-struct Taken {
-    before: [u64; 2],
-    after: [u64; 2],
-}
-
-impl Place<'_> {
-    #[cold]
-    #[inline(never)]
-    fn sleep(mut self) -> Instant {
-        self.pacer.shared.clock.sleep_until(self.until);
-        self.use_up()
-    }
-
-    fn use_up(&mut self) -> Instant {
-        self.taken = None;
-        self.until
-    }
-}
-
-impl Drop for Place<'_> {
-    fn drop(&mut self) {
-        if let Some(taken) = &self.taken {
-            self.pacer.give_back(taken);
-        }
     }
 }
 
@@ -280,7 +337,9 @@ impl PacerBuilder {
         let timeline = Timeline::from(clock.now());
         let pace = Pace::new(permissions, period, slack);
         let last = Versioned::new(Slot::to_words(None));
-        Pacer { shared: Arc::new(Shared { clock, timeline, pace, last }) }
+        let (has_line, line) = (AtomicBool::new(false), Mutex::new(Line::new()));
+        let shared = Shared { clock, timeline, pace, has_line, last, line };
+        Pacer { shared: Arc::new(shared) }
     }
 
     /// Makes the pacer, if the numbers make a pace.

@@ -9,9 +9,9 @@ use super::moment::{Moment, duration};
 
 /// Tokens of a [`Limiter`] that may be used from some time on.
 ///
-/// It owns a handle of its limiter and can go anywhere. Whoever holds it waits for
-/// [`delay`](Self::delay) and acts, or gives the tokens back with
-/// [`cancel`](Self::cancel). Dropping it gives nothing back.
+/// It owns a handle of its limiter, so it can be sent anywhere. Wait for
+/// [`delay`](Self::delay) and act, or give the tokens back with [`cancel`](Self::cancel).
+/// Dropping a reservation gives nothing back.
 ///
 /// # Examples
 ///
@@ -26,7 +26,7 @@ use super::moment::{Moment, duration};
 /// let reservation = limiter.reserve()?;
 /// assert_eq!(reservation.delay(), Duration::from_secs(1));
 /// assert_eq!(limiter.tokens(), -1.0);
-/// reservation.cancel(); // too long: somebody else may have it
+/// reservation.cancel(); // too long: leave it to another caller
 /// assert_eq!(limiter.tokens(), 0.0);
 /// # Ok::<(), requeue::rate::ReserveError>(())
 /// ```
@@ -70,17 +70,22 @@ impl Reservation {
         self.limiter.instant(self.ready)
     }
 
-    /// Gives the tokens back, as far as that harms nobody.
+    /// Gives the tokens back, as far as the limit permits.
     ///
-    /// Nothing comes back once the time to act has passed, and tokens that were promised
-    /// to others after this reservation are kept from what comes back: those others are
-    /// not served earlier.
+    /// Nothing comes back once the time to act has passed. Reservations made after this one
+    /// keep their times, so the tokens they depend on do not come back either. Cancelling
+    /// never mints tokens: whatever the order, the limiter keeps to
+    /// `burst + limit × time`. x/time/rate does not if reservations are cancelled out of
+    /// order; [`cancel_at`](Self::cancel_at) has its arithmetic.
     #[doc(alias = "Cancel")]
     pub fn cancel(self) {
         self.cancel_on(self.limiter.now());
     }
 
-    /// Gives the tokens back as of `t`; see [`cancel`](Self::cancel).
+    /// Gives the tokens back as of `t`, with the arithmetic of x/time/rate.
+    ///
+    /// The result is the same to the last bit. That includes its fault: a reservation that
+    /// is cancelled before a later one can give back more tokens than it took.
     #[doc(alias = "CancelAt")]
     pub fn cancel_at(self, t: Instant) {
         self.cancel_on(self.limiter.exactly(t));
@@ -88,7 +93,7 @@ impl Reservation {
 
     fn cancel_on(&self, at: At) {
         if let Some(claim) = self.claim {
-            self.limiter.give_back(claim, at);
+            self.limiter.cancel(claim, at);
         }
     }
 

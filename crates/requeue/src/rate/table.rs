@@ -103,6 +103,25 @@ impl<T: Slot> Table<T> {
         self.slots.find(hash, |slot| slot.key().borrow() == key)
     }
 
+    /// The slot of `key`, to change.
+    pub(super) fn find_mut<Q>(&mut self, hash: u64, key: &Q) -> Option<&mut T>
+    where
+        T::Key: Borrow<Q>,
+        Q: Eq + ?Sized,
+    {
+        self.slots.find_mut(hash, |slot| slot.key().borrow() == key)
+    }
+
+    /// Takes out the slot of `key`.
+    pub(super) fn remove<Q>(&mut self, hash: u64, key: &Q) -> Option<T>
+    where
+        T::Key: Borrow<Q>,
+        Q: Eq + ?Sized,
+    {
+        let found = self.slots.find_entry(hash, |slot| slot.key().borrow() == key);
+        found.ok().map(|slot| slot.remove().0)
+    }
+
     /// The slot of `key`, or the room for it.
     #[inline]
     pub(super) fn entry<Q>(

@@ -1,24 +1,32 @@
-//! Waiting for tokens: a reservation, a sleep, and the way back for those who leave.
+//! Waiting for the tokens of a [`Limiter`].
 
 use std::time::Instant;
 
 use super::bucket::{Ask, At, Claim, Patience, Refusal};
 use super::error::WaitError;
 use super::limiter::{Limiter, refused};
-use super::moment::{FOREVER, Nanos, duration};
+use super::line::{Look, Ticket};
+use super::moment::{FOREVER, Moment, Timeline, duration};
+use super::waiting::{Host, Waiting};
+use super::wake::{Wake, Wakes};
+use crate::clock::AnyClock;
 
 impl Limiter {
-    /// Waits until a token may be used, and takes it.
+    /// Waits for a token and takes it.
     ///
-    /// Callers are served in the order in which they came, that is, in which their futures
-    /// were first polled: each takes its token at once and then sleeps until it may be
-    /// used.
+    /// Callers line up in the order in which their futures are first polled. Only the first
+    /// in line holds a token; the others hold a place. So a caller that gives up costs the
+    /// ones behind it nothing, and a limiter in front of clients with timeouts keeps its
+    /// rate. Without cancellations the times are those of x/time/rate.
+    ///
+    /// [`reserve`](Self::reserve) does not line up: it takes the next tokens before callers
+    /// that wait behind the first one.
     ///
     /// # Cancel safety
     ///
-    /// A future that is dropped before it is ready gives its token back, as
-    /// [`Reservation::cancel`](super::Reservation::cancel) does. One that was never polled
-    /// has taken nothing.
+    /// Dropping the future leaves the line. The token of the first caller goes back to the
+    /// limiter, and the next caller takes its place. If its time had come already, the token
+    /// goes back less what the limiter has gained since, which keeps to the burst.
     ///
     /// # Errors
     ///
@@ -43,16 +51,18 @@ impl Limiter {
         self.sleep(1, None).await
     }
 
-    /// Waits until `n` tokens may be used, and takes them.
+    /// Waits for `n` tokens and takes them.
     ///
     /// # Cancel safety
     ///
-    /// As [`wait`](Self::wait): what a dropped future took it gives back.
+    /// As [`wait`](Self::wait).
     ///
     /// # Errors
     ///
-    /// At once, and with nothing taken: [`WaitError::ExceedsBurst`] if `n` is more than
-    /// the burst, [`WaitError::Never`] if the tokens never come.
+    /// [`WaitError::ExceedsBurst`] if `n` is more than the burst, and [`WaitError::Never`]
+    /// if the tokens never come. Both are returned at once. A call that is in line already
+    /// also ends with `ExceedsBurst` if the burst is reduced below `n`. If the limit becomes
+    /// zero, it stays in line until the limit or the tokens change. An error takes nothing.
     #[doc(alias = "WaitN")]
     pub async fn wait_n(&self, n: u32) -> Result<(), WaitError> {
         self.sleep(n, None).await
@@ -62,7 +72,7 @@ impl Limiter {
     ///
     /// # Cancel safety
     ///
-    /// As [`wait`](Self::wait): what a dropped future took it gives back.
+    /// As [`wait`](Self::wait).
     ///
     /// # Errors
     ///
@@ -82,7 +92,7 @@ impl Limiter {
     /// let deadline = clock.now() + Duration::from_millis(300);
     /// assert_eq!(limiter.wait_deadline(deadline).await, Ok(()));
     /// assert_eq!(
-    ///     limiter.wait_deadline(deadline).await, // says so at once
+    ///     limiter.wait_deadline(deadline).await, // refused at once
     ///     Err(WaitError::WouldExceedDeadline {
     ///         needed: Duration::from_secs(1),
     ///         left: Duration::from_millis(300),
@@ -98,12 +108,14 @@ impl Limiter {
     ///
     /// # Cancel safety
     ///
-    /// As [`wait`](Self::wait): what a dropped future took it gives back.
+    /// As [`wait`](Self::wait).
     ///
     /// # Errors
     ///
-    /// At once, and with nothing taken: [`WaitError::WouldExceedDeadline`] if the tokens
-    /// come too late or the deadline has passed, and what [`wait_n`](Self::wait_n) gives.
+    /// [`WaitError::WouldExceedDeadline`], at once, if the deadline has passed or the tokens
+    /// come too late, counting the tokens wanted by the callers ahead. A call that is in
+    /// line already ends with it if the line becomes slower, at the deadline at the latest.
+    /// Also the errors of [`wait_n`](Self::wait_n). An error takes nothing.
     pub async fn wait_n_deadline(
         &self,
         n: u32,
@@ -166,70 +178,76 @@ impl Limiter {
     }
 
     async fn sleep(&self, n: u32, deadline: Option<Instant>) -> Result<(), WaitError> {
-        let Some(place) = self.line_up(n, deadline)? else { return Ok(()) };
-        while self.clock().now() < place.until {
-            self.clock().timer(place.until).await;
+        let ask = self.ask(n, deadline);
+        if self.take_now(ask) {
+            return Ok(());
         }
-        place.use_up();
-        Ok(())
+        let waited = Waiting::new(self, ask).await;
+        waited.map(drop).map_err(|refusal| too_late(refusal, ask))
     }
 
     fn block(&self, n: u32, deadline: Option<Instant>) -> Result<(), WaitError> {
-        let Some(place) = self.line_up(n, deadline)? else { return Ok(()) };
-        self.clock().sleep_until(place.until);
-        place.use_up();
-        Ok(())
+        let ask = self.ask(n, deadline);
+        if self.take_now(ask) {
+            return Ok(());
+        }
+        let waited = Waiting::new(self, ask).block();
+        waited.map(drop).map_err(|refusal| too_late(refusal, ask))
     }
 
-    /// Takes the tokens; `None` if they may be used at once.
-    fn line_up(
-        &self,
-        n: u32,
-        deadline: Option<Instant>,
-    ) -> Result<Option<Place<'_>>, WaitError> {
+    #[inline]
+    pub(super) fn ask(&self, n: u32, deadline: Option<Instant>) -> Ask {
         let now = self.moment(self.clock().now());
         let max_wait = deadline.map_or(FOREVER, |t| self.moment(t).since(now));
-        let grant = self
-            .take(Ask { at: At::Now(now), n, patience: Patience::UpTo(max_wait) })
-            .map_err(|refusal| too_late(refusal, n, max_wait))?;
-        if grant.ready <= now {
-            return Ok(None);
-        }
-        let until = self.instant(grant.ready);
-        Ok(Some(Place { limiter: self, until, claim: grant.claim }))
+        Ask { at: At::Now(now), n, patience: Patience::UpTo(max_wait) }
+    }
+
+    /// Takes tokens that are available, without a look at the line unless it has waiters.
+    #[inline]
+    fn take_now(&self, ask: Ask) -> bool {
+        let in_time = ask.deadline() >= ask.at.given();
+        in_time && self.allows(ask.at, ask.n)
+    }
+}
+
+impl Host for Limiter {
+    type Claim = Option<Claim>;
+
+    fn clock(&self) -> &AnyClock {
+        self.clock()
+    }
+
+    fn timeline(&self) -> Timeline {
+        self.timeline()
+    }
+
+    fn join(&self, ask: Ask, wake: Wake) -> (Look<Option<Claim>>, Wakes) {
+        self.with_line(|line, meter| line.join(meter, ask, wake))
+    }
+
+    fn look(
+        &self,
+        ticket: Ticket,
+        now: Moment,
+        wake: Wake,
+    ) -> (Look<Option<Claim>>, Wakes) {
+        self.with_line(|line, meter| line.look(meter, ticket, now, wake))
+    }
+
+    fn leave(&self, ticket: Ticket, now: Moment) -> Wakes {
+        self.with_line(|line, meter| line.leave(meter, ticket, now))
     }
 }
 
 #[cold]
-fn too_late(refusal: Refusal, asked: u32, max_wait: Nanos) -> WaitError {
+fn too_late(refusal: Refusal, ask: Ask) -> WaitError {
     match refusal {
         Refusal::TooLate(wait) => WaitError::WouldExceedDeadline {
             needed: duration(wait),
-            left: duration(max_wait),
+            left: duration(ask.deadline().since(ask.at.given())),
         },
         Refusal::ExceedsBurst(_) | Refusal::NotNow | Refusal::Never => {
-            refused(refusal, asked).into()
-        }
-    }
-}
-
-/// A place in the line of those who wait. Who leaves it gives the tokens back.
-struct Place<'a> {
-    limiter: &'a Limiter,
-    until: Instant,
-    claim: Option<Claim>,
-}
-
-impl Place<'_> {
-    fn use_up(mut self) {
-        self.claim = None;
-    }
-}
-
-impl Drop for Place<'_> {
-    fn drop(&mut self) {
-        if let Some(claim) = self.claim {
-            self.limiter.give_back(claim, self.limiter.now());
+            refused(refusal, ask.n).into()
         }
     }
 }

@@ -1,21 +1,28 @@
-//! At most so many events in any stretch of time.
+//! At most `n` events in any stretch of time.
 //!
 //! # Invariants
 //!
-//! 1. The log holds, in order, the times of all events that were granted and lie in the
-//!    last `per` or in the future. Also those before the latest `n`: they matter again if
-//!    later ones are taken back.
+//! 1. The log holds, in order, the times of all granted events that lie in the last `per`
+//!    or in the future. Also those before the latest `n`: they matter again if later ones
+//!    are taken back.
 //! 2. Any `n + 1` events in a row span at least `per`.
 //! 3. Time does not go back: a call counts as made at the latest time that any call has
 //!    seen.
+//! 4. An event in the future belongs to the first waiter in line.
+//! 5. No clock and no waker is called with the lock held.
 
 use std::collections::VecDeque;
 use std::fmt;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
+use super::bucket::{Ask, At, Patience, Refusal};
 use super::error::{ReserveError, WaitError};
+use super::limiter::refused;
+use super::line::{Held, Line, Look, Meter, Ticket};
 use super::moment::{FOREVER, Moment, Nanos, Timeline, duration, nanos};
+use super::waiting::{Host, Waiting};
+use super::wake::{Wake, Wakes};
 use crate::clock::{AnyClock, Clock};
 
 /// Lets at most `n` events happen in any stretch of time as long as `per`.
@@ -60,7 +67,12 @@ struct Shared {
     timeline: Timeline,
     n: u32,
     per: Nanos,
-    log: Mutex<Log>,
+    state: Mutex<State>,
+}
+
+struct State {
+    log: Log,
+    line: Line<Noted>,
 }
 
 impl Window {
@@ -76,9 +88,10 @@ impl Window {
 
     fn on(clock: AnyClock, n: u32, per: Duration) -> Self {
         let timeline = Timeline::from(clock.now());
-        let log = Log { events: VecDeque::new(), latest: Moment::START };
-        let (per, log) = (nanos(per), Mutex::new(log));
-        Self { shared: Arc::new(Shared { clock, timeline, n, per, log }) }
+        let per = nanos(per);
+        let log = Log::new(Terms { n, per });
+        let state = Mutex::new(State { log, line: Line::new() });
+        Self { shared: Arc::new(Shared { clock, timeline, n, per, state }) }
     }
 
     /// Notes an event if it may happen now, and says whether.
@@ -89,12 +102,8 @@ impl Window {
     /// Notes `n` events if all may happen now, and says whether.
     pub fn allow_n(&self, n: u32) -> bool {
         let now = self.now();
-        let mut log = self.lock();
-        let at = log.pass(now);
-        let allowed = log.ready(self.terms(), n, at).is_ok_and(|ready| ready <= at);
-        if allowed {
-            log.note(self.terms(), n, at);
-        }
+        let (allowed, wakes) = self.lock().allow(n, now);
+        wakes.wake();
         allowed
     }
 
@@ -115,9 +124,9 @@ impl Window {
     /// [`ReserveError::Never`] if that stretch takes more than 292 years.
     pub fn peek_n(&self, n: u32) -> Result<Duration, ReserveError> {
         let now = self.now();
-        let mut log = self.lock();
+        let log = &mut self.lock().log;
         let at = log.pass(now);
-        let ready = log.ready(self.terms(), n, at)?;
+        let ready = log.ready(n, at).map_err(|refusal| refused(refusal, n))?;
         Ok(duration(ready.since(now)))
     }
 
@@ -136,21 +145,22 @@ impl Window {
     /// ```
     pub fn remaining(&self) -> u32 {
         let now = self.now();
-        let mut log = self.lock();
+        let log = &mut self.lock().log;
         log.pass(now);
-        log.expire(self.shared.per);
+        log.expire();
         let events = u32::try_from(log.events.len()).unwrap_or(u32::MAX);
         self.shared.n.saturating_sub(events)
     }
 
     /// Waits until an event may happen, and notes it.
     ///
-    /// Callers are served in the order in which they came.
+    /// Callers line up in the order in which their futures are first polled. A caller that
+    /// gives up costs the ones behind it nothing.
     ///
     /// # Cancel safety
     ///
-    /// A future that is dropped before it is ready takes its event out of the log. Those
-    /// who wait behind it keep their times.
+    /// Dropping the future leaves the line, and takes an event that did not happen out of
+    /// the log. The next caller takes its place.
     ///
     /// # Errors
     ///
@@ -185,12 +195,8 @@ impl Window {
     /// At once: [`WaitError::ExceedsBurst`] if `n` is more than ever may happen in one
     /// stretch, [`WaitError::Never`] if that stretch takes more than 292 years.
     pub async fn wait_n(&self, n: u32) -> Result<(), WaitError> {
-        let Some(place) = self.line_up(n)? else { return Ok(()) };
-        while self.shared.clock.now() < place.until {
-            self.shared.clock.timer(place.until).await;
-        }
-        place.use_up();
-        Ok(())
+        let waited = Waiting::new(self, self.ask(n)).await;
+        waited.map(drop).map_err(|refusal| refused(refusal, n).into())
     }
 
     /// Blocks this thread until an event may happen, and notes it.
@@ -208,38 +214,64 @@ impl Window {
     ///
     /// As [`wait_n`](Self::wait_n).
     pub fn wait_n_blocking(&self, n: u32) -> Result<(), WaitError> {
-        let Some(place) = self.line_up(n)? else { return Ok(()) };
-        self.shared.clock.sleep_until(place.until);
-        place.use_up();
-        Ok(())
+        let waited = Waiting::new(self, self.ask(n)).block();
+        waited.map(drop).map_err(|refusal| refused(refusal, n).into())
     }
 
-    /// Notes the events; `None` if they may happen at once.
-    fn line_up(&self, n: u32) -> Result<Option<Place<'_>>, WaitError> {
-        let now = self.now();
-        let mut log = self.lock();
-        let at = log.pass(now);
-        let ready = log.ready(self.terms(), n, at)?;
-        log.note(self.terms(), n, ready);
-        drop(log);
-        if ready <= at {
-            return Ok(None);
-        }
-        let until = self.shared.timeline.instant(ready);
-        Ok(Some(Place { window: self, until, ready, n }))
-    }
-
-    fn terms(&self) -> Terms {
-        Terms { n: self.shared.n, per: self.shared.per }
+    pub(super) fn ask(&self, n: u32) -> Ask {
+        Ask { at: At::Now(self.now()), n, patience: Patience::UpTo(FOREVER) }
     }
 
     fn now(&self) -> Moment {
         self.shared.timeline.moment(self.shared.clock.now())
     }
 
-    /// Under this lock runs no user code.
-    fn lock(&self) -> MutexGuard<'_, Log> {
-        self.shared.log.lock().unwrap_or_else(PoisonError::into_inner)
+    fn lock(&self) -> MutexGuard<'_, State> {
+        self.shared.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl Host for Window {
+    type Claim = Noted;
+
+    fn clock(&self) -> &AnyClock {
+        &self.shared.clock
+    }
+
+    fn timeline(&self) -> Timeline {
+        self.shared.timeline
+    }
+
+    fn join(&self, ask: Ask, wake: Wake) -> (Look<Noted>, Wakes) {
+        let State { log, line } = &mut *self.lock();
+        let at = At::Now(log.pass(ask.at.given()));
+        line.join(log, Ask { at, ..ask }, wake)
+    }
+
+    fn look(&self, ticket: Ticket, now: Moment, wake: Wake) -> (Look<Noted>, Wakes) {
+        let State { log, line } = &mut *self.lock();
+        let now = log.pass(now);
+        line.look(log, ticket, now, wake)
+    }
+
+    fn leave(&self, ticket: Ticket, now: Moment) -> Wakes {
+        let State { log, line } = &mut *self.lock();
+        let now = log.pass(now);
+        line.leave(log, ticket, now)
+    }
+}
+
+impl State {
+    /// Notes `n` events if all may happen now and no waiter comes first.
+    fn allow(&mut self, n: u32, now: Moment) -> (bool, Wakes) {
+        let at = self.log.pass(now);
+        let wakes = self.line.settle(&mut self.log, at);
+        let is_free = self.log.ready(n, at).is_ok_and(|ready| ready <= at);
+        let allowed = is_free && self.line.is_empty();
+        if allowed {
+            self.log.note(n, at);
+        }
+        (allowed, wakes)
     }
 }
 
@@ -252,80 +284,100 @@ struct Terms {
 
 /// The events that still matter.
 struct Log {
+    terms: Terms,
     events: VecDeque<Moment>,
     /// The latest time that a call has seen (invariant 3).
     latest: Moment,
+    /// From when on the events that have left the log matter no more.
+    clear: Moment,
+}
+
+/// `n` events in the log that lie at `at`.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Noted {
+    n: u32,
+    at: Moment,
 }
 
 impl Log {
-    /// Notes that it is `now`, and gives the time that counts.
+    fn new(terms: Terms) -> Self {
+        let (latest, clear) = (Moment::START, Moment::START);
+        Self { terms, events: VecDeque::new(), latest, clear }
+    }
+
+    /// Notes that it is `now`, and returns the time that counts.
     fn pass(&mut self, now: Moment) -> Moment {
         self.latest = self.latest.max(now);
         self.latest
     }
 
-    /// When `n` more events may happen.
-    fn ready(&self, terms: Terms, n: u32, now: Moment) -> Result<Moment, ReserveError> {
-        let exceeded = ReserveError::ExceedsBurst { asked: n, burst: terms.n };
-        let free = terms.n.checked_sub(n).ok_or(exceeded)? as usize;
+    /// When `n` more events may happen, from `at` on.
+    fn ready(&self, n: u32, at: Moment) -> Result<Moment, Refusal> {
+        let Terms { n: most, per } = self.terms;
+        let free = most.checked_sub(n).ok_or(Refusal::ExceedsBurst(most))? as usize;
         // Of the events in the log all but `free` must have left the stretch that ends
         // with the new ones (invariant 2).
         let left = match self.events.len().checked_sub(free + 1) {
-            None => now,
-            Some(_) if terms.per == FOREVER => {
-                return Err(ReserveError::Never { asked: n });
-            }
-            Some(i) => self.events[i].plus(terms.per),
+            None => at,
+            Some(_) if per == FOREVER => return Err(Refusal::Never),
+            Some(i) => self.events[i].plus(per),
         };
-        // In order (invariant 1): not before those who wait already.
-        let last = self.events.back().map_or(now, |&last| last);
-        Ok(now.max(left).max(last))
+        Ok(self.in_order(left.max(at)))
     }
 
-    fn note(&mut self, terms: Terms, n: u32, at: Moment) {
-        self.expire(terms.per);
+    /// `at`, or the time of the last event if that is later (invariant 1).
+    fn in_order(&self, at: Moment) -> Moment {
+        let last = self.events.back().map_or(at, |&last| last);
+        at.max(last).max(self.clear)
+    }
+
+    fn note(&mut self, n: u32, at: Moment) {
+        self.expire();
         self.events.extend(std::iter::repeat_n(at, n as usize));
     }
 
     /// Forgets the events that no stretch up to now or later holds.
-    fn expire(&mut self, per: Nanos) {
-        while self.events.front().is_some_and(|event| event.plus(per) <= self.latest) {
+    fn expire(&mut self) {
+        while let Some(clear) =
+            self.events.front().map(|event| event.plus(self.terms.per))
+        {
+            if clear > self.latest {
+                break;
+            }
             self.events.pop_front();
+            self.clear = clear;
         }
         if self.events.len() < self.events.capacity() / 8 {
             self.events.shrink_to(self.events.len() * 2);
         }
     }
+}
 
-    /// Takes `n` events at `at` out again.
-    fn erase(&mut self, n: u32, at: Moment) {
+impl Meter for Log {
+    type Claim = Noted;
+
+    fn reserve(&mut self, ask: Ask) -> Result<Held<Noted>, Refusal> {
+        let ready = self.ready(ask.n, ask.at.given())?;
+        self.note(ask.n, ready);
+        Ok(Held { ready, claim: Noted { n: ask.n, at: ready } })
+    }
+
+    /// Takes events that do not happen out of the log.
+    fn give_back(&mut self, Noted { n, at }: Noted, _now: Moment) {
         let after = self.events.partition_point(|&event| event <= at);
         let first = after.saturating_sub(n as usize);
-        if self.events.get(first) == Some(&at) {
+        if n > 0 && self.events.get(first) == Some(&at) {
             self.events.drain(first..after);
         }
     }
-}
 
-/// A place in the line of those who wait. Who leaves it takes its events out of the log.
-struct Place<'a> {
-    window: &'a Window,
-    until: Instant,
-    ready: Moment,
-    n: u32,
-}
-
-impl Place<'_> {
-    fn use_up(mut self) {
-        self.n = 0;
-    }
-}
-
-impl Drop for Place<'_> {
-    fn drop(&mut self) {
-        if self.n > 0 {
-            self.window.lock().erase(self.n, self.ready);
-        }
+    /// Counts the events ahead as if they came one by one.
+    fn expect(&self, ask: Ask, ahead: u64) -> Result<Moment, Refusal> {
+        let at = ask.at.given();
+        let ready = self.ready(ask.n, at)?;
+        let most = u64::from(self.terms.n).max(1);
+        let stretches = Nanos::try_from(ahead.div_ceil(most)).unwrap_or(FOREVER);
+        Ok(ready.plus(self.terms.per.saturating_mul(stretches)))
     }
 }
 

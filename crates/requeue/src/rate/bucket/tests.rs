@@ -485,3 +485,146 @@ proptest! {
         }
     }
 }
+
+/// The time `ms` after the start as a reading of the clock.
+fn now(ms: i64) -> At {
+    At::Now(START.plus(ms * MS))
+}
+
+fn patient(ms: i64, n: u32) -> Ask {
+    Ask { at: now(ms), n, patience: Patience::UpTo(FOREVER) }
+}
+
+/// A bucket of 1 token a second and a burst of 3 that is empty.
+fn drained() -> Subject {
+    let terms = terms(1.0, 3);
+    Subject { bucket: Bucket::new(0, START), terms }
+}
+
+impl Subject {
+    /// Reserves by a reading of the clock, and gives the claim, whose time is checked.
+    #[track_caller]
+    fn claim(&mut self, ms: i64, n: u32, act: i64) -> Claim {
+        let claim = self.ask(patient(ms, n)).expect("within the burst").claim;
+        let claim = claim.expect("a finite limit");
+        assert_eq!(claim.act, START.plus(act * MS));
+        claim
+    }
+
+    fn cancel_now(&mut self, ms: i64, claim: Claim) {
+        let next = self.bucket.cancel(self.terms, claim, now(ms));
+        self.bucket = next.unwrap_or(self.bucket);
+    }
+}
+
+#[test]
+fn the_latest_event_stays_at_or_after_all_claims() {
+    let mut subject = drained();
+    let first = subject.claim(0, 3, 3000);
+    let second = subject.claim(0, 1, 4000);
+    subject.cancel_now(0, first);
+    assert_eq!(subject.tokens(0), -2.0, "the second depends on one of three tokens");
+    assert_eq!(subject.bucket.last_event, second.act);
+    let third = subject.claim(0, 1, 3000);
+    let latest = second.act.plus(1);
+    assert_eq!(subject.bucket.last_event, latest, "no claim acts then");
+    subject.cancel_now(0, second);
+    assert_eq!(subject.tokens(0), -3.0 + (1.0 - 1e-9));
+    assert_eq!(subject.bucket.last_event, latest);
+    subject.cancel_now(0, third);
+    assert_eq!(subject.tokens(0), -3.0 + (1.0 - 1e-9), "others may depend on it");
+}
+
+#[test]
+fn claims_that_are_cancelled_in_reverse_order_restore_the_latest_event() {
+    let mut subject = drained();
+    let claims = [1000, 2000, 3000].map(|act| subject.claim(0, 1, act));
+    for claim in claims.into_iter().rev() {
+        assert_eq!(subject.bucket.last_event, claim.act);
+        subject.cancel_now(0, claim);
+        assert_eq!(subject.bucket.last_event, claim.act.plus(-1000 * MS));
+    }
+    assert_eq!(subject.tokens(0), 0.0);
+}
+
+#[test]
+fn tokens_that_are_available_leave_a_later_event_alone() {
+    let mut subject = drained();
+    let first = subject.claim(0, 3, 3000);
+    let second = subject.claim(2900, 1, 4000);
+    subject.cancel_now(3000, first);
+    assert_eq!(subject.tokens(3000), 1.0);
+    let third = subject.claim(3000, 1, 3000);
+    assert_eq!(subject.bucket.last_event, second.act);
+    subject.cancel_now(3000, third);
+    assert_eq!(subject.tokens(3000), 0.0, "the second depends on it");
+}
+
+#[test]
+fn unused_tokens_come_back_less_what_came_in_since() {
+    for (late, back) in [(0, 1.0), (250, 0.75), (1000, 0.0), (2000, 0.0)] {
+        let mut subject = drained();
+        let claim = subject.claim(0, 1, 1000);
+        let t = START.plus((1000 + late) * MS);
+        let before = subject.tokens(1000 + late);
+        if late > 0 {
+            assert_eq!(subject.bucket.cancel(subject.terms, claim, At::Now(t)), None);
+        }
+        let next = subject.bucket.return_unused(subject.terms, claim, t);
+        assert_eq!(next.is_some(), back > 0.0, "{late}");
+        subject.bucket = next.unwrap_or(subject.bucket);
+        assert_eq!(subject.tokens(1000 + late), before + back, "{late}");
+    }
+}
+
+#[test]
+fn no_claim_gives_back_more_than_it_took() {
+    let mut subject = drained();
+    let claim = subject.claim(0, 2, 2000);
+    subject
+        .reserve(Subject::at(-10_000), 0)
+        .expect("an explicit time sets the event back");
+    assert!(subject.bucket.last_event < claim.act);
+    let before = subject.tokens(0);
+    subject.cancel_now(0, claim);
+    assert!(subject.tokens(0) <= before + 2.0);
+}
+
+#[test]
+fn expected_times_count_the_tokens_ahead() {
+    let subject = drained();
+    let expect = |terms, ask, ahead| subject.bucket.expect(terms, ask, ahead);
+    let at = |ms: i64| Ok(START.plus(ms * MS));
+    assert_eq!(expect(subject.terms, patient(0, 1), 0), at(1000));
+    assert_eq!(expect(subject.terms, patient(0, 2), 5), at(7000));
+    assert_eq!(expect(subject.terms, patient(500, 2), 5), at(7000));
+    assert_eq!(expect(subject.terms, patient(2000, 2), 0), at(2000), "available");
+    assert_eq!(expect(subject.terms, patient(2000, 1), 1), at(2000), "exactly");
+    assert_eq!(expect(subject.terms, patient(0, 3), 0), at(3000));
+    let exceeded = Err(Refusal::ExceedsBurst(3));
+    assert_eq!(expect(subject.terms, patient(0, 4), 0), exceeded);
+    assert_eq!(expect(terms(0.0, 3), patient(0, 1), 0), Err(Refusal::Never));
+    assert_eq!(expect(terms(f64::INFINITY, 3), patient(7, 9), 9), at(7));
+}
+
+#[test]
+fn a_claim_is_renewed_only_for_an_earlier_time() {
+    let mut subject = drained();
+    let claim = subject.claim(0, 1, 1000);
+    let renew = |terms, ms| subject.bucket.renew(terms, claim, patient(ms, 1));
+    assert_eq!(renew(subject.terms, 0), None, "the same time");
+    assert_eq!(renew(terms(0.5, 3), 0), None, "a later time");
+    let (next, grant) = renew(terms(10.0, 3), 0).expect("an earlier time");
+    assert_eq!(grant.ready, START.plus(100 * MS));
+    assert_eq!(next.expect("a finite limit").tokens, -1.0, "one claim, not two");
+    let (next, grant) = renew(terms(f64::INFINITY, 3), 5).expect("at once");
+    assert_eq!((next, grant.ready), (None, START.plus(5 * MS)));
+}
+
+#[test]
+fn deadlines_follow_from_patience() {
+    let ask = |patience| Ask { at: now(5), n: 1, patience };
+    assert_eq!(ask(Patience::None).deadline(), START.plus(5 * MS));
+    assert_eq!(ask(Patience::UpTo(2 * MS)).deadline(), START.plus(7 * MS));
+    assert_eq!(ask(Patience::UpTo(FOREVER)).deadline(), Moment::END);
+}

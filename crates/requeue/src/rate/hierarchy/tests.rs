@@ -119,6 +119,13 @@ fn more_than_there_is_cannot_be_promised() {
     assert_eq!(all.child(share(3, 7)).unwrap_err(), burst);
     let ceil = InvalidShare::CeilBelowLimit { ceil: per_second(2), limit: per_second(3) };
     assert_eq!(all.child(share(3, 1).ceil(per_second(2), 9)).unwrap_err(), ceil);
+    // The burst of a ceiling was not checked, although the documentation said so.
+    let low = all.child(share(3, 4).ceil(per_second(3), 3)).unwrap_err();
+    assert_eq!(low, InvalidShare::CeilBelowBurst { ceil: 3, burst: 4 });
+    assert_eq!(
+        low.to_string(),
+        "a ceiling of 3 tokens is below the guaranteed burst of 4"
+    );
     assert_eq!(
         [limit, burst, ceil].map(|error| error.to_string()),
         [
@@ -167,7 +174,7 @@ fn numbers_at_the_edges_are_total() {
 }
 
 /// A tree of up to six limiters: for each below the root its parent, limit and burst, and
-/// a ceiling above the limit.
+/// a ceiling above them.
 type Plan = Vec<(usize, u32, u32, Option<(u32, u32)>)>;
 
 fn plan() -> impl Strategy<Value = Plan> {
@@ -178,10 +185,10 @@ fn plan() -> impl Strategy<Value = Plan> {
 fn plant(plan: &Plan) -> (Vec<Hierarchy>, FakeClock) {
     let (all, clock) = root(20, 10);
     let mut nodes = vec![all];
-    for &(parent, limit, burst, ceil) in plan {
-        let mut share = share(limit, burst);
+    for &(parent, limit, own, ceil) in plan {
+        let mut share = share(limit, own);
         if let Some((above, burst)) = ceil {
-            share = share.ceil(per_second(limit + above), burst);
+            share = share.ceil(per_second(limit + above), own + burst);
         }
         if let Ok(child) = nodes[parent % nodes.len()].child(share) {
             nodes.push(child);

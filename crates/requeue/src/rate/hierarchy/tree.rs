@@ -95,10 +95,8 @@ impl Tree {
         share: Share,
     ) -> Result<usize, InvalidShare> {
         let mut pool = Pool::full(share.limit, share.burst);
+        share.check_ceil()?;
         let ceil = share.ceil.map(|(limit, burst)| Pool::full(limit, burst));
-        if let Some((given, _)) = share.ceil.filter(|&(limit, _)| limit < share.limit) {
-            return Err(InvalidShare::CeilBelowLimit { ceil: given, limit: share.limit });
-        }
         let lender = &mut self.nodes[parent].pool;
         let rate = lender.rate.checked_sub(pool.rate).ok_or_else(|| {
             InvalidShare::LimitTaken { asked: share.limit, left: limit(lender.rate) }

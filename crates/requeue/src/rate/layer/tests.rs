@@ -75,6 +75,15 @@ fn clones_share_the_limiter() {
 }
 
 #[test]
+fn services_can_be_shared_between_threads() {
+    fn shareable<T: Send + Sync + Unpin>(_: &T) {}
+    let (mut service, limiter, _clock) = limited(10.0, 1);
+    assert!(limiter.allow());
+    assert!(poll(&mut service).is_pending());
+    shareable(&service);
+}
+
+#[test]
 fn each_call_needs_a_turn_of_its_own() {
     let (mut service, _limiter, clock) = limited(10.0, 1);
     assert_eq!(poll(&mut service), READY);
@@ -115,15 +124,25 @@ fn readiness_that_is_not_used_goes_back_however_late() {
     }
 }
 
+/// Two events happened at once although the burst was 1: an unused token came back in full
+/// after the next one had been used.
 #[test]
-fn given_back_readiness_mints_nothing() {
+fn readiness_that_comes_back_late_mints_nothing() {
     let (service, limiter, clock) = limited(10.0, 1);
     let mut unused = service.clone();
     assert_eq!(poll(&mut unused), READY);
     clock.advance(MS * 100); // meanwhile another token has come
     assert!(limiter.allow());
     drop(unused);
-    assert!(limiter.allow(), "the one that was not used");
+    assert!(!limiter.allow());
+
+    let (service, limiter, clock) = limited(10.0, 2);
+    let mut unused = service.clone();
+    assert_eq!(poll(&mut unused), READY);
+    clock.advance(MS * 50);
+    assert!(limiter.allow());
+    drop(unused);
+    assert!(limiter.allow(), "the burst permits two at once");
     assert!(!limiter.allow());
 }
 

@@ -457,3 +457,35 @@ proptest! {
         prop_assert!(limiter.allow_n(n), "exactly then");
     }
 }
+
+/// Cancelling out of order minted tokens: a reservation that acts earlier than another one
+/// set the latest event back, and the other then gave back more than it took.
+#[test]
+fn reservations_that_are_cancelled_in_any_order_mint_no_tokens() {
+    let (clock, limiter) = limiter(1.0, 3);
+    assert!(limiter.allow_n(3));
+    let start = clock.now();
+    let acts =
+        |r: &Reservation, s: u64| assert_eq!(r.time_to_act(), start + ms(1000 * s));
+    let (r1, r2) = (limiter.reserve_n(3).unwrap(), limiter.reserve().unwrap());
+    acts(&r1, 3);
+    acts(&r2, 4);
+    r1.cancel();
+    let r3 = limiter.reserve().unwrap();
+    acts(&r3, 3);
+    let before = limiter.tokens();
+    r2.cancel();
+    assert!(limiter.tokens() <= before + 1.0, "{before} to {}", limiter.tokens());
+}
+
+/// At 60 a second, rounding to a nanosecond broke the chain of cancelled reservations and
+/// left less than no tokens (gocryptotrader#2371).
+#[test]
+fn reservations_that_are_cancelled_in_reverse_order_give_everything_back() {
+    let (_, limiter) = limiter(60.0, 1);
+    let reserved: Vec<_> = (0..3).map(|_| limiter.reserve().unwrap()).collect();
+    for reservation in reserved.into_iter().rev() {
+        reservation.cancel();
+    }
+    assert_eq!(limiter.tokens(), 1.0);
+}

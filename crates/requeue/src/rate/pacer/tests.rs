@@ -176,18 +176,51 @@ fn a_dropped_take_gives_the_last_slot_back() {
 }
 
 #[test]
-fn a_dropped_take_before_others_leaves_them_their_slots() {
+fn a_dropped_take_leaves_its_slot_to_the_next_one() {
     let (clock, pacer) = pacer(10, 0);
     let start = clock.now();
     assert!(pacer.try_take().is_ok());
-    let mut first = Box::pin(pacer.take());
-    let mut second = Box::pin(pacer.take());
-    assert!(poll(&mut first).is_pending());
-    assert!(poll(&mut second).is_pending());
-    drop(first);
-    clock.advance(ms(200));
-    assert_eq!(poll(&mut second), Poll::Ready(start + ms(200)));
+    let mut takes: Vec<_> = (0..3).map(|_| Box::pin(pacer.take())).collect();
+    for take in &mut takes {
+        assert!(poll(take).is_pending());
+    }
+    drop(takes.remove(0));
+    assert_eq!(pacer.try_take(), Err(ms(300)), "after the two that wait");
+    clock.advance(ms(100));
+    assert_eq!(poll(&mut takes[0]), Poll::Ready(start + ms(100)));
+    assert!(poll(&mut takes[1]).is_pending());
+    clock.advance(ms(100));
+    assert_eq!(poll(&mut takes[1]), Poll::Ready(start + ms(200)));
     assert_eq!(pacer.try_take(), Err(ms(100)), "the used slot stays taken");
+}
+
+#[test]
+fn a_slot_whose_time_has_come_stays_empty_if_a_later_one_is_taken() {
+    let (clock, pacer) = pacer(10, 0);
+    let start = clock.now();
+    assert!(pacer.try_take().is_ok());
+    let mut takes: Vec<_> = (0..2).map(|_| Box::pin(pacer.take())).collect();
+    for take in &mut takes {
+        assert!(poll(take).is_pending());
+    }
+    clock.advance(ms(150));
+    assert!(poll(&mut takes[1]).is_pending(), "its slot comes at 200 ms");
+    drop(takes.remove(0));
+    clock.advance(ms(50));
+    assert_eq!(poll(&mut takes[0]), Poll::Ready(start + ms(200)));
+}
+
+#[test]
+fn an_unused_last_slot_is_given_back_even_late() {
+    let (clock, pacer) = pacer(10, 0);
+    assert!(pacer.try_take().is_ok());
+    let mut take = Box::pin(pacer.take());
+    assert!(poll(&mut take).is_pending());
+    clock.advance(ms(150));
+    assert_eq!(pacer.try_take(), Err(ms(50)), "the slot at 100 ms belongs to the take");
+    drop(take);
+    assert_eq!(pacer.try_take(), Ok(clock.now()));
+    assert_eq!(pacer.try_take(), Err(ms(100)));
 }
 
 #[test]

@@ -1,0 +1,412 @@
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU32, Ordering};
+use std::task::Waker;
+
+use proptest::prelude::*;
+
+use super::*;
+use crate::rate::bucket::{At, Bucket, Claim, Patience, Terms};
+use crate::rate::limit::Limit;
+use crate::rate::moment::{FOREVER, Nanos};
+
+const START: Moment = Moment::START;
+const MS: Nanos = 1_000_000;
+
+/// A bucket whose terms can change.
+struct Tokens {
+    bucket: Bucket,
+    terms: Terms,
+}
+
+impl Tokens {
+    /// An empty bucket.
+    fn empty(limit: f64, burst: u32) -> Self {
+        let terms = Terms { limit: Limit::per_second(limit), burst };
+        Self { bucket: Bucket::new(0, START), terms }
+    }
+}
+
+impl Meter for Tokens {
+    type Claim = Option<Claim>;
+
+    fn reserve(&mut self, ask: Ask) -> Result<Held<Self::Claim>, Refusal> {
+        let (next, grant) = self.bucket.reserve(self.terms, ask)?;
+        self.bucket = next.unwrap_or(self.bucket);
+        Ok(Held { ready: grant.ready, claim: grant.claim })
+    }
+
+    fn give_back(&mut self, claim: Self::Claim, now: Moment) {
+        let claim = claim.expect("a finite limit");
+        let next = self.bucket.return_unused(self.terms, claim, now);
+        self.bucket = next.unwrap_or(self.bucket);
+    }
+
+    fn expect(&self, ask: Ask, ahead: u64) -> Result<Moment, Refusal> {
+        self.bucket.expect(self.terms, ask, ahead)
+    }
+}
+
+/// Counts how often it is woken.
+#[derive(Default)]
+struct Counter(AtomicU32);
+
+impl std::task::Wake for Counter {
+    fn wake(self: Arc<Self>) {
+        self.0.fetch_add(1, Ordering::Relaxed);
+    }
+}
+
+impl Counter {
+    fn wake_of(self: &Arc<Self>) -> Wake {
+        Wake::Task(Waker::from(Arc::clone(self)))
+    }
+
+    fn count(&self) -> u32 {
+        self.0.load(Ordering::Relaxed)
+    }
+}
+
+/// A line, its meter, and how often each waiter was woken.
+struct Subject {
+    line: Line<Option<Claim>>,
+    meter: Tokens,
+    wakes: Vec<Arc<Counter>>,
+}
+
+fn at(ms: Nanos) -> Moment {
+    START.plus(ms * MS)
+}
+
+fn ask(ms: Nanos, n: u32) -> Ask {
+    Ask { at: At::Now(at(ms)), n, patience: Patience::UpTo(FOREVER) }
+}
+
+fn by(ms: Nanos, n: u32, deadline: Nanos) -> Ask {
+    Ask { patience: Patience::UpTo((deadline - ms) * MS), ..ask(ms, n) }
+}
+
+impl Subject {
+    /// A line at an empty bucket.
+    fn new(limit: f64, burst: u32) -> Self {
+        let meter = Tokens::empty(limit, burst);
+        Self { line: Line::new(), meter, wakes: Vec::new() }
+    }
+
+    fn join(&mut self, ask: Ask) -> Look<Option<Claim>> {
+        let counter = Arc::new(Counter::default());
+        let (look, wakes) = self.line.join(&mut self.meter, ask, counter.wake_of());
+        self.wakes.push(counter);
+        self.after(wakes);
+        look
+    }
+
+    /// Joins, and expects to wait until `ms`.
+    #[track_caller]
+    fn wait(&mut self, ask: Ask, ms: Nanos) -> Ticket {
+        match self.join(ask) {
+            Look::Wait(ticket, until) => {
+                assert_eq!(until, at(ms));
+                ticket
+            }
+            Look::Done(answer) => panic!("it does not wait: {answer:?}"),
+        }
+    }
+
+    fn look(&mut self, ticket: Ticket, ms: Nanos) -> Look<Option<Claim>> {
+        let wake = self.wakes[index(ticket)].wake_of();
+        let (look, wakes) = self.line.look(&mut self.meter, ticket, at(ms), wake);
+        self.after(wakes);
+        look
+    }
+
+    /// The time of the tokens of a ticket that is served.
+    #[track_caller]
+    fn served(&mut self, ticket: Ticket, ms: Nanos) -> Moment {
+        match self.look(ticket, ms) {
+            Look::Done(Ok(held)) => held.ready,
+            other @ (Look::Done(_) | Look::Wait(..)) => panic!("not served: {other:?}"),
+        }
+    }
+
+    /// The time at which a ticket that is not served looks again.
+    #[track_caller]
+    fn waits(&mut self, ticket: Ticket, ms: Nanos) -> Moment {
+        match self.look(ticket, ms) {
+            Look::Wait(same, until) if same == ticket => until,
+            other @ (Look::Done(_) | Look::Wait(..)) => {
+                panic!("it does not wait: {other:?}")
+            }
+        }
+    }
+
+    #[track_caller]
+    fn refused(&mut self, ticket: Ticket, ms: Nanos) -> Refusal {
+        match self.look(ticket, ms) {
+            Look::Done(Err(refusal)) => refusal,
+            other @ (Look::Done(_) | Look::Wait(..)) => panic!("not refused: {other:?}"),
+        }
+    }
+
+    fn set_limit(&mut self, ms: Nanos, limit: Limit) {
+        let Tokens { bucket, terms } = &mut self.meter;
+        *bucket = bucket.settle(*terms, At::Now(at(ms)));
+        terms.limit = limit;
+        let wakes = self.line.terms_changed(&mut self.meter, at(ms));
+        self.after(wakes);
+    }
+
+    fn leave(&mut self, ticket: Ticket, ms: Nanos) {
+        let wakes = self.line.leave(&mut self.meter, ticket, at(ms));
+        self.after(wakes);
+    }
+
+    fn after(&mut self, wakes: Wakes) {
+        wakes.wake();
+        self.line.check();
+    }
+
+    fn woken(&self) -> Vec<u32> {
+        self.wakes.iter().map(|counter| counter.count()).collect()
+    }
+}
+
+/// The place of a ticket among all that joined, if all of them waited.
+fn index(Ticket(number): Ticket) -> usize {
+    usize::try_from(number).unwrap()
+}
+
+#[test]
+fn waiters_are_served_in_order_and_sleep_until_their_own_time() {
+    let mut subject = Subject::new(10.0, 3);
+    let a = subject.wait(ask(0, 1), 100);
+    let b = subject.wait(ask(0, 3), 400);
+    let c = subject.wait(ask(50, 1), 500);
+    assert_eq!(subject.waits(b, 99), at(400));
+    assert_eq!(subject.served(a, 100), at(100));
+    assert_eq!(subject.served(b, 400), at(400));
+    assert_eq!(subject.served(c, 500), at(500));
+    assert_eq!(subject.woken(), [0, 0, 0], "all slept until their timers fired");
+    assert!(subject.line.is_unused());
+}
+
+#[test]
+fn a_first_waiter_that_leaves_gives_its_place_to_the_next() {
+    let mut subject = Subject::new(10.0, 3);
+    let a = subject.wait(ask(0, 3), 300);
+    let b = subject.wait(ask(0, 2), 500);
+    let c = subject.wait(ask(0, 1), 600);
+    subject.leave(a, 50);
+    assert_eq!(subject.woken(), [0, 1, 0], "the next one has an earlier time");
+    assert_eq!(subject.waits(b, 50), at(200));
+    subject.leave(b, 50);
+    assert_eq!(subject.woken(), [0, 1, 1]);
+    assert_eq!(subject.waits(c, 50), at(100));
+    assert_eq!(subject.served(c, 100), at(100));
+}
+
+#[test]
+fn a_place_costs_nothing() {
+    let mut subject = Subject::new(10.0, 3);
+    let a = subject.wait(ask(0, 1), 100);
+    let b = subject.wait(ask(0, 3), 400);
+    let c = subject.wait(ask(0, 1), 500);
+    subject.leave(b, 0);
+    assert_eq!(subject.woken(), [0, 0, 0]);
+    assert_eq!(subject.served(a, 100), at(100));
+    assert_eq!(subject.woken(), [0, 0, 1], "it moves up to 200 ms");
+    assert_eq!(subject.waits(c, 100), at(200));
+}
+
+#[test]
+fn a_clock_that_jumps_releases_all_that_are_due_in_order() {
+    let mut subject = Subject::new(10.0, 1);
+    let tickets: Vec<_> = (1..=5).map(|k| subject.wait(ask(0, 1), 100 * k)).collect();
+    assert_eq!(subject.served(tickets[2], 450), at(300));
+    assert_eq!(subject.woken(), [1, 1, 0, 1, 0], "by the one that looked");
+    assert_eq!(subject.served(tickets[3], 450), at(400));
+    assert_eq!(subject.served(tickets[0], 450), at(100));
+    assert_eq!(subject.waits(tickets[4], 450), at(500));
+    assert_eq!(subject.served(tickets[1], 450), at(200));
+}
+
+#[test]
+fn a_waiter_that_never_looks_delays_no_other_one() {
+    let mut subject = Subject::new(10.0, 1);
+    let a = subject.wait(ask(0, 1), 100);
+    let b = subject.wait(ask(0, 1), 200);
+    assert_eq!(subject.served(b, 200), at(200));
+    subject.leave(a, 200);
+    assert!(subject.line.is_unused());
+}
+
+#[test]
+fn unused_tokens_go_back_less_what_came_in_since_their_time() {
+    for (burst, left) in [(1, 100), (1, 150), (1, 175), (3, 175), (3, 200)] {
+        let mut subject = Subject::new(10.0, burst);
+        let a = subject.wait(ask(0, 1), 100);
+        let wakes = subject.line.settle(&mut subject.meter, at(100));
+        subject.after(wakes);
+        subject.leave(a, left);
+        let mut next = || subject.meter.reserve(ask(left, 1)).unwrap().ready;
+        assert_eq!(next(), at(left), "burst {burst}, left at {left}");
+        assert_eq!(next(), at(left + 100), "burst {burst}, left at {left}");
+    }
+}
+
+#[test]
+fn a_deadline_counts_the_tokens_ahead() {
+    let mut subject = Subject::new(10.0, 3);
+    subject.wait(ask(0, 1), 100);
+    subject.wait(ask(0, 3), 400);
+    let Look::Done(Err(refusal)) = subject.join(by(0, 2, 599)) else {
+        panic!("it waits")
+    };
+    assert_eq!(refusal, Refusal::TooLate(600 * MS));
+    assert_eq!(subject.line.wanted(), 3, "a refused request wants nothing");
+    match subject.join(by(0, 2, 600)) {
+        Look::Wait(_, until) => assert_eq!(until, at(600)),
+        Look::Done(answer) => panic!("600 ms is in time: {answer:?}"),
+    }
+}
+
+#[test]
+fn a_line_that_becomes_slower_ends_a_wait_at_its_deadline() {
+    let mut subject = Subject::new(10.0, 3);
+    let a = subject.wait(ask(0, 1), 100);
+    let b = subject.wait(by(0, 1, 250), 200);
+    let c = subject.wait(by(0, 1, 350), 300);
+    subject.meter.reserve(ask(0, 3)).unwrap(); // overtakes b and c
+    assert_eq!(subject.served(a, 100), at(100));
+    assert_eq!(
+        subject.refused(b, 200),
+        Refusal::TooLate(500 * MS),
+        "refused as the first"
+    );
+    assert_eq!(subject.refused(c, 300), Refusal::TooLate(500 * MS));
+    assert!(subject.line.is_unused());
+
+    let mut subject = Subject::new(10.0, 3);
+    subject.wait(ask(0, 3), 300);
+    let b = subject.wait(by(0, 1, 450), 400);
+    subject.set_limit(0, Limit::ZERO);
+    assert_eq!(subject.waits(b, 449), at(450));
+    assert_eq!(subject.refused(b, 450), Refusal::TooLate(450 * MS));
+}
+
+#[test]
+fn waiters_behind_a_slow_line_look_again_ever_more_rarely() {
+    let mut subject = Subject::new(10.0, 3);
+    let a = subject.wait(ask(0, 1), 100);
+    let b = subject.wait(ask(0, 1), 200);
+    let c = subject.wait(ask(0, 1), 300);
+    subject.meter.reserve(ask(0, 3)).unwrap();
+    assert_eq!(subject.served(a, 100), at(100));
+    assert_eq!(subject.waits(b, 200), at(500));
+    assert_eq!(subject.waits(c, 300), at(600), "twice as long as it has waited");
+    assert_eq!(subject.served(b, 500), at(500));
+    assert_eq!(subject.served(c, 600), at(600));
+}
+
+#[test]
+fn requests_that_become_impossible_end_and_others_move_up() {
+    let mut subject = Subject::new(10.0, 3);
+    let a = subject.wait(ask(0, 3), 300);
+    let b = subject.wait(ask(0, 3), 600);
+    let c = subject.wait(ask(0, 1), 700);
+    subject.wait(ask(0, 1), 800);
+    subject.meter.terms.burst = 2;
+    let wakes = subject.line.terms_changed(&mut subject.meter, at(0));
+    subject.after(wakes);
+    assert_eq!(subject.line.wanted(), 2);
+    assert_eq!(subject.woken(), [0, 1, 0, 0], "the first keeps its reservation");
+    assert_eq!(subject.refused(b, 0), Refusal::ExceedsBurst(2));
+    assert_eq!(subject.served(a, 300), at(300));
+    assert_eq!(subject.waits(c, 300), at(400));
+}
+
+#[test]
+fn tokens_that_never_come_keep_the_first_in_line_until_the_limit_changes() {
+    let mut subject = Subject::new(10.0, 1);
+    let a = subject.wait(ask(0, 1), 100);
+    let b = subject.wait(ask(0, 1), 200);
+    subject.set_limit(50, Limit::ZERO);
+    assert_eq!(subject.served(a, 100), at(100), "it keeps its time");
+    assert_eq!(subject.waits(b, 200), Moment::END, "until it is woken");
+    let Look::Done(Err(refusal)) = subject.join(ask(200, 1)) else { panic!("it waits") };
+    assert_eq!(refusal, Refusal::Never);
+    subject.set_limit(250, Limit::per_second(10.0));
+    assert_eq!(subject.woken()[1], 1);
+    assert_eq!(subject.waits(b, 250), at(400), "half a token was missing, and its own");
+}
+
+#[test]
+fn only_the_latest_waker_is_woken_and_only_once() {
+    let mut subject = Subject::new(10.0, 3);
+    let a = subject.wait(ask(0, 3), 300);
+    let b = subject.wait(ask(0, 1), 400);
+    let old = Arc::clone(&subject.wakes[1]);
+    subject.wakes[1] = Arc::new(Counter::default());
+    assert_eq!(subject.waits(b, 10), at(400));
+    subject.leave(a, 20);
+    subject.join(ask(20, 3));
+    assert_eq!((old.count(), subject.wakes[1].count()), (0, 1));
+    assert_eq!(Arc::strong_count(&old), 1, "the old waker is dropped");
+}
+
+#[test]
+fn a_hundred_thousand_waiters_leave_in_any_order() {
+    const WAITERS: u64 = if cfg!(miri) { 100 } else { 100_000 };
+    let mut subject = Subject::new(10.0, 1);
+    for _ in 0..WAITERS {
+        let wake = Wake::Task(Waker::noop().clone());
+        let (_, wakes) = subject.line.join(&mut subject.meter, ask(0, 1), wake);
+        wakes.wake();
+    }
+    subject.line.check();
+    for k in 0..WAITERS {
+        let ticket = Ticket(k * 7919 % WAITERS); // a prime, so each is met once
+        subject.line.leave(&mut subject.meter, ticket, START).wake();
+    }
+    subject.line.check();
+    assert!(subject.line.is_unused());
+    assert_eq!(subject.meter.reserve(ask(0, 1)).unwrap().ready, at(100));
+}
+
+proptest! {
+    #[test]
+    fn times_are_those_of_a_chain_of_reservations_bit_for_bit(
+        limit in prop_oneof![Just(3.0), Just(7.0), 0.01..1e6_f64],
+        burst in 1..6_u32,
+        asks in proptest::collection::vec((0..400_000_000_i64, 0..6_u32), 1..40),
+        late in 0..10_000_000_000_i64,
+    ) {
+        let mut subject = Subject::new(limit, burst);
+        let mut chain = Tokens::empty(limit, burst);
+        let (mut now, mut expected, mut waiting) = (START, Vec::new(), Vec::new());
+        for (step, n) in asks {
+            now = now.plus(step);
+            let patience = Patience::UpTo(FOREVER);
+            let ask = Ask { at: At::Now(now), n: n.min(burst), patience };
+            expected.push(chain.reserve(ask).unwrap().ready);
+            let (look, wakes) =
+                subject.line.join(&mut subject.meter, ask, Wake::Task(Waker::noop().clone()));
+            wakes.wake();
+            waiting.push(look);
+        }
+        let mut got = Vec::new();
+        for (place, look) in waiting.into_iter().enumerate() {
+            let held = match look {
+                Look::Done(held) => held.unwrap(),
+                Look::Wait(ticket, _) => {
+                    let now = expected[place].plus(late);
+                    let wake = Wake::Task(Waker::noop().clone());
+                    let look = subject.line.look(&mut subject.meter, ticket, now, wake).0;
+                    let Look::Done(held) = look else { panic!("its time has come") };
+                    held.unwrap()
+                }
+            };
+            got.push(held.ready);
+        }
+        prop_assert_eq!(got, expected);
+    }
+}
