@@ -10,6 +10,7 @@ use crate::contain::contain;
 use crate::sync::thread::Thread;
 
 /// How to wake a waiting thread or task.
+#[derive(Debug)]
 pub(crate) enum Wake {
     Thread(Thread),
     Task(Waker),
@@ -44,23 +45,25 @@ impl DeferredDrop {
 
 impl Drop for DeferredDrop {
     fn drop(&mut self) {
-        if let Some(Wake::Task(waker)) = self.0.take() {
-            contain(|| drop(waker));
+        if let Some(wake) = self.0.take() {
+            contain(|| drop(wake));
         }
     }
 }
 
-/// Waiters to wake after the lock is released.
-#[derive(Default)]
+/// Waiters to wake, and wakers to drop, after the lock is released.
+#[derive(Debug, Default)]
 #[must_use = "a waiter that is not woken sleeps forever"]
 pub(crate) struct Wakes {
     /// Most calls wake at most one waiter: no allocation for that.
     first: Option<Wake>,
     rest: Vec<Wake>,
+    unneeded: Vec<Wake>,
 }
 
 impl Wakes {
-    pub(crate) fn push(&mut self, wake: Wake) {
+    pub(crate) fn push(&mut self, wake: impl Into<Option<Wake>>) {
+        let Some(wake) = wake.into() else { return };
         if self.first.is_none() {
             self.first = Some(wake);
         } else {
@@ -68,11 +71,26 @@ impl Wakes {
         }
     }
 
-    /// Wakes all of them. A waker that panics does not stop the others.
+    /// Keeps a waker that is no longer needed, to be dropped without waking.
+    pub(crate) fn discard(&mut self, wake: Option<Wake>) {
+        self.unneeded.extend(wake);
+    }
+
+    pub(crate) fn append(&mut self, other: Self) {
+        let Self { first, rest, unneeded } = other;
+        first.into_iter().chain(rest).for_each(|wake| self.push(wake));
+        self.unneeded.extend(unneeded);
+    }
+
+    /// Wakes the waiters and drops the wakers that are not needed. A waker that panics does
+    /// not stop the others.
     pub(crate) fn wake(self) {
         if let Some(wake) = self.first {
             wake.wake();
             self.rest.into_iter().for_each(Wake::wake);
+        }
+        for wake in self.unneeded {
+            contain(|| drop(wake));
         }
     }
 }
@@ -159,6 +177,29 @@ mod tests {
         }
         wakes.wake();
         assert_eq!(counter.0.load(Ordering::SeqCst), 2);
+    }
+
+    #[test]
+    fn discarded_waker_is_dropped_and_not_woken() {
+        let counter = Arc::new(Counter::default());
+        let (mut wakes, mut more) = (Wakes::default(), Wakes::default());
+        more.push(counted(&counter));
+        more.push(None);
+        more.push(counted(&counter));
+        more.discard(Some(counted(&counter)));
+        wakes.append(more);
+        wakes.discard(None);
+        wakes.wake();
+        assert_eq!(counter.0.load(Ordering::SeqCst), 2);
+        assert_eq!(Arc::strong_count(&counter), 1);
+    }
+
+    #[test]
+    fn thread_is_unparked() {
+        let mut wakes = Wakes::default();
+        wakes.push(Wake::Thread(crate::sync::thread::current()));
+        wakes.wake();
+        crate::sync::thread::park();
     }
 
     #[test]

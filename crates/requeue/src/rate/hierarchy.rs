@@ -23,8 +23,8 @@ use super::limiter::refused;
 use super::line::{Held, Line, Look, Ticket};
 use super::moment::{FOREVER, Moment, Timeline, duration};
 use super::waiting::{Host, Waiting};
-use super::wake::{Wake, Wakes};
 use crate::clock::{AnyClock, Clock};
+use crate::wake::{Wake, Wakes};
 use tree::Tree;
 
 /// A limiter in a tree: it has a rate of its own and may borrow what others leave.

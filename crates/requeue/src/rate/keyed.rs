@@ -20,8 +20,8 @@ use super::limiter::refused;
 use super::line::{Line, Look, Ticket};
 use super::moment::{FOREVER, Moment, Timeline, duration};
 use super::waiting::{Host, Waiting};
-use super::wake::{Wake, Wakes};
 use crate::clock::{AnyClock, Clock};
+use crate::wake::{Wake, Wakes};
 use keys::{BucketMeter, Keys, Lookup};
 
 /// A [`Limiter`](super::Limiter) for each key, such as a user, an address or a tenant.

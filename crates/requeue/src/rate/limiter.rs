@@ -22,9 +22,9 @@ use super::line::{Held, Line, Meter};
 use super::moment::{FOREVER, Moment, Timeline, duration};
 use super::reservation::Reservation;
 use super::versioned::{Step, Versioned};
-use super::wake::Wakes;
 use crate::clock::{AnyClock, Clock};
 use crate::sync::{self, Mutex};
+use crate::wake::Wakes;
 
 /// Limits the rate of events with a token bucket.
 ///

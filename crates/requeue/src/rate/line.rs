@@ -25,7 +25,7 @@ use std::collections::BTreeMap;
 
 use super::bucket::{Ask, Refusal};
 use super::moment::Moment;
-use super::wake::{Wake, Wakes};
+use crate::wake::{Wake, Wakes};
 
 /// A limiter as its line sees it.
 pub(super) trait Meter {

@@ -193,7 +193,6 @@ mod table;
 mod versioned;
 mod wait;
 mod waiting;
-mod wake;
 mod window;
 
 #[cfg(test)]

@@ -19,9 +19,9 @@ use super::moment::{FOREVER, Moment, Timeline, duration};
 use super::pace::{Pace, Slot};
 use super::versioned::{Step, Versioned};
 use super::waiting::{Host, Waiting};
-use super::wake::{Wake, Wakes};
 use crate::clock::{AnyClock, Clock};
 use crate::sync::{self, Mutex};
+use crate::wake::{Wake, Wakes};
 
 /// Spaces events evenly: Uber's `ratelimit`, a leaky bucket with slack.
 ///

@@ -8,8 +8,8 @@ use super::limiter::{Limiter, refused};
 use super::line::{Look, Ticket};
 use super::moment::{FOREVER, Moment, Timeline, duration};
 use super::waiting::{Host, Waiting};
-use super::wake::{Wake, Wakes};
 use crate::clock::AnyClock;
+use crate::wake::{Wake, Wakes};
 
 impl Limiter {
     /// Waits for a token and takes it.

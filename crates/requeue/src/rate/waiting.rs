@@ -3,13 +3,13 @@
 use std::future::Future;
 use std::pin::Pin;
 use std::task::{Context, Poll, ready};
-use std::thread;
 
 use super::bucket::{Ask, Refusal};
 use super::line::{Held, Look, Ticket};
 use super::moment::{Moment, Timeline};
-use super::wake::{Wake, Wakes};
 use crate::clock::{AnyClock, Timer};
+use crate::sync::thread;
+use crate::wake::{Wake, Wakes};
 
 /// A limiter whose waiters line up.
 ///

@@ -22,8 +22,8 @@ use super::limiter::refused;
 use super::line::{Held, Line, Look, Meter, Ticket};
 use super::moment::{FOREVER, Moment, Nanos, Timeline, duration, nanos};
 use super::waiting::{Host, Waiting};
-use super::wake::{Wake, Wakes};
 use crate::clock::{AnyClock, Clock};
+use crate::wake::{Wake, Wakes};
 
 /// Lets at most `n` events happen in any stretch of time as long as `per`.
 ///

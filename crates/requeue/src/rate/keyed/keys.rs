@@ -25,7 +25,7 @@ use crate::rate::bucket::{Ask, At, Bucket, Claim, Grant, Patience, Refusal, Term
 use crate::rate::line::{Held, Line, Meter};
 use crate::rate::moment::Moment;
 use crate::rate::table::{self, Table};
-use crate::rate::wake::Wakes;
+use crate::wake::Wakes;
 
 pub(super) struct Keys<K> {
     table: Table<Slot<K>>,

@@ -1,6 +1,5 @@
 //! Wakers that call back, panic or change.
 
-use std::panic::{self, AssertUnwindSafe};
 use std::pin::Pin;
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::sync::{Arc, Mutex};
@@ -111,8 +110,7 @@ fn a_waker_that_panics_loses_no_wake_up_of_others() {
         assert!(poll(wait, waker).is_pending());
     }
     limiter.set_limit(Limit::per_second(10.0));
-    let raised = panic::catch_unwind(AssertUnwindSafe(|| limiter.set_limit(Limit::INF)));
-    assert!(raised.is_err(), "the panic reaches the caller");
+    limiter.set_limit(Limit::INF);
     assert_eq!(counts.0.load(Ordering::Relaxed), 2);
     assert!(waits.iter_mut().all(|wait| poll(wait, Waker::noop()).is_ready()));
     assert!(limiter.allow());
