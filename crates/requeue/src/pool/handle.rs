@@ -3,20 +3,23 @@
 use std::fmt;
 use std::future::{Future, poll_fn};
 use std::io;
-use std::pin::Pin;
+use std::pin::pin;
 use std::sync::Arc;
-use std::task::{Context, Poll};
+use std::task::Poll;
 use std::time::Duration;
 
-use super::roster::Roster;
+use super::config::Recording;
+use super::registry::Registry;
 use super::sleeper::Sleeper;
 use super::source::Source;
+use super::stopped::Stopped;
+use super::time::{Deadline, Time};
+use super::watcher::Watcher;
 use super::worker::Worker;
-use crate::metrics::PoolRecorder;
-use crate::{Clock, Queue, Timer};
+use crate::Queue;
 
 /// Starts a worker.
-pub(super) type Hire<Q> = Box<dyn Fn(Worker<Q>) -> io::Result<()> + Send + Sync>;
+pub(super) type Start<Q> = Box<dyn Fn(Worker<Q>) -> io::Result<()> + Send + Sync>;
 
 /// A pool whose workers run: from [`Pool::run`](super::Pool::run) and `Pool::run_async`.
 ///
@@ -39,42 +42,36 @@ where
     pool: Arc<Running<K, Q>>,
 }
 
-/// What the handles of a pool share. Workers hold no part of it, so that a queue whose
+/// What the handles of a pool share. Workers own no part of it, so that a queue whose
 /// handles are all dropped closes.
 pub(super) struct Running<K, Q: Source<Key = K>> {
-    pub(super) queue: Q,
-    pub(super) roster: Arc<Roster<K>>,
-    pub(super) clock: Arc<dyn Clock>,
-    pub(super) recorder: Option<Arc<dyn PoolRecorder>>,
-    pub(super) hire: Hire<Q>,
+    queue: Q,
+    registry: Arc<Registry<K>>,
+    time: Time,
+    recorder: Recording,
+    start: Start<Q>,
 }
 
-/// What a pool that was stopped leaves behind.
-///
-/// To lose nothing, keep both lists: a key that was running when it was added once more
-/// is in both.
-#[derive(Clone, Debug, PartialEq, Eq)]
-#[non_exhaustive]
-pub struct Stopped<K> {
-    /// The keys whose run had not ended at the deadline. Runs on threads go on; those of
-    /// tasks are cancelled. Empty if all ended in time.
-    pub still_running: Vec<K>,
-    /// The keys that no worker was given: what was still ready, then what was added while
-    /// it was running, then what was delayed.
-    pub left: Vec<K>,
-}
+impl<K, Q: Source<Key = K>> Running<K, Q> {
+    pub(super) fn new(
+        queue: Q,
+        time: Time,
+        recorder: Recording,
+        start: Start<Q>,
+    ) -> Self {
+        Self { queue, registry: Arc::new(Registry::new()), time, recorder, start }
+    }
 
-impl<K> Stopped<K> {
-    /// Whether every run had ended in time.
-    pub fn in_time(&self) -> bool {
-        self.still_running.is_empty()
+    pub(super) fn source(&self) -> &Q {
+        &self.queue
     }
 }
 
 impl<K: Clone, Q: Source<Key = K>> Handle<K, Q> {
     pub(super) fn start(running: Running<K, Q>, workers: usize) -> io::Result<Self> {
         let handle = Self { pool: Arc::new(running) };
-        handle.set_workers(workers).inspect_err(|_| handle.pool.roster.want(0))?;
+        let started = handle.set_workers(workers);
+        started.inspect_err(|_| handle.pool.registry.dismiss())?;
         Ok(handle)
     }
 
@@ -83,20 +80,27 @@ impl<K: Clone, Q: Source<Key = K>> Handle<K, Q> {
         &self.pool.queue
     }
 
-    /// How many workers there are to be, as last set.
+    /// Returns how many workers there are, once those that are too many have left.
+    ///
+    /// This is the number that was last set. It falls when workers leave because the queue is
+    /// closed or their runtime has shut down, and is 0 after [`stop`](Self::stop).
     pub fn workers(&self) -> usize {
-        self.pool.roster.wanted()
+        self.pool.registry.wanted()
     }
 
     /// Changes how many workers there are, while they run.
     ///
-    /// New workers start at once. Of those that are too many, the ones without a key leave
-    /// at once, and others when their run has ended: no run is disturbed. With 0 the pool
-    /// pauses, and the queue keeps what is added.
+    /// New workers start at once. If there are too many, idle workers leave at once and others
+    /// after their run: no run is disturbed. With 0 the pool pauses, and the queue keeps what
+    /// is added.
+    ///
+    /// Workers that start on a closed queue leave again once no key is ready. After
+    /// [`stop`](Self::stop), or a [`drain`](Self::drain) that has returned, no worker starts.
     ///
     /// # Errors
     ///
-    /// If the system refuses a thread. The pool then goes on with the workers that it has.
+    /// If the system refuses a thread, or if the runtime of a pool of tasks has shut down. The
+    /// pool then continues with the workers that it has.
     ///
     /// # Examples
     ///
@@ -110,36 +114,35 @@ impl<K: Clone, Q: Source<Key = K>> Handle<K, Q> {
     /// pool.set_workers(0)?;
     /// pool.join_blocking();
     /// queue.add(1);
-    /// assert_eq!(queue.len(), 1, "nobody takes it");
+    /// assert_eq!(queue.len(), 1, "the pool pauses");
     /// pool.set_workers(4)?;
     /// queue.wait_idle_blocking();
     /// # Ok::<(), std::io::Error>(())
     /// ```
     pub fn set_workers(&self, workers: usize) -> io::Result<()> {
-        let Running { queue, roster, hire, .. } = &*self.pool;
-        roster.want(workers);
-        let mut hired = Ok(());
-        while let Some(seat) = roster.vacancy() {
-            hired = hire(Worker { seat, first: queue.get() });
-            if hired.is_err() {
-                break;
-            }
-        }
-        let wanted = if hired.is_ok() { roster.wanted() } else { roster.make_do() };
-        if let Some(recorder) = &self.pool.recorder {
-            recorder.workers(wanted);
-        }
-        hired
+        let started = self.start_missing(workers);
+        let workers = self.workers();
+        self.pool.recorder.record(|recorder| recorder.workers(workers));
+        started
     }
 
-    /// Waits until no worker is left: the queue was closed and ran empty, or the pool was
-    /// set to 0 workers.
+    /// Starts the workers that are missing now. One that leaves meanwhile is not replaced.
+    fn start_missing(&self, workers: usize) -> io::Result<()> {
+        let Running { queue, registry, start, .. } = &*self.pool;
+        for registration in registry.resize(workers) {
+            start(Worker::new(queue.get(), Arc::downgrade(&self.pool), registration))?;
+        }
+        Ok(())
+    }
+
+    /// Waits until all workers have left, because the queue was closed and ran empty, the
+    /// pool was set to 0 workers, or its runtime has shut down.
     ///
     /// # Cancel safety
     ///
     /// Dropping the future changes nothing.
     pub async fn join(&self) {
-        poll_fn(|cx| self.pool.roster.poll_left(cx)).await;
+        Watcher::new(&self.pool.registry).until(Registry::is_empty).await;
     }
 
     /// As [`join`](Self::join), blocking this thread.
@@ -147,15 +150,15 @@ impl<K: Clone, Q: Source<Key = K>> Handle<K, Q> {
         Sleeper::new().wait_for(self.join());
     }
 
-    /// Closes the queue and waits until the workers have finished all that is ready, for
-    /// at most `within` on the pool's clock.
+    /// Closes the queue and waits until the workers have processed all ready keys, for at
+    /// most `within` on the pool's clock.
     ///
-    /// Keys that fail meanwhile are not retried: they are among those that are left, as
-    /// are delayed ones. When the time is over, this does what [`stop`](Self::stop) does
-    /// when its time is over.
+    /// Keys that fail meanwhile are not retried. They are in [`Stopped::left`], as are delayed
+    /// keys. At the deadline, workers take no further key and running tasks are cancelled, as
+    /// by [`stop`](Self::stop).
     ///
-    /// A queue on a store gives nothing more to a handle that is closed: there this is as
-    /// [`stop`](Self::stop), and what is ready stays in the store for others.
+    /// A closed handle of a queue on a store receives no more keys. There, this is the same
+    /// as [`stop`](Self::stop), and ready keys stay in the store.
     ///
     /// # Cancel safety
     ///
@@ -181,6 +184,7 @@ impl<K: Clone, Q: Source<Key = K>> Handle<K, Q> {
     #[doc(alias = "ShutDownWithDrain")]
     pub async fn drain(&self, within: Duration) -> Stopped<K> {
         self.pool.queue.close();
+        self.pool.registry.hurry();
         self.wind_down(within).await
     }
 
@@ -189,23 +193,23 @@ impl<K: Clone, Q: Source<Key = K>> Handle<K, Q> {
         Sleeper::new().wait_for(self.drain(within))
     }
 
-    /// Closes the queue and waits for the runs that are under way, for at most `within` on
+    /// Closes the queue and waits until the current runs have ended, for at most `within` on
     /// the pool's clock. Workers take no further key.
     ///
-    /// When the time is over, the keys that still run are named, and their runs cancelled
-    /// if they are tasks. Threads cannot be cancelled: they leave after their run. If there
-    /// is time left, what the workers said is awaited to be where the keys are kept, so that
-    /// a process may end after this.
+    /// At the deadline, the keys that still run are listed in [`Stopped::still_running`], and
+    /// runs of tasks are cancelled. Threads cannot be cancelled: they leave after their run.
+    /// If all runs end in time, this also waits, within the deadline, until a store has
+    /// recorded how they ended. The process can then exit.
     ///
     /// Other pools on the same queue see it closed. To end one of several, use
     /// [`set_workers(0)`](Self::set_workers) and [`join`](Self::join).
     ///
     /// # Cancel safety
     ///
-    /// As that of [`drain`](Self::drain).
+    /// As that of [`drain`](Self::drain). The workers leave even if the future is dropped.
     pub async fn stop(&self, within: Duration) -> Stopped<K> {
-        // In this order: on a closed queue a worker would be given what is ready.
-        self.pool.roster.want(0);
+        // In this order: a closed queue still delivers its ready keys.
+        self.pool.registry.dismiss();
         self.pool.queue.close();
         self.wind_down(within).await
     }
@@ -215,34 +219,34 @@ impl<K: Clone, Q: Source<Key = K>> Handle<K, Q> {
         Sleeper::new().wait_for(self.stop(within))
     }
 
-    /// Keys that are retried on a closed queue are handed back with the rest, so the rest
-    /// is taken last.
+    /// Waits for the workers, then collects the keys that were not finished.
+    ///
+    /// From the point where keys are collected there is no await: a future that is dropped
+    /// before has taken no key from the queue and cancelled no run.
     async fn wind_down(&self, within: Duration) -> Stopped<K> {
-        let Running { queue, roster, clock, .. } = &*self.pool;
-        let deadline = clock.now().checked_add(within);
-        let mut timer: Option<Timer> = deadline.map(|moment| clock.timer(moment));
-        let in_time = before(&mut timer, |cx| roster.poll_left(cx)).await;
-        let still_running = if in_time { Vec::new() } else { roster.dismiss() };
-        let left = queue.close_now();
-        if in_time {
-            let mut settled = queue.settled();
-            before(&mut timer, |cx| settled.as_mut().poll(cx)).await;
+        let Running { queue, registry, time, .. } = &*self.pool;
+        let mut deadline = time.deadline(within);
+        let left = Watcher::new(registry).until(Registry::is_empty);
+        if before(&mut deadline, left).await {
+            before(&mut deadline, queue.settled()).await;
         }
+        registry.dismiss();
+        // No worker takes another key once this has returned: invariant 2 of the slots.
+        Watcher::new(registry).until(|registry| !registry.is_exchanging()).await;
+        // In this order: a key whose run ends in between is in the queue by then.
+        let still_running = registry.running();
+        let left = queue.close_now();
+        registry.cancel();
         Stopped { still_running, left }
     }
 }
 
-/// Waits for something until a timer rings, if there is one: whether it came before.
-async fn before(
-    timer: &mut Option<Timer>,
-    mut poll: impl FnMut(&mut Context<'_>) -> Poll<()>,
-) -> bool {
-    poll_fn(|cx| {
-        if poll(cx).is_ready() {
-            return Poll::Ready(true);
-        }
-        let timer = timer.as_mut().map(Pin::new);
-        timer.map_or(Poll::Pending, |timer| timer.poll(cx).map(|()| false))
+/// Waits for an event until `deadline`. Returns whether the event came first.
+async fn before(deadline: &mut Deadline, event: impl Future<Output = ()>) -> bool {
+    let mut event = pin!(event);
+    poll_fn(|cx| match event.as_mut().poll(cx) {
+        Poll::Ready(()) => Poll::Ready(true),
+        Poll::Pending => deadline.poll(cx).map(|()| false),
     })
     .await
 }
@@ -257,7 +261,7 @@ impl<K, Q: Source<Key = K>> fmt::Debug for Handle<K, Q> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("Handle")
             .field("queue", &self.pool.queue)
-            .field("workers", &self.pool.roster.wanted())
+            .field("workers", &self.pool.registry.wanted())
             .finish_non_exhaustive()
     }
 }

@@ -23,18 +23,25 @@
 //! # Ok::<(), std::io::Error>(())
 //! ```
 
+mod config;
+mod display;
 mod handle;
 mod outcome;
-mod roster;
+mod registry;
+mod run;
 #[cfg(all(test, requeue_shuttle))]
 mod shuttle_tests;
 mod sleeper;
+mod slot;
 mod source;
+mod stopped;
 #[cfg(feature = "tokio")]
 mod task;
-mod terms;
+mod thread;
+mod time;
 mod trace;
 mod verdict;
+mod watcher;
 mod worker;
 
 use std::fmt::{self, Debug, Display};
@@ -42,16 +49,16 @@ use std::fmt::{self, Debug, Display};
 use std::future::Future;
 use std::io;
 use std::sync::Arc;
-use std::thread;
 use std::time::Duration;
 
-pub use self::handle::{Handle, Stopped};
+pub use self::handle::Handle;
 pub use self::outcome::{Failure, Outcome};
 pub use self::source::{Conclusion, Settled, Source, Work};
+pub use self::stopped::Stopped;
 
-use self::handle::{Hire, Running};
-use self::roster::Roster;
-use self::terms::{OnFailure, Terms};
+use self::config::{Config, OnFailure, Recording};
+use self::handle::{Running, Start};
+use self::time::Time;
 use crate::metrics::Metrics;
 use crate::{Clock, Queue, SystemClock};
 
@@ -261,12 +268,12 @@ where
     {
         let prefix = thread_prefix(&self.name);
         let handler = Arc::new(handler);
-        self.start(|terms| {
+        self.start(|config| {
             Box::new(move |worker| {
-                let (terms, handler) = (Arc::clone(&terms), Arc::clone(&handler));
-                let thread = format!("{prefix}-{}", worker.seat.id());
-                let thread = thread::Builder::new().name(thread);
-                thread.spawn(move || worker.work(&terms, &*handler)).map(drop)
+                let (config, handler) = (Arc::clone(&config), Arc::clone(&handler));
+                let name = format!("{prefix}-{}", worker.id());
+                let thread = std::thread::Builder::new().name(name);
+                thread.spawn(move || worker.work(&config, &*handler)).map(drop)
             })
         })
     }
@@ -315,38 +322,32 @@ where
     {
         let runtime = tokio::runtime::Handle::try_current().map_err(io::Error::other)?;
         let handler = Arc::new(handler);
-        self.start(|terms| {
+        self.start(|config| {
             Box::new(move |worker| {
-                let (terms, handler) = (Arc::clone(&terms), Arc::clone(&handler));
-                let work = async move { worker.work_async(&terms, &*handler).await };
-                drop(runtime.spawn(work));
-                Ok(())
+                let (config, handler) = (Arc::clone(&config), Arc::clone(&handler));
+                let work = async move { worker.work_async(&config, &*handler).await };
+                task::check_started(runtime.spawn(work))
             })
         })
     }
 
     fn start(
         self,
-        hire: impl FnOnce(Arc<Terms<K, E>>) -> Hire<Q>,
+        start: impl FnOnce(Arc<Config<K, E>>) -> Start<Q>,
     ) -> io::Result<Handle<K, Q>> {
-        let recorder = self.metrics.map(|metrics| metrics.pool(&self.name).into());
-        let terms = Terms {
+        let recorder = self.metrics.map(|metrics| metrics.pool(&self.name));
+        let (time, recorder) = (Time::new(self.clock), Recording::new(recorder));
+        let config = Config {
             name: self.name,
-            clock: Arc::clone(&self.clock),
+            time: time.clone(),
             timeout: self.timeout,
             max_retries: self.max_retries,
             on_failure: self.on_failure,
             on_dead: self.on_dead,
             recorder: recorder.clone(),
         };
-        let running = Running {
-            queue: self.queue,
-            roster: Arc::new(Roster::new()),
-            clock: self.clock,
-            recorder,
-            hire: hire(Arc::new(terms)),
-        };
-        Handle::start(running, self.workers)
+        let start = start(Arc::new(config));
+        Handle::start(Running::new(self.queue, time, recorder, start), self.workers)
     }
 }
 

@@ -5,6 +5,8 @@ use std::error::Error;
 use std::fmt;
 use std::time::Duration;
 
+use crate::contain::discard;
+
 /// What a handler that returned `Ok` wants to happen to its key.
 ///
 /// | the handler returns | the key | its failures |
@@ -71,11 +73,13 @@ pub enum Failure<E> {
 }
 
 impl<E> Failure<E> {
-    /// Wraps what a panic carried.
-    pub(super) fn from_panic(panic: &(dyn Any + Send)) -> Self {
-        let text = panic.downcast_ref::<&str>().copied();
-        let text = text.or_else(|| panic.downcast_ref::<String>().map(String::as_str));
-        Self::Panicked(text.unwrap_or("no message").to_owned())
+    /// Takes the message of a panic and discards the rest of its payload.
+    pub(super) fn from_panic(payload: Box<dyn Any + Send>) -> Self {
+        let text = payload.downcast_ref::<&str>().copied();
+        let text = text.or_else(|| payload.downcast_ref::<String>().map(String::as_str));
+        let failure = Self::Panicked(text.unwrap_or("no message").to_owned());
+        discard(payload);
+        failure
     }
 }
 

@@ -1,21 +1,24 @@
-//! Pools under random schedules: workers come and go while keys are added, and all end.
+//! Pools under random schedules: the number of workers changes while keys are added, and all
+//! workers leave.
 //!
 //! `RUSTFLAGS="--cfg requeue_shuttle" cargo test -p requeue --lib --release shuttle`
 //!
-//! In every run: no key is with two workers at a time, each key that is added is run or
-//! handed back, and everybody leaves. Shuttle reports a run in which somebody waits for
-//! ever as a deadlock: a recall that passes a worker by would be one.
+//! In every schedule no key is with two workers at a time, and each added key is run or
+//! returned. Shuttle reports a worker or caller that waits forever as a deadlock.
 
 use std::convert::Infallible;
+use std::future::Future;
 use std::sync::Arc;
+use std::task::{Context, Poll, Waker};
 use std::time::Duration;
 
 use shuttle::rand::{Rng, thread_rng};
 use shuttle::thread;
 
-use super::Pool;
 use super::handle::Handle;
+use super::{Outcome, Pool, Stopped};
 use crate::sync::{Mutex, lock};
+use crate::testing::FakeClock;
 use crate::{Added, Queue};
 
 const KEYS: usize = 3;
@@ -57,10 +60,10 @@ fn pool(workers: usize, ledger: &Ledger) -> Handle<usize> {
         Ok::<_, Infallible>(())
     };
     let handler = Arc::new(handler);
-    let pool = Pool::new(Queue::new()).workers(workers).start(|terms| {
+    let pool = Pool::new(Queue::new()).workers(workers).start(|config| {
         Box::new(move |worker| {
-            let (terms, handler) = (Arc::clone(&terms), Arc::clone(&handler));
-            thread::spawn(move || worker.work(&terms, &*handler));
+            let (config, handler) = (Arc::clone(&config), Arc::clone(&handler));
+            thread::spawn(move || worker.work(&config, &*handler));
             Ok(())
         })
     });
@@ -138,5 +141,73 @@ fn recall_passes_no_worker_by() {
         pool.set_workers(0).expect("nobody is hired");
         pool.join_blocking();
         assert_eq!(pool.queue().parked(), 0);
+    });
+}
+
+/// How a key of the deadline model ends: the first succeeds, the second fails, and the third
+/// is to run again later.
+fn run_once(key: usize, succeeded: &Mutex<Vec<usize>>) -> Result<Outcome, &'static str> {
+    thread::yield_now();
+    match key {
+        0 => lock(succeeded).push(key),
+        1 => return Err("fails"),
+        _ => return Ok(Outcome::After(Duration::from_secs(1))),
+    }
+    Ok(Outcome::Done)
+}
+
+/// A pool whose keys are delayed on a clock that does not move.
+fn failing_pool(succeeded: &Arc<Mutex<Vec<usize>>>) -> Handle<usize> {
+    let succeeded = Arc::clone(succeeded);
+    let handler = Arc::new(move |key: &usize| run_once(*key, &succeeded));
+    let queue = Queue::builder().clock(FakeClock::new()).build();
+    let pool = Pool::new(queue).workers(2).start(|config| {
+        Box::new(move |worker| {
+            let (config, handler) = (Arc::clone(&config), Arc::clone(&handler));
+            thread::spawn(move || worker.work(&config, &*handler));
+            Ok(())
+        })
+    });
+    pool.expect("shuttle refuses no thread")
+}
+
+/// The deadline comes at any point of a worker's cycle. A key that was leased and not
+/// registered yet, or just given back, was once in neither list.
+fn deadline(end: fn(&Handle<usize>) -> Stopped<usize>) {
+    let succeeded = Arc::default();
+    let pool = failing_pool(&succeeded);
+    let queue = pool.queue().clone();
+    let producer = thread::spawn(move || produce(&queue));
+    let stopped = end(&pool);
+    let accepted = producer.join().expect("the producer ends");
+    for key in accepted {
+        let listed = stopped.left.contains(&key) || stopped.still_running.contains(&key);
+        assert!(listed || lock(&succeeded).contains(&key), "{key} is lost");
+    }
+    pool.join_blocking();
+}
+
+#[test]
+fn stop_accounts_for_every_key_at_its_deadline() {
+    explore(|| deadline(|pool| pool.stop_blocking(Duration::ZERO)));
+}
+
+#[test]
+fn drain_accounts_for_every_key_at_its_deadline() {
+    explore(|| deadline(|pool| pool.drain_blocking(Duration::ZERO)));
+}
+
+/// A stop that is dropped takes no key and cancels no run: the next one lists them all.
+#[test]
+fn cancelled_stop_loses_no_key() {
+    explore(|| {
+        deadline(|pool| {
+            let mut stop = std::pin::pin!(pool.stop(Duration::ZERO));
+            let mut cx = Context::from_waker(Waker::noop());
+            match stop.as_mut().poll(&mut cx) {
+                Poll::Ready(stopped) => stopped,
+                Poll::Pending => pool.stop_blocking(Duration::ZERO),
+            }
+        });
     });
 }

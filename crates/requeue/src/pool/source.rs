@@ -20,6 +20,10 @@ pub trait Source: Clone + Debug + Send + Sync + 'static {
     /// The right to work on one key.
     type Work: Work<Key = Self::Key, Next = Self::Get>;
     /// Waits for a key; `None` if there will be none. Dropping it loses no key.
+    ///
+    /// If a poll panics, the worker drops the future, pauses, and calls
+    /// [`get`](Source::get) again. If the pool has no handles any more, it polls the same
+    /// future again.
     type Get: Future<Output = Option<Self::Work>> + Send + Unpin + 'static;
 
     /// What the queue is called.
@@ -78,10 +82,22 @@ pub struct Conclusion<'a> {
     pub finish: Finish,
     /// What happened.
     pub ended: Ended,
-    /// What went wrong.
+    /// The error, if the run failed. Formatting it does not panic.
     pub failure: Option<&'a dyn fmt::Display>,
     /// The key failed for good.
     pub dead: bool,
+}
+
+impl Conclusion<'_> {
+    /// Returns the conclusion of a run that was dropped before it ended: it is retried.
+    pub(super) fn interrupted() -> Self {
+        Self {
+            finish: Finish::Retry,
+            ended: Ended::Cancelled,
+            failure: None,
+            dead: false,
+        }
+    }
 }
 
 impl Debug for Conclusion<'_> {

@@ -1,41 +1,58 @@
 //! A span around each run, and events for what failed (feature `tracing`).
 //!
-//! Without the feature, all of this is empty.
+//! Without the feature, all of this is empty. With it, formatting a key or an error and
+//! calling the subscriber run foreign code. Panics are contained here, except in `enter`,
+//! whose caller does that.
 
 use std::fmt;
 
-/// The span of one run.
+use super::source::Work;
 #[cfg(feature = "tracing")]
-pub(super) struct Span(tracing::Span);
+use crate::contain::contain;
+
+/// The span of one run. `None` if the subscriber or the key panicked when it was made.
+#[cfg(feature = "tracing")]
+pub(super) struct Span(Option<tracing::Span>);
 
 #[cfg(feature = "tracing")]
 impl Span {
-    pub(super) fn new(
-        pool: &str,
-        key: &dyn fmt::Debug,
-        retries: impl FnOnce() -> u32,
-    ) -> Self {
+    /// Makes a span for the key of a lease. Its retries are counted only for a subscriber.
+    pub(super) fn new<W: Work<Key: fmt::Debug>>(pool: &str, lease: &W) -> Self {
         use tracing::field::Empty;
-        let span =
-            tracing::info_span!("run", pool, ?key, retries = Empty, outcome = Empty);
-        if !span.is_disabled() {
-            span.record("retries", retries());
-        }
-        Self(span)
+        Self(contain(|| {
+            let key = lease.key();
+            let span =
+                tracing::info_span!("run", pool, ?key, retries = Empty, outcome = Empty);
+            if !span.is_disabled() {
+                span.record("retries", lease.num_requeues());
+            }
+            span
+        }))
     }
 
     pub(super) fn enter<T>(&self, work: impl FnOnce() -> T) -> T {
-        self.0.in_scope(work)
+        match &self.0 {
+            Some(span) => span.in_scope(work),
+            None => work(),
+        }
+    }
+
+    fn report(&self, report: impl FnOnce(&tracing::Span)) {
+        if let Some(span) = &self.0 {
+            contain(|| span.in_scope(|| report(span)));
+        }
     }
 
     pub(super) fn ended(&self, outcome: &dyn fmt::Debug) {
-        self.0.record("outcome", tracing::field::debug(outcome));
+        self.report(|span| {
+            span.record("outcome", tracing::field::debug(outcome));
+        });
     }
 
-    /// Tells of a failure. The alternate form of an error shows its causes, if it has one.
+    /// Reports a failure. The alternate form of many errors includes their causes.
     pub(super) fn failed(&self, failure: &dyn fmt::Display, dead: bool) {
-        let error = format_args!("{failure:#}");
-        self.0.in_scope(|| {
+        self.report(|_| {
+            let error = format_args!("{failure:#}");
             if dead {
                 tracing::error!(error, "the run failed and the key is dead");
             } else {
@@ -45,7 +62,14 @@ impl Span {
     }
 
     pub(super) fn overran(&self) {
-        self.0.in_scope(|| tracing::warn!("the run took longer than its timeout"));
+        self.report(|_| tracing::warn!("the run took longer than its timeout"));
+    }
+}
+
+#[cfg(feature = "tracing")]
+impl Drop for Span {
+    fn drop(&mut self) {
+        contain(|| drop(self.0.take()));
     }
 }
 
@@ -54,7 +78,7 @@ pub(super) struct Span;
 
 #[cfg(not(feature = "tracing"))]
 impl Span {
-    pub(super) fn new(_: &str, _: &dyn fmt::Debug, _: impl FnOnce() -> u32) -> Self {
+    pub(super) fn new<W: Work<Key: fmt::Debug>>(_: &str, _: &W) -> Self {
         Self
     }
 

@@ -14,6 +14,7 @@
 
 use std::fmt::Display;
 
+use super::display::ContainedDisplay;
 use super::outcome::{Failure, Outcome};
 use super::source::Conclusion;
 use crate::Finish;
@@ -37,7 +38,7 @@ pub(super) enum Ran<E> {
 pub(super) struct Verdict<E> {
     pub(super) finish: Finish,
     pub(super) ended: Ended,
-    pub(super) failure: Option<Failure<E>>,
+    pub(super) failure: Option<ContainedDisplay<Failure<E>>>,
     pub(super) dead: bool,
 }
 
@@ -62,12 +63,14 @@ impl<E> Verdict<E> {
 
     fn retry(failure: Failure<E>) -> Self {
         let ended = ended_by(&failure);
-        Self { finish: Finish::Retry, ended, failure: Some(failure), dead: false }
+        let failure = Some(ContainedDisplay(failure));
+        Self { finish: Finish::Retry, ended, failure, dead: false }
     }
 
     fn dead(failure: Failure<E>) -> Self {
         let ended = ended_by(&failure);
-        Self { finish: Finish::Succeed, ended, failure: Some(failure), dead: true }
+        let failure = Some(ContainedDisplay(failure));
+        Self { finish: Finish::Succeed, ended, failure, dead: true }
     }
 }
 
@@ -129,7 +132,7 @@ mod tests {
     #[test]
     fn giving_up_is_dead_whatever_is_left() {
         let verdict = Verdict::<()>::on(Ran::Ended(Outcome::GiveUp), || true);
-        assert_eq!(verdict.failure, Some(Failure::GaveUp));
+        assert_eq!(verdict.failure, Some(ContainedDisplay(Failure::GaveUp)));
         assert_eq!((verdict.finish, verdict.dead), (Finish::Succeed, true));
     }
 

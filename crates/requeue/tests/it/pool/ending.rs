@@ -1,5 +1,6 @@
 //! Ways in which a pool ends.
 
+use std::future::Future;
 use std::sync::{Arc, mpsc};
 use std::thread;
 
@@ -146,4 +147,44 @@ fn debug_shows_counts_and_no_key() {
     let pool = pool.run(|_| Ok::<_, String>(())).unwrap();
     let text = format!("{pool:?}");
     assert!(text.contains("workers: 0") && !text.contains("secret"), "{text}");
+}
+
+#[test]
+fn second_stop_lists_the_runs_that_have_not_ended_yet() {
+    let queue = Queue::new();
+    let (gate, pool) = gated(&queue, 2);
+    queue.add_all([1, 2]);
+    gate.begun.recv().unwrap();
+    gate.begun.recv().unwrap();
+    for _ in 0..2 {
+        let mut still_running = pool.stop_blocking(Duration::ZERO).still_running;
+        still_running.sort_unstable();
+        assert_eq!(still_running, [1, 2]);
+    }
+    gate.leave.send(()).unwrap();
+    while queue.counts().processing == 2 {
+        thread::yield_now();
+    }
+    let third = pool.drain_blocking(Duration::ZERO);
+    assert!(!third.in_time());
+    drop(gate); // the last run fails, and its key is retried
+    pool.join_blocking();
+    assert_eq!(pool.stop_blocking(Duration::ZERO).left.len(), 1);
+}
+
+#[test]
+fn drain_that_is_dropped_takes_no_key() {
+    let queue = Queue::new();
+    let (gate, pool) = gated(&queue, 1);
+    queue.add(1);
+    queue.add_after(2, SECOND);
+    gate.begun.recv().unwrap();
+    for _ in 0..2 {
+        let mut drain = std::pin::pin!(pool.drain(LONG));
+        let mut cx = std::task::Context::from_waker(std::task::Waker::noop());
+        assert!(drain.as_mut().poll(&mut cx).is_pending());
+    }
+    assert_eq!(queue.counts().delayed, 1);
+    gate.leave.send(()).unwrap();
+    assert_eq!(pool.drain_blocking(LONG).left, [2]);
 }

@@ -3,8 +3,14 @@
 
 #![expect(clippy::unwrap_used, reason = "helpers of tests, where a panic is the answer")]
 
+mod accounting;
 mod ending;
+mod hostile;
 mod recording;
+#[cfg(feature = "tokio")]
+mod shutdown;
+mod sizing;
+mod sources;
 #[cfg(feature = "tokio")]
 mod tasks;
 #[cfg(feature = "tracing")]

@@ -1,0 +1,272 @@
+//! Pools on a source whose code panics.
+
+use std::future::Future;
+use std::pin::Pin;
+use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
+use std::task::{Context, Poll};
+
+use requeue::pool::{Conclusion, Source, Work};
+use requeue::{Get, Lease};
+
+use super::*;
+
+/// A queue whose futures panic while it is broken, and forever after they have.
+#[derive(Clone, Debug)]
+struct Fragile {
+    queue: Queue<u32>,
+    faults: Arc<Faults>,
+}
+
+#[derive(Debug, Default)]
+struct Faults {
+    poll: AtomicBool,
+    next: AtomicBool,
+    drop: AtomicBool,
+    polls: AtomicU32,
+    /// The failures that leases were ended with, formatted.
+    failures: Mutex<Vec<String>>,
+}
+
+struct FragileGet {
+    get: Get<u32>,
+    panicked: bool,
+    faults: Arc<Faults>,
+}
+
+struct FragileLease {
+    lease: Lease<u32>,
+    faults: Arc<Faults>,
+}
+
+impl Source for Fragile {
+    type Key = u32;
+    type Work = FragileLease;
+    type Get = FragileGet;
+
+    fn name(&self) -> &str {
+        self.queue.name()
+    }
+
+    fn get(&self) -> FragileGet {
+        let faults = Arc::clone(&self.faults);
+        FragileGet { get: self.queue.get(), panicked: false, faults }
+    }
+
+    fn close(&self) {
+        self.queue.close();
+    }
+
+    fn close_now(&self) -> Vec<u32> {
+        self.queue.close_now()
+    }
+}
+
+impl Future for FragileGet {
+    type Output = Option<FragileLease>;
+
+    fn poll(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Self::Output> {
+        self.faults.polls.fetch_add(1, Ordering::SeqCst);
+        self.panicked |= self.faults.poll.load(Ordering::SeqCst);
+        assert!(!self.panicked, "a poll that panics, on purpose");
+        let lease = Pin::new(&mut self.get).poll(cx);
+        let faults = Arc::clone(&self.faults);
+        lease.map(|lease| lease.map(|lease| FragileLease { lease, faults }))
+    }
+}
+
+impl Drop for FragileGet {
+    fn drop(&mut self) {
+        let panics = self.faults.drop.load(Ordering::SeqCst);
+        assert!(!panics || std::thread::panicking(), "a drop that panics, on purpose");
+    }
+}
+
+impl Work for FragileLease {
+    type Key = u32;
+    type Next = FragileGet;
+
+    fn key(&self) -> &u32 {
+        self.lease.key()
+    }
+
+    fn num_requeues(&self) -> u32 {
+        panic!("a count that panics, on purpose");
+    }
+
+    fn poll_lost(&mut self, _: &mut Context<'_>) -> Poll<()> {
+        panic!("a lease that panics, on purpose");
+    }
+
+    fn next(self, conclusion: &Conclusion<'_>) -> FragileGet {
+        let failure = conclusion.failure.map(ToString::to_string);
+        self.faults.failures.lock().unwrap().extend(failure);
+        let panics = self.faults.next.swap(false, Ordering::SeqCst);
+        assert!(!panics, "a next that panics, on purpose");
+        let Self { lease, faults } = self;
+        FragileGet { get: lease.next_with(conclusion.finish), panicked: false, faults }
+    }
+}
+
+impl Fragile {
+    fn new() -> Self {
+        Self { queue: Queue::new(), faults: Arc::default() }
+    }
+
+    fn polls(&self) -> u32 {
+        self.faults.polls.load(Ordering::SeqCst)
+    }
+
+    fn break_polls(&self, broken: bool) {
+        self.faults.poll.store(broken, Ordering::SeqCst);
+    }
+}
+
+/// A pool of one worker on a broken source, and the clock by which it pauses.
+fn broken(done: mpsc::Sender<u32>) -> (Fragile, FakeClock, Handle<u32, Fragile>) {
+    let (source, clock) = (Fragile::new(), FakeClock::new());
+    source.break_polls(true);
+    let pool = Pool::new(source.clone()).clock(clock.clone());
+    let pool = pool.run(move |key| done.send(*key).map_err(|error| error.to_string()));
+    clock.wait_for_timers(1);
+    (source, clock, pool.unwrap())
+}
+
+/// The first panic once ended the worker.
+#[test]
+fn worker_whose_source_panics_tries_again_with_growing_pauses() {
+    let (done, is_done) = mpsc::channel();
+    let (source, clock, pool) = broken(done);
+    for (polls, pause) in (1..).zip([5, 10, 20, 40, 80, 160, 320, 640, 1000, 1000]) {
+        let pause = Duration::from_millis(pause);
+        clock.wait_for_timers(1);
+        clock.advance(pause / 2);
+        assert_eq!((source.polls(), clock.timers()), (polls, 1), "{pause:?}");
+        clock.advance(pause / 2);
+        while source.polls() == polls {
+            std::thread::yield_now();
+        }
+    }
+    clock.wait_for_timers(1);
+    source.break_polls(false);
+    source.queue.add(7);
+    clock.advance(SECOND);
+    assert_eq!(is_done.recv(), Ok(7));
+    assert_eq!(pool.workers(), 1);
+    let stopped = pool.drain_blocking(LONG);
+    assert!(stopped.in_time() && stopped.left.is_empty());
+}
+
+#[test]
+fn next_key_resets_the_pause() {
+    let (done, is_done) = mpsc::channel();
+    let (source, clock, pool) = broken(done);
+    clock.advance(SECOND);
+    while source.polls() < 2 {
+        std::thread::yield_now();
+    }
+    clock.wait_for_timers(1);
+    source.break_polls(false);
+    source.queue.add(1);
+    clock.advance(SECOND);
+    assert_eq!(is_done.recv(), Ok(1));
+    source.break_polls(true);
+    source.queue.add(2); // wakes the worker, if it has looked before
+    clock.wait_for_timers(1);
+    source.break_polls(false);
+    clock.advance(Duration::from_millis(5));
+    assert_eq!(is_done.recv(), Ok(2));
+    assert!(pool.drain_blocking(LONG).in_time());
+}
+
+/// The clock does not move: only the call can end the pause.
+#[test]
+fn pausing_worker_reacts_to_calls() {
+    let (done, is_done) = mpsc::channel();
+    let (_source, _clock, pool) = broken(done);
+    pool.set_workers(0).unwrap();
+    pool.join_blocking();
+
+    let (done, _) = mpsc::channel();
+    let (source, _clock, pool) = broken(done);
+    source.queue.add(1);
+    assert_eq!(pool.stop_blocking(LONG).left, [1]);
+
+    let (done, is_drained) = mpsc::channel();
+    let (source, _clock, pool) = broken(done);
+    source.queue.add(1);
+    source.break_polls(false);
+    assert!(pool.drain_blocking(LONG).left.is_empty());
+    assert_eq!(is_drained.recv(), Ok(1));
+    assert!(is_done.try_recv().is_err());
+}
+
+/// The handles are gone, so the worker keeps its future, which goes on once it is repaired.
+#[test]
+fn worker_without_handles_polls_the_same_future_again() {
+    let (done, _) = mpsc::channel();
+    let (source, clock, pool) = broken(done);
+    drop(pool);
+    let polls = source.polls();
+    clock.advance(SECOND);
+    while source.polls() == polls {
+        std::thread::yield_now();
+    }
+}
+
+#[test]
+fn lease_that_panics_when_it_ends_costs_no_worker() {
+    let source = Fragile::new();
+    let (done, is_done) = mpsc::channel();
+    source.faults.next.store(true, Ordering::SeqCst);
+    let pool = Pool::new(source.clone());
+    let pool = pool.run(move |key| done.send(*key).map_err(|error| error.to_string()));
+    source.queue.add(1);
+    assert_eq!(is_done.recv(), Ok(1));
+    source.queue.add(2);
+    assert!(is_done.iter().any(|key| key == 2));
+    let pool = pool.unwrap();
+    assert_eq!(pool.workers(), 1);
+    source.faults.drop.store(true, Ordering::SeqCst);
+    assert!(pool.drain_blocking(LONG).in_time());
+}
+
+struct PanicsOnDisplay;
+
+impl std::fmt::Display for PanicsOnDisplay {
+    fn fmt(&self, _: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        panic!("a display that panics, on purpose");
+    }
+}
+
+/// The source formats the error, and counts retries by a function that panics.
+#[test]
+fn error_that_cannot_be_displayed_is_replaced_for_the_source() {
+    let source = Fragile::new();
+    source.queue.add(1);
+    let pool = Pool::new(source.clone()).max_retries(1);
+    let pool = pool.run(|_| Err::<(), _>(PanicsOnDisplay)).unwrap();
+    while source.queue.counts().delayed == 0 {
+        std::thread::yield_now();
+    }
+    let failures = source.faults.failures.lock().unwrap().clone();
+    assert_eq!(failures[0], "the error cannot be displayed");
+    assert_eq!(pool.workers(), 1);
+    assert_eq!(pool.stop_blocking(LONG).left, [1], "it may be retried");
+}
+
+#[cfg(feature = "tokio")]
+#[test]
+fn lease_that_panics_when_it_is_asked_costs_no_task() {
+    let source = Fragile::new();
+    source.queue.add_all([1, 2, 3]);
+    let runtime = tokio::runtime::Builder::new_current_thread().build().unwrap();
+    runtime.block_on(async {
+        let pool = Pool::new(source.clone());
+        let pool = pool.run_async(|_| async {
+            tokio::task::yield_now().await;
+            Ok::<_, String>(())
+        });
+        let stopped = pool.unwrap().drain(LONG).await;
+        assert!(stopped.in_time() && stopped.left.is_empty());
+    });
+}
