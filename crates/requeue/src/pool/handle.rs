@@ -265,3 +265,59 @@ impl<K, Q: Source<Key = K>> fmt::Debug for Handle<K, Q> {
             .finish_non_exhaustive()
     }
 }
+
+#[cfg(all(test, not(any(requeue_loom, requeue_shuttle))))]
+mod tests {
+    use std::sync::mpsc;
+    use std::thread;
+
+    use super::*;
+    use crate::pool::Pool;
+
+    /// Starts a pool on a system that refuses every thread after the first `limit`.
+    fn start(
+        queue: &Queue<u32>,
+        workers: usize,
+        limit: u64,
+    ) -> (io::Result<Handle<u32>>, mpsc::Receiver<()>) {
+        let (alive, gone) = mpsc::channel::<()>();
+        let pool = Pool::<_, String>::new(queue.clone()).workers(workers);
+        let pool = pool.start(|config| {
+            Box::new(move |worker| {
+                if worker.id() > limit {
+                    return Err(io::Error::other("no more threads"));
+                }
+                let (config, alive) = (Arc::clone(&config), alive.clone());
+                thread::spawn(move || {
+                    let _alive = alive;
+                    worker.work(&config, &|_| Ok(()));
+                });
+                Ok(())
+            })
+        });
+        (pool, gone)
+    }
+
+    #[test]
+    fn pool_continues_with_the_threads_that_it_has() {
+        let queue = Queue::new();
+        let (pool, _gone) = start(&queue, 1, 3);
+        let pool = pool.expect("one thread is allowed");
+        let error = pool.set_workers(5).expect_err("only three are");
+        assert_eq!(error.to_string(), "no more threads");
+        assert_eq!(pool.workers(), 3);
+        while queue.parked() < 3 {
+            thread::yield_now();
+        }
+        assert!(pool.stop_blocking(Duration::MAX).in_time());
+    }
+
+    #[test]
+    fn threads_of_a_pool_that_does_not_start_leave() {
+        let queue = Queue::new();
+        let (pool, gone) = start(&queue, 4, 2);
+        assert!(pool.is_err());
+        assert!(gone.recv().is_err(), "all threads have ended");
+        assert_eq!((queue.parked(), queue.is_closed()), (0, false));
+    }
+}

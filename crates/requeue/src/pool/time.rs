@@ -87,3 +87,86 @@ impl Drop for Deadline {
         self.replace(State::Reached);
     }
 }
+
+#[cfg(all(test, not(any(requeue_loom, requeue_shuttle))))]
+mod tests {
+    use std::task::Waker;
+
+    use super::*;
+    use crate::testing::FakeClock;
+
+    const SECOND: Duration = Duration::from_secs(1);
+
+    fn poll(deadline: &mut Deadline) -> Poll<()> {
+        deadline.poll(&mut Context::from_waker(Waker::noop()))
+    }
+
+    #[test]
+    fn deadline_is_reached_once_and_stays_so() {
+        let clock = FakeClock::new();
+        let mut deadline = Time::new(Arc::new(clock.clone())).deadline(SECOND);
+        assert!(poll(&mut deadline).is_pending());
+        clock.advance(SECOND);
+        assert!(poll(&mut deadline).is_ready() && poll(&mut deadline).is_ready());
+        assert_eq!(clock.timers(), 0);
+    }
+
+    #[test]
+    fn deadline_beyond_an_instant_is_never_reached() {
+        let clock = FakeClock::new();
+        let mut deadline = Time::new(Arc::new(clock.clone())).deadline(Duration::MAX);
+        assert!(poll(&mut deadline).is_pending());
+        assert_eq!(clock.timers(), 0);
+    }
+
+    #[test]
+    fn dropped_deadline_leaves_no_timer() {
+        let clock = FakeClock::new();
+        let mut deadline = Time::new(Arc::new(clock.clone())).deadline(SECOND);
+        assert!(poll(&mut deadline).is_pending());
+        drop(deadline);
+        assert_eq!(clock.timers(), 0);
+    }
+
+    /// A clock that went back.
+    struct Earlier(Instant);
+
+    impl Clock for Earlier {
+        fn now(&self) -> Instant {
+            self.0
+        }
+    }
+
+    #[test]
+    fn time_that_went_back_is_no_time() {
+        let start = FakeClock::new().now();
+        let time = Time::new(Arc::new(Earlier(start)));
+        assert_eq!(time.since(start + SECOND), Duration::ZERO);
+    }
+
+    #[test]
+    fn time_passes_with_the_clock() {
+        let clock = FakeClock::new();
+        let (time, start) = (Time::new(Arc::new(clock.clone())), clock.now());
+        clock.advance(SECOND);
+        assert_eq!(time.since(start), SECOND);
+    }
+
+    /// A clock that panics.
+    struct Broken;
+
+    impl Clock for Broken {
+        fn now(&self) -> Instant {
+            panic!("a clock that panics, on purpose");
+        }
+    }
+
+    #[test]
+    fn clock_that_panics_is_replaced_by_real_time() {
+        let time = Time::new(Arc::new(Broken));
+        assert_eq!(time.now(), None);
+        assert_eq!(time.since(FakeClock::new().now()), Duration::ZERO);
+        assert!(poll(&mut time.deadline(SECOND * 3600)).is_pending());
+        assert!(poll(&mut time.deadline(Duration::ZERO)).is_ready());
+    }
+}

@@ -57,12 +57,16 @@ impl Subscriber for Notebook {
     fn exit(&self, _span: &Id) {}
 }
 
-#[test]
-fn each_run_has_a_span_and_each_failure_an_event() {
+fn install() {
     static INSTALLED: OnceLock<()> = OnceLock::new();
     INSTALLED.get_or_init(|| {
         tracing::subscriber::set_global_default(Notebook(AtomicU64::new(0))).unwrap();
     });
+}
+
+#[test]
+fn each_run_has_a_span_and_each_failure_an_event() {
+    install();
     let queue = Queue::builder().name("traced").build();
     queue.add_all(["traced-fine", "traced-flawed"]);
     let pool = Pool::new(queue.clone()).max_retries(0).run(|key: &&str| {
@@ -83,4 +87,25 @@ fn each_run_has_a_span_and_each_failure_an_event() {
     assert!(event.starts_with("ERROR") && event.contains("dead"), "{event}");
     let other = find("key=\"traced-fine\"").split(':').next().unwrap();
     find(&format!("{other}: outcome=Done"));
+}
+
+#[derive(Clone, PartialEq, Eq, Hash)]
+struct PanicsOnDebug(u32);
+
+impl Debug for PanicsOnDebug {
+    fn fmt(&self, _: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        panic!("a debug that panics, on purpose");
+    }
+}
+
+/// The subscriber formats the key. Each such key once killed a worker.
+#[test]
+fn key_whose_debug_panics_costs_no_worker() {
+    install();
+    let queue = Queue::new();
+    queue.add_all([1, 2, 3].map(PanicsOnDebug));
+    let (done, is_done) = mpsc::channel();
+    let pool = Pool::new(queue).run(move |key: &PanicsOnDebug| done.send(key.0));
+    assert!(pool.unwrap().drain_blocking(LONG).left.is_empty());
+    assert_eq!(is_done.iter().collect::<Vec<_>>(), [1, 2, 3]);
 }
