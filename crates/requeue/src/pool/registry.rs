@@ -273,6 +273,9 @@ impl<K> Drop for Registration<K> {
 
 #[cfg(all(test, not(any(requeue_loom, requeue_shuttle))))]
 mod tests {
+    use std::sync::atomic::AtomicUsize;
+    use std::task::Waker;
+
     use super::*;
 
     fn staffed(wanted: usize) -> (Arc<Registry<u32>>, Vec<Registration<u32>>) {
@@ -395,5 +398,57 @@ mod tests {
         }
         assert!(!registry.is_exchanging());
         assert_eq!(registry.running(), [7, 9]);
+    }
+
+    #[derive(Default)]
+    struct Count(AtomicUsize);
+
+    impl std::task::Wake for Count {
+        fn wake(self: Arc<Self>) {
+            self.0.fetch_add(1, Ordering::SeqCst);
+        }
+    }
+
+    /// Registers a caller and returns how often it has been woken so far.
+    fn watch(registry: &Registry<u32>, count: &Arc<Count>) -> usize {
+        registry.watch(None, Wake::Task(Waker::from(Arc::clone(count))));
+        count.0.load(Ordering::SeqCst)
+    }
+
+    #[test]
+    fn callers_are_woken_when_the_last_worker_has_left() {
+        let (count, (registry, mut workers)) = (Arc::default(), staffed(2));
+        assert_eq!(watch(&registry, &count), 0);
+        workers.pop();
+        assert_eq!(count.0.load(Ordering::SeqCst), 0, "one is left");
+        workers.pop();
+        assert_eq!(count.0.load(Ordering::SeqCst), 1);
+    }
+
+    #[test]
+    fn callers_are_woken_when_the_last_opening_is_given_up() {
+        let (count, registry) = (Arc::default(), Arc::new(Registry::new()));
+        let openings = registry.resize(2);
+        assert_eq!(watch(&registry, &count), 0);
+        drop(openings);
+        assert_eq!(count.0.load(Ordering::SeqCst), 1);
+    }
+
+    /// The other worker runs for long: nothing else would wake the caller.
+    #[test]
+    fn callers_are_woken_by_each_exchange_that_ends_after_the_dismissal() {
+        let (count, (registry, mut workers)) = (Arc::default(), staffed(3));
+        for worker in &mut workers {
+            assert!(worker.begin_exchange());
+        }
+        assert_eq!(watch(&registry, &count), 0);
+        workers[2].end_exchange(Some(7));
+        assert_eq!(count.0.load(Ordering::SeqCst), 0, "no caller waits for that");
+        registry.dismiss();
+        workers[1].end_exchange(None);
+        assert_eq!(watch(&registry, &count), 1);
+        drop(workers.remove(0));
+        assert_eq!(watch(&registry, &count), 2);
+        assert!(!registry.is_exchanging());
     }
 }

@@ -2,18 +2,18 @@
 
 /// The keys that a stopped pool has not finished.
 ///
-/// A key that a worker took, or that was in the queue, is in at least one of the two lists,
-/// unless it was processed to its end: its last run succeeded or the key is dead. Keep both
+/// Every key that was in the queue, or with a worker of this pool, is in at least one of the
+/// two lists, unless it is finished: its last run succeeded, or the key is dead. Keep both
 /// lists to lose nothing.
 ///
 /// A key is in both lists only if
 ///
-/// * it was added again, or delayed, while it was running, or
+/// * it was added again, or with a delay, while it was running, or
 /// * its run ended while the keys were collected, and the key was returned to the queue.
 ///
-/// A key in `still_running` may have been finished since. A queue on a store keeps its keys
-/// itself: there, `left` is empty. If several calls stop a pool at the same time, each key in
-/// `left` goes to one of them, and each key in `still_running` to all of them.
+/// A key in `still_running` may have been finished since. If several calls stop a pool at the
+/// same time, each key is in the result of at least one of them. A queue on a store keeps its
+/// keys itself: there, `left` is empty.
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct Stopped<K> {

@@ -169,4 +169,36 @@ mod tests {
         assert!(poll(&mut time.deadline(SECOND * 3600)).is_pending());
         assert!(poll(&mut time.deadline(Duration::ZERO)).is_ready());
     }
+
+    struct PanicsOnDrop;
+
+    impl Drop for PanicsOnDrop {
+        fn drop(&mut self) {
+            panic!("a drop that panics, on purpose");
+        }
+    }
+
+    /// A clock whose timers panic when they are dropped.
+    struct BadTimers;
+
+    impl Clock for BadTimers {
+        fn now(&self) -> Instant {
+            FakeClock::new().now()
+        }
+
+        fn timer(&self, _: Instant) -> Timer {
+            let bad = PanicsOnDrop;
+            Timer::new(std::future::poll_fn(move |_| {
+                let _bad = &bad;
+                Poll::Pending
+            }))
+        }
+    }
+
+    #[test]
+    fn timer_whose_drop_panics_is_contained() {
+        let mut deadline = Time::new(Arc::new(BadTimers)).deadline(SECOND);
+        assert!(poll(&mut deadline).is_pending());
+        drop(deadline);
+    }
 }

@@ -19,15 +19,17 @@ impl Span {
     /// Makes a span for the key of a lease. Its retries are counted only for a subscriber.
     pub(super) fn new<W: Work<Key: fmt::Debug>>(pool: &str, lease: &W) -> Self {
         use tracing::field::Empty;
-        Self(contain(|| {
+        let span = Self(contain(|| {
             let key = lease.key();
-            let span =
-                tracing::info_span!("run", pool, ?key, retries = Empty, outcome = Empty);
+            tracing::info_span!("run", pool, ?key, retries = Empty, outcome = Empty)
+        }));
+        // A step by itself: a panic here must not drop the span while it unwinds.
+        span.report(|span| {
             if !span.is_disabled() {
                 span.record("retries", lease.num_requeues());
             }
-            span
-        }))
+        });
+        span
     }
 
     pub(super) fn enter<T>(&self, work: impl FnOnce() -> T) -> T {

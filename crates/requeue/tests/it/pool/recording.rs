@@ -1,9 +1,12 @@
 //! What a pool tells its recorder.
 
 use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::time::Instant;
 
 use requeue::metrics::{Ended, Metrics, PoolRecorder, Probe, Recorder};
 use requeue::testing::FakeClock;
+use requeue::{Clock, SystemClock};
 
 use super::*;
 
@@ -132,4 +135,32 @@ fn run_on_a_thread_that_takes_too_long_is_counted_and_its_result_stands() {
         Event::Ended(Ended::Done, SECOND * 2),
     ];
     assert_eq!(events.take(), expected);
+}
+
+/// A clock that counts how often it is read.
+#[derive(Clone, Default)]
+struct Counted(Arc<AtomicUsize>);
+
+impl Clock for Counted {
+    fn now(&self) -> Instant {
+        self.0.fetch_add(1, Ordering::SeqCst);
+        SystemClock.now()
+    }
+}
+
+#[test]
+fn clock_is_read_only_for_a_timeout_or_a_recorder() {
+    let readings = |configure: fn(Pool<u32, String>) -> Pool<u32, String>| {
+        let (queue, clock) = (Queue::builder().name("files").build(), Counted::default());
+        queue.add(1);
+        let pool = configure(Pool::new(queue.clone())).clock(clock.clone());
+        let pool = pool.run(|_| Ok(())).unwrap();
+        queue.wait_idle_blocking();
+        let readings = clock.0.load(Ordering::SeqCst);
+        assert!(pool.drain_blocking(LONG).left.is_empty());
+        readings
+    };
+    assert_eq!(readings(|pool| pool), 0);
+    assert_eq!(readings(|pool| pool.timeout(SECOND)), 2);
+    assert_eq!(readings(|pool| pool.metrics(Events::default())), 2);
 }

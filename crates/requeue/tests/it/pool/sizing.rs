@@ -168,8 +168,8 @@ impl Wake for PolledInline {
     }
 }
 
-/// The queue wakes the task in the middle of the worker's exchange of keys, so `stop` runs
-/// inside it and has to wait until it is over.
+/// The queue wakes the task in the middle of the worker's exchange of keys. `stop` then runs
+/// inside the exchange and has to wait for its end.
 #[test]
 fn stop_inside_a_wake_up_of_the_queue_does_not_deadlock() {
     let queue = Queue::new();

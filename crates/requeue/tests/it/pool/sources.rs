@@ -22,6 +22,7 @@ struct Faults {
     poll: AtomicBool,
     next: AtomicBool,
     drop: AtomicBool,
+    lost: AtomicBool,
     polls: AtomicU32,
     /// The failures that leases were ended with, formatted.
     failures: Mutex<Vec<String>>,
@@ -94,7 +95,8 @@ impl Work for FragileLease {
     }
 
     fn poll_lost(&mut self, _: &mut Context<'_>) -> Poll<()> {
-        panic!("a lease that panics, on purpose");
+        assert!(self.faults.lost.load(Ordering::SeqCst), "it panics, on purpose");
+        Poll::Ready(())
     }
 
     fn next(self, conclusion: &Conclusion<'_>) -> FragileGet {
@@ -267,6 +269,21 @@ fn lease_that_panics_when_it_is_asked_costs_no_task() {
             Ok::<_, String>(())
         });
         let stopped = pool.unwrap().drain(LONG).await;
+        assert!(stopped.in_time() && stopped.left.is_empty());
+    });
+}
+
+#[cfg(feature = "tokio")]
+#[test]
+fn run_that_has_lost_its_lease_is_cancelled() {
+    let source = Fragile::new();
+    source.queue.add_all([1, 2]);
+    source.faults.lost.store(true, Ordering::SeqCst);
+    let runtime = tokio::runtime::Builder::new_current_thread().build().unwrap();
+    runtime.block_on(async {
+        let pending = std::future::pending::<Result<(), String>>;
+        let pool = Pool::new(source.clone()).run_async(move |_| pending()).unwrap();
+        let stopped = pool.drain(LONG).await;
         assert!(stopped.in_time() && stopped.left.is_empty());
     });
 }

@@ -12,6 +12,9 @@ use super::*;
 
 static LINES: Mutex<Vec<String>> = Mutex::new(Vec::new());
 
+/// The span whose end makes the subscriber panic.
+static BAD_SPAN: AtomicU64 = AtomicU64::new(0);
+
 /// Writes down the spans and events of pools.
 struct Notebook(AtomicU64);
 
@@ -38,11 +41,18 @@ impl Subscriber for Notebook {
 
     fn new_span(&self, span: &Attributes<'_>) -> Id {
         let id = self.0.fetch_add(1, Ordering::Relaxed) + 1;
-        note(&format!("span {id}: {}", span.metadata().name()), |to| span.record(to));
+        note(&format!("span {id}: {}", span.metadata().name()), |to| {
+            span.record(to);
+            if to.0.contains("bad span") {
+                BAD_SPAN.store(id, Ordering::SeqCst);
+            }
+        });
         Id::from_u64(id)
     }
 
     fn record(&self, span: &Id, values: &Record<'_>) {
+        let bad = BAD_SPAN.load(Ordering::SeqCst);
+        assert_ne!(span.into_u64(), bad, "a span that panics, on purpose");
         note(&format!("span {}:", span.into_u64()), |to| values.record(to));
     }
 
@@ -55,6 +65,12 @@ impl Subscriber for Notebook {
     fn enter(&self, _span: &Id) {}
 
     fn exit(&self, _span: &Id) {}
+
+    fn try_close(&self, span: Id) -> bool {
+        let bad = BAD_SPAN.load(Ordering::SeqCst);
+        assert_ne!(span.into_u64(), bad, "a span that panics, on purpose");
+        true
+    }
 }
 
 fn install() {
@@ -108,4 +124,17 @@ fn key_whose_debug_panics_costs_no_worker() {
     let pool = Pool::new(queue).run(move |key: &PanicsOnDebug| done.send(key.0));
     assert!(pool.unwrap().drain_blocking(LONG).left.is_empty());
     assert_eq!(is_done.iter().collect::<Vec<_>>(), [1, 2, 3]);
+}
+
+#[test]
+fn subscriber_that_panics_costs_no_worker() {
+    install();
+    let queue = Queue::new();
+    queue.add_all(["bad span", "fine"]);
+    let (done, is_done) = mpsc::channel();
+    let pool = Pool::new(queue).max_retries(0);
+    let pool = pool.run(move |key: &&'static str| done.send(*key)).unwrap();
+    assert_eq!([is_done.recv(), is_done.recv()], [Ok("bad span"), Ok("fine")]);
+    assert_eq!(pool.workers(), 1);
+    assert!(pool.drain_blocking(LONG).left.is_empty());
 }
