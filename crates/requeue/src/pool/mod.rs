@@ -77,7 +77,9 @@ use crate::{Clock, Queue, SystemClock};
 /// | a run at the deadline of [`stop`](Handle::stop) | is named, and goes on | is named and cancelled |
 ///
 /// A panic of the handler is caught, counted, and retried like an error; its message goes
-/// to the panic hook as always. With `panic = "abort"` nothing can be caught.
+/// to the panic hook as always. Panics of other user code, such as a key's `Clone`, an error's
+/// `Drop`, a callback, a recorder or the clock, do not end a worker either. With
+/// `panic = "abort"` nothing can be caught.
 ///
 /// # Ending
 ///
@@ -219,6 +221,8 @@ impl<K, E, Q: Source<Key = K>> Pool<K, E, Q> {
 
     /// Takes the time of timeouts, deadlines and durations from `clock` instead of the
     /// system. The queue has its own: give both the same.
+    ///
+    /// Where the clock panics, real time takes its place.
     pub fn clock(mut self, clock: impl Clock) -> Self {
         self.clock = Arc::new(clock);
         self
@@ -285,9 +289,12 @@ where
     /// [timeout](Self::timeout) or by the deadline of [`Handle::stop`]: it must bear
     /// being dropped where it awaits. Nothing of tokio's time or I/O driver is used.
     ///
+    /// If the runtime shuts down, the workers leave and the keys of their runs are retried:
+    /// they return to the queue.
+    ///
     /// # Errors
     ///
-    /// If this is called from outside a runtime.
+    /// If this is called from outside a runtime, or the runtime has shut down.
     ///
     /// # Examples
     ///

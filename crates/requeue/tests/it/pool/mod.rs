@@ -16,6 +16,7 @@ mod tasks;
 #[cfg(feature = "tracing")]
 mod traces;
 
+use std::error::Error;
 use std::sync::mpsc::{self, Receiver};
 use std::sync::{Arc, Barrier, Mutex};
 use std::time::Duration;
@@ -231,6 +232,30 @@ fn panic_of_the_policy_costs_neither_worker_nor_key() {
     clock.wait_for_timers(1);
     assert_eq!((runs.of("a"), runs.of("b")), (2, 1), "by the only worker");
     drop(pool);
+}
+
+#[test]
+fn failure_has_the_cause_of_its_error() {
+    assert!(Failure::<Wrapped>::GaveUp.source().is_none());
+    let number = "seven".parse::<u32>().unwrap_err();
+    let failure = Failure::Error(Wrapped(number.clone()));
+    assert_eq!(failure.source().map(ToString::to_string), Some(number.to_string()));
+}
+
+/// An error with a cause.
+#[derive(Debug)]
+struct Wrapped(std::num::ParseIntError);
+
+impl std::fmt::Display for Wrapped {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str("no number")
+    }
+}
+
+impl Error for Wrapped {
+    fn source(&self) -> Option<&(dyn Error + 'static)> {
+        Some(&self.0)
+    }
 }
 
 #[test]
