@@ -138,3 +138,19 @@ fn subscriber_that_panics_costs_no_worker() {
     assert_eq!(pool.workers(), 1);
     assert!(pool.drain_blocking(LONG).left.is_empty());
 }
+
+#[test]
+fn run_on_a_thread_that_takes_too_long_has_an_event() {
+    install();
+    let (clock, queue) = (FakeClock::new(), Queue::new());
+    queue.add("slow");
+    let pool = Pool::new(queue).clock(clock.clone()).timeout(SECOND);
+    let pool = pool.run(move |_: &&str| {
+        clock.advance(SECOND * 2);
+        Ok::<_, String>(())
+    });
+    assert!(pool.unwrap().drain_blocking(LONG).left.is_empty());
+    let lines = LINES.lock().unwrap();
+    let overran = "WARN message=the run took longer than its timeout";
+    assert!(lines.iter().any(|line| line == overran), "{lines:?}");
+}
