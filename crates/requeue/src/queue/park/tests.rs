@@ -25,6 +25,7 @@ fn remaining(park: &Park) -> Vec<ParkedId> {
 #[test]
 fn one_getter_is_called_for_each_ready_key() {
     let (mut park, ids) = parked(3, None);
+    assert!(!park.is_empty());
     drop(park.settle(2, None));
     assert_eq!((remaining(&park), park.in_transit), (vec![ids[2]], 2));
     drop(park.settle(2, None));
