@@ -292,7 +292,7 @@ impl<K: Clone> Shared<K> {
         };
         // Declared before the lock: if `take` panics, its keys are dropped after it.
         let returned;
-        let mut locked = self.lock_to_end(|state| back.advance(state).or_one_chunk());
+        let mut locked = self.lock_to_end(|state| back.advance(state).or_to_next_key());
         let now = locked.now;
         returned = self.give_back(&mut locked.state, back, now);
         let taken = locked.state.take();

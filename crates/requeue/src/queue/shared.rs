@@ -114,18 +114,18 @@ impl<K> Core<K> {
 pub(super) enum Advance {
     /// All keys whose delay has ended become ready first: the call depends on their order.
     Fully,
-    /// One chunk of them does: enough to find the next key.
-    OneChunk,
+    /// Chunks of them do, until a key can be delivered.
+    ToNextKey,
     /// The call does not depend on time.
     Not,
 }
 
 impl Advance {
-    /// At least one chunk: the call takes a key as well.
+    /// At least to the next key: the call takes one as well.
     #[inline]
-    pub(super) fn or_one_chunk(self) -> Self {
+    pub(super) fn or_to_next_key(self) -> Self {
         match self {
-            Self::Not | Self::OneChunk => Self::OneChunk,
+            Self::Not | Self::ToNextKey => Self::ToNextKey,
             Self::Fully => Self::Fully,
         }
     }
@@ -158,12 +158,12 @@ impl<K> Shared<K> {
         if locked.state.needs_time() { self.catch_up(locked, self.now()) } else { locked }
     }
 
-    /// As [`lock`](Self::lock), but adds one chunk of those keys only.
+    /// As [`lock`](Self::lock), but adds only as many of those keys as a getter needs.
     #[inline(always)]
     #[expect(clippy::inline_always, reason = "measured: a tenth of a worker's cycle")]
     pub(super) fn lock_to_take(&self) -> Locked<'_, K> {
         let locked = Locked::new(self);
-        if locked.state.needs_time() { Self::step(locked, self.now()) } else { locked }
+        if locked.state.needs_time() { self.step(locked, self.now()) } else { locked }
     }
 
     /// Locks the queue for a call that does not depend on time.
@@ -185,7 +185,7 @@ impl<K> Shared<K> {
         }
         match advance(&locked.state) {
             Advance::Not => locked,
-            how @ (Advance::OneChunk | Advance::Fully) => self.advance(locked, how),
+            how @ (Advance::ToNextKey | Advance::Fully) => self.advance(locked, how),
         }
     }
 
@@ -198,28 +198,36 @@ impl<K> Shared<K> {
         let now = self.now_under_lock(&mut locked.state);
         match advance {
             Advance::Fully => self.catch_up(locked, now),
-            Advance::OneChunk | Advance::Not => Self::step(locked, now),
+            Advance::ToNextKey | Advance::Not => self.step(locked, now),
         }
     }
 
     /// Adds all keys whose delay has ended at `now`. Many are added in several lock scopes,
     /// so that other callers get their turn.
     #[inline(never)]
-    fn catch_up<'a>(&'a self, mut locked: Locked<'a, K>, now: Nanos) -> Locked<'a, K> {
-        while locked.state.advance(now) == Progress::More {
+    fn catch_up<'a>(&'a self, locked: Locked<'a, K>, now: Nanos) -> Locked<'a, K> {
+        self.advance_until(locked, now, |_| false)
+    }
+
+    /// Adds keys whose delay has ended at `now`, until one can be delivered.
+    #[inline(never)]
+    fn step<'a>(&'a self, locked: Locked<'a, K>, now: Nanos) -> Locked<'a, K> {
+        self.advance_until(locked, now, |state| state.deliverable() > 0)
+    }
+
+    /// Moves time forward, a chunk per lock scope, until `enough` or all due keys are added.
+    /// A chunk of work on the delays may end before it has reached the first due key.
+    fn advance_until<'a>(
+        &'a self,
+        mut locked: Locked<'a, K>,
+        now: Nanos,
+        enough: impl Fn(&State<K>) -> bool,
+    ) -> Locked<'a, K> {
+        while locked.state.advance(now) == Progress::More && !enough(&locked.state) {
             locked.unlock();
             locked = Locked::new(self);
         }
         locked.now = Some(now);
-        locked
-    }
-
-    /// Adds one chunk of the keys whose delay has ended at `now`.
-    #[inline(never)]
-    fn step(mut locked: Locked<'_, K>, now: Nanos) -> Locked<'_, K> {
-        match locked.state.advance(now) {
-            Progress::Done | Progress::More => locked.now = Some(now),
-        }
         locked
     }
 

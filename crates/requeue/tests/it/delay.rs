@@ -353,6 +353,21 @@ fn dirty_key_goes_behind_keys_that_were_due_before_its_lease_ended() {
     assert_eq!(take_all(&queue), ["L", "K"]);
 }
 
+/// The work on delays is bounded per lock scope. A chunk of it once ended before the first
+/// due key, and `try_get` found none.
+#[test]
+fn first_of_many_due_keys_is_found_whatever_the_order_of_their_delays() {
+    let (queue, clock) = timed();
+    for key in 0..50_000_u64 {
+        let micros = key * 7919 % 50_000 * 20;
+        queue.add_after(micros, secs(1) + Duration::from_micros(micros));
+    }
+    clock.advance(secs(3));
+    for expected in (0..50_000).map(|number| number * 20) {
+        assert_eq!(*queue.try_get().unwrap(), expected);
+    }
+}
+
 /// Many keys that are due at once become ready in several steps, which callers cannot see.
 #[test]
 fn hundred_thousand_keys_due_at_once_come_in_order() {
