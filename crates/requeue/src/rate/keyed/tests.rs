@@ -4,6 +4,7 @@ use std::pin::pin;
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::task::{Context, Poll, Waker};
 use std::thread;
+use std::time::Instant;
 
 use proptest::prelude::*;
 
@@ -256,4 +257,39 @@ fn waits_that_are_dropped_in_any_order_mint_no_tokens() {
         drop(b);
     }
     assert_eq!(granted, 3);
+}
+
+/// A clock that the test sets, also back.
+struct Settable(Arc<Mutex<Instant>>);
+
+impl Clock for Settable {
+    fn now(&self) -> Instant {
+        *self.0.lock().unwrap()
+    }
+}
+
+#[test]
+fn call_counts_as_made_at_the_latest_time_of_any_key() {
+    let start = FakeClock::new().now();
+    let time = Arc::new(Mutex::new(start));
+    let set = |seconds| *time.lock().unwrap() = start + Duration::from_secs(seconds);
+    let limit = Limit::per_second(1.0);
+    let keyed = Keyed::with_clock(limit, 1, Settable(Arc::clone(&time)));
+    set(10);
+    assert!(keyed.allow(&"other"));
+    set(9);
+    assert!(keyed.allow(&"key"), "at 10 s");
+    set(10);
+    assert!(!keyed.allow(&"key"));
+    set(11);
+    assert!(keyed.allow(&"key"));
+}
+
+#[test]
+fn terms_can_be_read() {
+    let (keyed, _clock) = keyed(4.0, 7);
+    assert_eq!((keyed.limit(), keyed.burst()), (Limit::per_second(4.0), 7));
+    assert!(keyed.allow(&3));
+    let shown = format!("{keyed:?}");
+    assert!(shown.contains("burst: 7") && shown.contains("tracked: 1"), "{shown}");
 }
