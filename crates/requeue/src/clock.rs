@@ -1,4 +1,4 @@
-//! Where the time comes from: the one place in the library that reads a clock.
+//! Clocks: the only place in the library that reads the system time.
 
 mod alarms;
 mod slack;
@@ -14,12 +14,12 @@ use self::alarms::Alarm;
 
 /// A source of time that queues, limiters and pools can wait on.
 ///
-/// Everything in this crate asks its clock, never the system, so a test that hands
-/// over a fake clock moves time by hand and sleeps nowhere.
+/// Everything in this crate reads its clock, never the system time. A test that uses a fake
+/// clock moves time by hand and does not sleep.
 ///
-/// A clock of one's own needs [`now`](Clock::now) only: the other two methods then
-/// wait in real time for as long as the deadline is away on this clock. Override them
-/// if the clock does not pass with real time.
+/// An implementation needs only [`now`](Clock::now): the other two methods then wait in real
+/// time. Override them if the clock does not run with real time. A queue calls `now` with its
+/// lock held: it must not call the queue.
 ///
 /// # Examples
 ///
@@ -30,18 +30,18 @@ use self::alarms::Alarm;
 /// assert!(SystemClock.now() >= before);
 /// ```
 pub trait Clock: Send + Sync + 'static {
-    /// The present moment. It never goes back.
+    /// Returns the present moment. It never goes back.
     fn now(&self) -> Instant;
 
-    /// Gives a future that is ready once [`now`](Clock::now) has reached `deadline`.
+    /// Returns a future that is ready when [`now`](Clock::now) has reached `deadline`.
     fn timer(&self, deadline: Instant) -> Timer {
         Timer::after(deadline.saturating_duration_since(self.now()))
     }
 
-    /// Blocks this thread until `deadline`, or until somebody unparks it.
+    /// Blocks this thread until `deadline`, or until the thread is unparked.
     ///
-    /// It may return early for no reason, as [`std::thread::park_timeout`] may: callers
-    /// look at the time, and at what they wait for, and park again.
+    /// It may return early for no reason, as [`std::thread::park_timeout`] may. Callers check
+    /// their condition and park again.
     fn park_until(&self, deadline: Instant) {
         std::thread::park_timeout(deadline.saturating_duration_since(self.now()));
     }
@@ -61,7 +61,7 @@ impl<C: Clock + ?Sized> Clock for Arc<C> {
     }
 }
 
-/// The monotonic clock of the system.
+/// The system's monotonic clock.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct SystemClock;
 
@@ -85,11 +85,11 @@ impl Clock for SystemClock {
     }
 }
 
-/// A future that is ready when its moment has come; made by [`Clock::timer`].
+/// A future that is ready at a moment; from [`Clock::timer`].
 ///
 /// # Cancel safety
 ///
-/// A timer that is dropped disappears without a trace.
+/// Dropping a timer cancels it.
 #[must_use = "futures do nothing unless polled"]
 pub struct Timer(Inner);
 
@@ -99,13 +99,13 @@ enum Inner {
 }
 
 impl Timer {
-    /// A timer that is ready when `future` is: for clocks that bring their own.
+    /// Wraps a future, for clocks with their own timers.
     pub fn new(future: impl Future<Output = ()> + Send + 'static) -> Self {
         Self(Inner::Other(Box::pin(future)))
     }
 
-    /// A timer that is ready after `delay` of real time; never, if that is beyond what an
-    /// [`Instant`] can hold.
+    /// Returns a timer that is ready after `delay` of real time; never, if that exceeds the
+    /// range of [`Instant`].
     pub fn after(delay: Duration) -> Self {
         Self(Inner::System(Alarm::new(SystemClock.now().checked_add(delay))))
     }

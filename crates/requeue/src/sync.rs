@@ -1,6 +1,6 @@
 //! The parts of std that a model checker replaces.
 //!
-//! `Arc` stays std's everywhere: no order of events hangs on its counters.
+//! `Arc` is std's everywhere: no order of events depends on its counters.
 
 #[cfg(requeue_loom)]
 pub(crate) use loom::{

@@ -1,4 +1,4 @@
-//! What tests need: a clock that moves only when told to (feature `testing`).
+//! A clock for tests that moves only by hand (feature `testing`).
 
 use std::collections::BTreeMap;
 use std::fmt;
@@ -14,10 +14,10 @@ use crate::contain::contain;
 
 /// A clock that stands still until [`advance`](FakeClock::advance) moves it.
 ///
-/// Clones share the time, so a test keeps one and gives the others away. Moving the
-/// clock wakes every thread and every task whose moment has come, before `advance`
-/// returns; what they then do is up to them, so a test waits for the effect, or looks
-/// at state that is true at any time, such as the length of a queue.
+/// Clones share the time, so a test keeps one and passes the others on. `advance` wakes every
+/// thread and task whose deadline has been reached before it returns. They run on their own:
+/// a test waits for the effect, or checks state that is exact at any time, such as the length
+/// of a queue.
 ///
 /// # Examples
 ///
@@ -38,13 +38,13 @@ pub struct FakeClock(Arc<Shared>);
 
 struct Shared {
     hands: Mutex<Hands>,
-    /// Told whenever a timer is armed, for [`FakeClock::wait_for_timers`].
+    /// Notified whenever a timer is armed, for [`FakeClock::wait_for_timers`].
     armed: Condvar,
 }
 
 struct Hands {
     now: Instant,
-    /// Who wakes when, by deadline and then by the order of arming.
+    /// Timers by deadline, then by the order of arming.
     timers: BTreeMap<(Instant, u64), Waker>,
     armed_so_far: u64,
 }
@@ -52,23 +52,23 @@ struct Hands {
 type TimerId = (Instant, u64);
 
 impl FakeClock {
-    /// Makes a clock that stands at some moment.
+    /// Creates a clock. It starts at an arbitrary moment.
     pub fn new() -> Self {
         let hands =
             Hands { now: SystemClock.now(), timers: BTreeMap::new(), armed_so_far: 0 };
         Self(Arc::new(Shared { hands: Mutex::new(hands), armed: Condvar::new() }))
     }
 
-    /// The moment at which the clock stands.
+    /// Returns the time of the clock.
     pub fn now(&self) -> Instant {
         self.hands().now
     }
 
-    /// Moves the clock on by `step` and wakes whoever waited for a moment up to then.
+    /// Advances the clock by `step` and wakes every thread and task whose deadline it reaches.
     ///
     /// # Panics
     ///
-    /// If the clock would go past what an [`Instant`] can hold.
+    /// If the time exceeds the range of [`Instant`].
     #[doc(alias = "Step")]
     #[track_caller]
     pub fn advance(&self, step: Duration) {
@@ -78,7 +78,7 @@ impl FakeClock {
         }
     }
 
-    /// How many threads and tasks wait for this clock at present.
+    /// Returns the number of threads and tasks that wait for this clock.
     #[doc(alias = "Waiters")]
     pub fn timers(&self) -> usize {
         self.hands().timers.len()
@@ -86,8 +86,7 @@ impl FakeClock {
 
     /// Blocks until at least `count` threads and tasks wait for this clock.
     ///
-    /// For tests that must not move time before a worker in another thread has gone to
-    /// sleep.
+    /// Use it before `advance`, if a worker in another thread must be asleep by then.
     pub fn wait_for_timers(&self, count: usize) {
         let mut hands = self.hands();
         while hands.timers.len() < count {

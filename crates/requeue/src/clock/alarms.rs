@@ -1,15 +1,14 @@
-//! Timers for tasks: one thread of the process rings them all.
+//! Timers for tasks, all served by one thread of the process.
 //!
-//! The timers of a runtime are rounded to milliseconds, and those of a reactor that is
-//! somebody else's come late by the slack that the kernel gives its thread. This thread
-//! is ours, so it sleeps without slack; it is started by the first timer and does nothing
-//! but sleep and wake tasks.
+//! Timers of a runtime are rounded to milliseconds and delayed by the kernel's timer slack.
+//! This thread sleeps without slack. It starts with the first timer and does nothing but
+//! sleep and wake tasks.
 //!
 //! # Invariants
 //!
 //! 1. `set` holds one entry for each alarm that was polled and has neither rung nor been
 //!    dropped.
-//! 2. The thread never sleeps beyond the first entry: whoever puts an entry before all
+//! 2. The thread never sleeps beyond the first entry: a caller that puts an entry before all
 //!    others wakes it.
 //! 3. No waker is cloned, called or dropped while `set` is locked: it is foreign code.
 
@@ -152,8 +151,8 @@ impl Alarms {
         due.into_values().collect()
     }
 
-    /// Sleeps until the first entry is due. An entry that comes before it meanwhile has
-    /// unparked this thread, be it before it parks.
+    /// Sleeps until the first entry is due. An earlier entry that comes meanwhile unparks
+    /// this thread, even before it parks.
     fn sleep(&self, now: Instant) {
         let first = self.lock().first_key_value().map(|((moment, _), _)| *moment);
         match first {
@@ -163,7 +162,7 @@ impl Alarms {
     }
 }
 
-/// Calls each waker. One that panics must not take the thread and all others with it.
+/// Calls each waker. A panic must not stop the thread or the others.
 fn ring(due: Vec<Waker>) {
     for waker in due {
         contain(|| waker.wake());
@@ -186,7 +185,7 @@ mod tests {
 
     impl Wake for Bell {
         fn wake(self: Arc<Self>) {
-            self.1.send(self.0).expect("somebody listens");
+            self.1.send(self.0).expect("the test listens");
         }
     }
 
@@ -203,7 +202,7 @@ mod tests {
         (move |number| Waker::from(Arc::new(Bell(number, send.clone()))), rung)
     }
 
-    /// Alarms whose thread is this one, so that nobody rings them but the test.
+    /// Alarms whose thread is this one, so that only the test rings them.
     fn alarms() -> &'static Alarms {
         let alarms = Alarms::new();
         alarms.thread.set(thread::current()).expect("no thread yet");

@@ -1,4 +1,4 @@
-//! Several leases that are taken and ended in one lock.
+//! Several leases that begin and end in one lock.
 
 use std::fmt;
 use std::sync::Arc;
@@ -8,13 +8,10 @@ use super::lease::Lease;
 use super::shared::{Finish, Shared};
 use super::state::Taken;
 
-/// Keys that were handed out together; from [`Queue::get_many`](crate::Queue::get_many)
-/// and its siblings.
+/// Several leased keys, from [`Queue::get_many`](crate::Queue::get_many) and its variants.
 ///
-/// It is to a [`Lease`] what many are to one: while the batch exists nobody else is given
-/// its keys, ending it consumes it, and dropping it means done, or retry while its thread
-/// panics. Ending all of it takes one lock; iterate over it to end each key in its own
-/// way.
+/// The rules of a [`Lease`] apply to each key. Finishing the batch takes one lock; iterate
+/// over it to finish each key separately.
 ///
 /// # Examples
 ///
@@ -41,17 +38,17 @@ impl<K> Batch<K> {
         Self { shared, taken }
     }
 
-    /// How many keys it holds.
+    /// Returns the number of keys.
     pub fn len(&self) -> usize {
         self.taken.len()
     }
 
-    /// Whether it holds no key, which it does only if no more than 0 were asked for.
+    /// Returns whether the batch is empty, which it is only if 0 keys were asked for.
     pub fn is_empty(&self) -> bool {
         self.taken.is_empty()
     }
 
-    /// The keys, in the order in which they were handed out.
+    /// Returns the keys, in the order in which they were leased.
     pub fn keys(&self) -> impl Iterator<Item = &K> {
         self.taken.iter().map(|taken| &taken.key)
     }
@@ -66,7 +63,7 @@ impl<K> Batch<K> {
         self.finish(Finish::Succeed);
     }
 
-    /// Ends the lease of every key in the way that `finish` says.
+    /// Ends the lease of every key as `finish` says.
     pub fn finish(mut self, finish: Finish) {
         let shared = Arc::clone(&self.shared);
         if shared.asks_policy(finish) {
@@ -83,8 +80,8 @@ impl<K> Batch<K> {
         self.shared.done_all(std::mem::take(&mut self.taken), succeeded);
     }
 
-    /// Ends the leases with the advice of a policy of the user's, which all comes first:
-    /// the policy is asked without the lock.
+    /// Ends the leases. The retry policy of the user is asked for all keys first, without the
+    /// lock.
     fn end(&mut self, finish: Finish, consult: impl Fn(&K) -> Option<Duration>) {
         let advice: Vec<_> = self.keys().map(consult).collect();
         let taken = std::mem::take(&mut self.taken);
@@ -111,7 +108,7 @@ impl<K> IntoIterator for Batch<K> {
     type Item = Lease<K>;
     type IntoIter = std::vec::IntoIter<Lease<K>>;
 
-    /// The leases of the keys, to be ended one by one.
+    /// Returns the leases, to be ended one by one.
     fn into_iter(mut self) -> Self::IntoIter {
         let taken = std::mem::take(&mut self.taken);
         let leases: Vec<_> = taken

@@ -1,4 +1,4 @@
-//! How a queue is made.
+//! The builder of a queue.
 
 use std::fmt;
 use std::hash::BuildHasher;
@@ -14,10 +14,10 @@ use crate::clock::{AnyClock, Clock};
 use crate::metrics::{Metrics, Probe, Recorder};
 use crate::retry::{QueueDefault, RetryPolicy};
 
-/// Makes a [`Queue`]; from [`Queue::builder`].
+/// Builds a [`Queue`]; from [`Queue::builder`].
 ///
-/// Everything is optional. A queue that is built from nothing is first in, first out,
-/// measures nothing, and retries a key after 5 ms doubling up to 1000 s.
+/// Everything is optional. By default, a queue is first in, first out, records no metrics,
+/// and retries a key after 5 ms, doubling up to 1000 s.
 ///
 /// # Examples
 ///
@@ -55,11 +55,11 @@ pub struct Builder<K> {
     max_tracked: usize,
 }
 
-/// Tells a metrics provider of the queue, which is not built yet.
+/// Attaches the metrics provider when the queue is built.
 type Attach<K> = Box<dyn FnOnce(&str, &Weak<Shared<K>>) -> Box<dyn Recorder> + Send>;
 
-/// Failures of this many keys that are neither ready, delayed nor processing are
-/// remembered; each takes as much memory as a ready key.
+/// The failures of this many keys are kept that are neither ready, delayed nor processing.
+/// Each takes as much memory as a ready key.
 const MAX_TRACKED: usize = 100_000;
 
 impl<K> Builder<K> {
@@ -77,38 +77,37 @@ impl<K> Builder<K> {
         }
     }
 
-    /// Names the queue; metrics carry the name.
+    /// Sets the name of the queue, which is a label of its metrics.
     pub fn name(mut self, name: impl Into<String>) -> Self {
         self.name = name.into();
         self
     }
 
-    /// Takes the time from `clock` instead of the system.
+    /// Sets the clock. The default is the system clock.
     pub fn clock(mut self, clock: impl Clock) -> Self {
         self.clock = AnyClock::new(clock);
         self
     }
 
-    /// Chooses how long a key that failed waits. The default is
+    /// Sets the retry policy, which chooses the delay of a failed key. The default is
     /// [`Exponential`](crate::retry::Exponential) from 5 ms to 1000 s.
     ///
-    /// Give each queue a policy of its own: shared ones mix up the failures of equal keys.
+    /// Do not share a policy between queues: it would mix up the failures of equal keys.
     pub fn retry(mut self, policy: impl RetryPolicy<K> + 'static) -> Self {
         self.retry = Box::new(policy);
         self
     }
 
-    /// Chooses in which order ready keys are handed out. The default is [`Fifo`].
+    /// Sets the order in which ready keys are delivered. The default is [`Fifo`].
     ///
-    /// The order runs with the queue's lock held. It must not panic once it has taken a
-    /// key in, and must hand out each key that it was given: the queue passes over
-    /// tickets that are not ready, and cannot find keys that an order has lost.
+    /// The order runs with the queue's lock held. [`Order`] says what it must promise, and
+    /// what happens if it breaks its promise or panics.
     pub fn order(mut self, order: impl Order<K> + 'static) -> Self {
         self.line = Line::other(Box::new(order));
         self
     }
 
-    /// Reports to `metrics`. Nothing is measured by default.
+    /// Sets the metrics provider. By default nothing is measured.
     pub fn metrics(mut self, metrics: impl Metrics + 'static) -> Self
     where
         K: Send + Sync + 'static,
@@ -120,29 +119,29 @@ impl<K> Builder<K> {
         self
     }
 
-    /// Whether adding a key takes along a delay that it has.
+    /// Sets whether adding a key cancels its delay.
     ///
-    /// By default it does not, as in client-go: a delayed key that is added is ready now,
-    /// and once more when its delay is over. With `true`, as in controller-runtime, it is
-    /// ready once, and a delay for a key that is already ready, or dirty, is dropped.
+    /// By default it does not, as in client-go: a delayed key that is added becomes ready
+    /// now, and once more when its delay ends. With `true`, as in controller-runtime, it
+    /// becomes ready once, and a delay for a ready or dirty key is ignored.
     pub fn absorb_delays(mut self, absorb: bool) -> Self {
         self.absorb = absorb;
         self
     }
 
-    /// Makes room for this many keys, so that growing to them does not allocate.
+    /// Reserves memory for this many keys.
     ///
-    /// Room beyond 1024 keys is given back when the queue has run empty.
+    /// Memory beyond 1024 keys is freed when the queue becomes empty.
     pub fn capacity(mut self, keys: usize) -> Self {
         self.capacity = keys;
         self
     }
 
-    /// Remembers the failures of at most this many keys that the queue holds for nothing
-    /// else; the one that rested longest is forgotten first. The default is 100,000.
+    /// Limits how many keys are kept only for their failures. The oldest are forgotten first.
+    /// The default is 100,000.
     ///
-    /// Keys that are ready, delayed or processing do not count, nor does a policy that
-    /// keeps its own tally.
+    /// Ready, delayed and processing keys do not count. A policy that counts failures itself
+    /// is not limited.
     pub fn max_tracked(mut self, keys: usize) -> Self {
         self.max_tracked = keys;
         self
@@ -150,15 +149,15 @@ impl<K> Builder<K> {
 
     /// Hashes keys with `hasher`.
     ///
-    /// The default is foldhash with a seed for each queue: fast, and enough against keys
-    /// that collide by chance. For keys that an attacker chooses, give it
-    /// [`std::hash::RandomState`].
+    /// The default is foldhash with a seed per queue, which is fast and sufficient for keys
+    /// that collide by chance. Use [`std::hash::RandomState`] for keys that an attacker can
+    /// choose.
     pub fn hasher(mut self, hasher: impl BuildHasher + Send + Sync + 'static) -> Self {
         self.hashing = Hashing::new(hasher);
         self
     }
 
-    /// Makes the queue.
+    /// Builds the queue.
     pub fn build(self) -> Queue<K> {
         let rules = Rules {
             line: self.line,

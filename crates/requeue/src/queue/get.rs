@@ -17,11 +17,11 @@ use crate::error::TryGetError;
 use crate::sync::thread;
 use crate::wake::{DeferredDrop, Wake};
 
-/// What a getter found.
+/// The result of a look.
 enum Look<T> {
     Taken(T),
     Closed,
-    /// Nothing: it is parked, and if it leads it must look again at this moment.
+    /// No key. The getter is parked; as the leader it looks again at this moment.
     Parked {
         until: Option<Instant>,
     },
@@ -92,7 +92,7 @@ impl<K> Getter<K> {
         }
     }
 
-    /// Looks for a key on behalf of a task; `alarm` is the timer of a getter that leads.
+    /// Looks for a key for a task. `alarm` is the timer of the leader.
     fn poll<T>(
         &mut self,
         cx: &mut Context<'_>,
@@ -128,14 +128,14 @@ impl<K> Drop for Getter<K> {
     }
 }
 
-/// The timer of a task that leads.
+/// The timer of a task that is the leader.
 struct Alarm {
     moment: Instant,
     timer: Timer,
 }
 
 impl Alarm {
-    /// Sets the alarm to `until`: whether it rings already.
+    /// Sets the alarm to `until`. Returns whether it rings already.
     fn rings<K>(
         alarm: &mut Option<Self>,
         until: Option<Instant>,
@@ -163,19 +163,19 @@ impl Alarm {
 /// The future of [`Queue::get`](crate::Queue::get) and
 /// [`Lease::next`](crate::Lease::next).
 ///
-/// It belongs to nobody: it can be moved to another task, and it does not keep the queue
-/// open.
+/// It can be moved to another task, and does not keep the queue open. If user code panics in
+/// a poll, the future can be polled again.
 ///
 /// # Cancel safety
 ///
-/// Dropping it loses no key: none is taken before it is returned, and if it had been
+/// Dropping it loses no key: a key is leased only when it is returned. If the future had been
 /// woken for a key, another getter is woken instead.
 #[must_use = "futures do nothing unless polled"]
 pub struct Get<K>(Stage<K>);
 
-/// How far a [`Get`] has come.
+/// The progress of a [`Get`].
 enum Stage<K> {
-    /// Not polled; with a key to bring back if a lease asks for the next.
+    /// Not polled yet. Carries the lease that ends with the first poll, if any.
     Fresh(Arc<Shared<K>>, Option<Return<K>>),
     /// Has found no key so far.
     Waiting(Getter<K>, Option<Alarm>),
@@ -238,7 +238,7 @@ impl<K> fmt::Debug for Get<K> {
 ///
 /// # Cancel safety
 ///
-/// As that of [`Get`]: no key is taken before the batch is returned.
+/// As that of [`Get`]: keys are leased only when the batch is returned.
 #[must_use = "futures do nothing unless polled"]
 pub struct GetMany<K> {
     getter: Getter<K>,
@@ -271,7 +271,7 @@ impl<K> fmt::Debug for GetMany<K> {
     }
 }
 
-/// Takes up to `max` keys; `None` if there is not even one.
+/// Takes up to `max` keys; `None` if no key is ready.
 pub(super) fn take_many<K: Clone>(
     max: usize,
 ) -> impl Fn(&mut State<K>) -> Option<Vec<Taken<K>>> {
@@ -282,8 +282,7 @@ pub(super) fn take_many<K: Clone>(
 }
 
 impl<K: Clone> Shared<K> {
-    /// Takes a key back, if one is brought, and hands out another, if one is ready: in one
-    /// lock.
+    /// Ends a lease, if there is one, and leases the next ready key, in one lock.
     #[inline(always)]
     #[expect(clippy::inline_always, reason = "measured: a tenth of a worker's cycle")]
     pub(super) fn exchange(&self, back: Option<Return<K>>) -> Option<Taken<K>> {
@@ -301,7 +300,7 @@ impl<K: Clone> Shared<K> {
         taken
     }
 
-    /// The same on this thread, which waits for a key. `None` once the queue is closed.
+    /// As [`exchange`](Self::exchange), but waits for a key, blocking this thread.
     #[inline(always)]
     #[expect(clippy::inline_always, reason = "measured: a tenth of a worker's cycle")]
     pub(super) fn exchange_blocking(

@@ -1,4 +1,4 @@
-//! The right to work on one key, and the ways to end it.
+//! Exclusive access to one key, and the ways to end it.
 
 use std::fmt;
 use std::ops::Deref;
@@ -9,25 +9,28 @@ use super::get::Get;
 use super::shared::{Finish, Return, Shared};
 use super::state::Taken;
 
-/// A key that was handed out, and the only right to work on it.
+/// Exclusive access to one key.
 ///
-/// While a lease exists, nobody else is given its key. Ending the lease consumes it, so a
-/// key cannot be finished twice, nor by anybody to whom it was not handed out:
+/// No other worker receives the key while its lease exists. Finishing consumes the lease, so
+/// a key cannot be finished twice or by code that does not hold the lease:
 ///
-/// | to say | call | client-go |
+/// | the run | call | client-go |
 /// |---|---|---|
-/// | it went well | [`succeed`](Lease::succeed) | `Forget`, `Done` |
-/// | it failed, try again later | [`retry`](Lease::retry) | `AddRateLimited`, `Done` |
-/// | come again at a given time | [`retry_after`](Lease::retry_after) | `Forget`, `AddAfter`, `Done` |
-/// | neither well nor badly | [`done`](Lease::done), or drop it | `Done` |
-/// | done, and give me the next | [`next`](Lease::next) | `Done`, `Get` |
+/// | succeeded | [`succeed`](Lease::succeed) | `Forget`, `Done` |
+/// | failed; retry it later | [`retry`](Lease::retry) | `AddRateLimited`, `Done` |
+/// | is to be repeated after a delay | [`retry_after`](Lease::retry_after) | `Forget`, `AddAfter`, `Done` |
+/// | ended, nothing else | [`done`](Lease::done), or drop the lease | `Done` |
+/// | ended; wait for the next key | [`next`](Lease::next) | `Done`, `Get` |
 ///
-/// A lease that is dropped is done, so that a worker that returns early, or a task that
-/// is aborted, does not keep its key for ever. A lease that is dropped because its thread
-/// panics is retried: the work did not finish.
+/// Dropping a lease ends it as [`done`](Lease::done) does, so a worker that returns early or
+/// an aborted task does not keep its key. If it is dropped by a panic of its thread, the key
+/// is retried.
 ///
-/// The lease dereferences to its key, and can be moved into another thread or task.
-/// [`std::mem::forget`] on a lease keeps its key processing for ever.
+/// The lease dereferences to its key and can be moved to another thread or task. It owns a
+/// clone of the key. [`std::mem::forget`] on a lease keeps its key processing forever.
+///
+/// Ending a lease does not panic, whatever the key, the order, the clock or the retry policy
+/// do.
 ///
 /// # Examples
 ///
@@ -45,7 +48,7 @@ use super::state::Taken;
 /// assert!(queue.is_empty());
 /// ```
 ///
-/// A lease ends once:
+/// A lease cannot be finished twice:
 ///
 /// ```compile_fail,E0382
 /// let queue = requeue::Queue::new();
@@ -64,7 +67,7 @@ use super::state::Taken;
 /// let twin: requeue::Lease<i32> = lease.clone();
 /// ```
 ///
-/// And it cannot be made from a key:
+/// It cannot be made from a key:
 ///
 /// ```compile_fail,E0451
 /// let lease = requeue::Lease { held: None::<u64> };
@@ -127,50 +130,49 @@ impl<K> Lease<K> {
         self.held.take().expect("a lease ends once").end(finish, advice)
     }
 
-    /// The key.
+    /// Returns the key.
     pub fn key(&self) -> &K {
         &self.held().key
     }
 
-    /// The priority with which the key was added. With an order that does not heed
-    /// priorities, such as the default one, it is 0.
+    /// Returns the priority with which the key was queued. It is 0 if the order ignores
+    /// priorities, as the default one does.
     #[doc(alias = "GetWithPriority")]
     pub fn priority(&self) -> i32 {
         self.held().priority
     }
 
-    /// Says that the work is over, and nothing else.
+    /// Ends the lease and does nothing else.
     ///
-    /// If the key was added meanwhile, it becomes ready now, at the tail. Failures of the
-    /// key are remembered; to forget them, use [`succeed`](Self::succeed).
+    /// If the key is dirty, it becomes ready at the tail of the queue. Its failures are kept;
+    /// use [`succeed`](Self::succeed) to forget them.
     #[doc(alias = "Done")]
     #[inline]
     pub fn done(self) {
         self.finish(Finish::Done);
     }
 
-    /// Says that the work went well: failures of the key are forgotten.
+    /// Ends the lease after a success: the failures of the key are forgotten.
     #[doc(alias = "Forget")]
     #[inline]
     pub fn succeed(self) {
         self.finish(Finish::Succeed);
     }
 
-    /// Says that the work failed: the key comes again after a delay that the queue's
-    /// retry policy chooses, which is returned.
+    /// Ends the lease after a failure: the key is retried after a delay that the retry policy
+    /// chooses. Returns that delay.
     ///
-    /// The key keeps its priority. On a queue that is closed, it joins the keys that
-    /// [`drain`](crate::Queue::drain) and [`close_now`](crate::Queue::close_now) hand
-    /// back.
+    /// The key keeps its priority. If the queue is closed, [`drain`](crate::Queue::drain) and
+    /// [`close_now`](crate::Queue::close_now) return the key instead.
     #[doc(alias = "AddRateLimited")]
     pub fn retry(self) -> Duration {
         let (shared, back) = self.end(Finish::Retry);
         shared.finish(back).unwrap_or_default()
     }
 
-    /// Has the key come again after `delay`, and forgets its failures.
+    /// Ends the lease, adds the key again after `delay`, and forgets its failures.
     ///
-    /// For work that went well but must be looked at again, such as a poll. Otherwise as
+    /// Use it for work that succeeded and must be repeated, such as polling. Otherwise as
     /// [`retry`](Self::retry).
     #[doc(alias = "AddAfter")]
     #[doc(alias = "RequeueAfter")]
@@ -178,7 +180,7 @@ impl<K> Lease<K> {
         self.finish(Finish::RetryAfter(delay));
     }
 
-    /// Ends the lease in the way that `finish` says; the methods above in one.
+    /// Ends the lease as `finish` says. Each of the methods above is one variant.
     #[inline(always)]
     #[expect(clippy::inline_always, reason = "measured: each way in code of its own")]
     pub fn finish(self, finish: Finish) {
@@ -186,7 +188,7 @@ impl<K> Lease<K> {
         shared.finish(back);
     }
 
-    /// How often the key failed since it last succeeded.
+    /// Returns how often the key has failed since its failures were last forgotten.
     #[doc(alias = "NumRequeues")]
     pub fn num_requeues(&self) -> u32 {
         let held = self.held();
@@ -195,8 +197,8 @@ impl<K> Lease<K> {
 
     /// Ends this lease as [`done`](Self::done) does and waits for the next key.
     ///
-    /// Both happen in one lock: this is the fastest loop for a worker. `None` means that
-    /// the queue is closed and no key is ready.
+    /// Both happen in one lock: this is the fastest loop for a worker. Returns `None` if the
+    /// queue is closed and no key is ready.
     ///
     /// # Cancel safety
     ///
@@ -223,7 +225,7 @@ impl<K> Lease<K> {
         self.next_with(Finish::Done)
     }
 
-    /// As [`next`](Self::next), ending this lease in the way that `finish` says.
+    /// As [`next`](Self::next), but ends this lease as `finish` says.
     ///
     /// # Cancel safety
     ///

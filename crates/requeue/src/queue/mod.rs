@@ -43,11 +43,11 @@ use self::shared::{Closer, Shared};
 use self::state::State;
 use crate::error::{DrainTimeout, TryGetError};
 
-/// A queue of keys: each is in it once, and with at most one worker.
+/// A deduplicating queue of keys. Each key is queued once and leased to one worker at a time.
 ///
-/// This is a handle: clones of it are the same queue. Producers add keys, workers get
-/// them as [leases](Lease), and any thread or task may do either. See the
-/// [crate](crate) for the promises that a queue keeps.
+/// This is a handle: clones refer to the same queue. Producers add keys, workers get them as
+/// [leases](Lease), and any thread or task can do either. The [crate](crate) documentation
+/// lists the promises of a queue.
 ///
 /// # Waiting
 ///
@@ -58,15 +58,14 @@ use crate::error::{DrainTimeout, TryGetError};
 /// | not at all | [`try_get`](Queue::try_get) | [`try_get_many`](Queue::try_get_many) |
 ///
 /// All of them can be used on one queue at the same time. A key that becomes ready wakes
-/// the getter that has waited longest; a worker that happens to ask first may still take
-/// it.
+/// the getter that has waited longest. Another worker that asks first may still take it.
 ///
 /// # Closing
 ///
 /// A queue is open until it is [closed](Queue::close) or its last handle is dropped.
-/// Leases and waiting futures are not handles: `let waiting = queue.get();
-/// drop(queue);` ends `waiting` with `None`. A worker that owns a handle keeps the queue
-/// open.
+/// Leases and waiting futures are not handles: after `let waiting = queue.get();
+/// drop(queue);` the future `waiting` returns `None`. A worker that owns a handle keeps the
+/// queue open.
 ///
 /// # Panics
 ///
@@ -86,12 +85,12 @@ use crate::error::{DrainTimeout, TryGetError};
 /// let queue = Queue::new();
 /// queue.add("a");
 /// queue.add("b");
-/// queue.add("a"); // is queued already
+/// queue.add("a"); // already queued
 /// assert_eq!(queue.len(), 2);
 ///
 /// let lease = queue.get_blocking().unwrap();
 /// assert_eq!(*lease, "a");
-/// queue.add("a"); // changed while we look at it: once more, after
+/// queue.add("a"); // added while it is being processed: runs once more afterwards
 /// lease.succeed();
 /// assert_eq!(*queue.get_blocking().unwrap(), "b");
 /// assert_eq!(*queue.get_blocking().unwrap(), "a");
@@ -111,13 +110,13 @@ pub struct Queue<K> {
 }
 
 impl<K> Queue<K> {
-    /// Makes a queue with nothing but the defaults; see [`Builder`].
+    /// Creates a queue with the defaults; see [`Builder`].
     #[doc(alias = "NewTyped")]
     pub fn new() -> Self {
         Self::builder().build()
     }
 
-    /// Starts to configure a queue.
+    /// Returns a builder to configure a queue.
     #[doc(alias = "NewTypedWithConfig")]
     #[doc(alias = "NewTypedDelayingQueue")]
     #[doc(alias = "NewTypedDelayingQueueWithConfig")]
@@ -133,27 +132,26 @@ impl<K> Queue<K> {
         Self { shared, closer }
     }
 
-    /// The name that the queue was built with.
+    /// Returns the name that the queue was built with.
     pub fn name(&self) -> &str {
         &self.shared.name
     }
 
-    /// How many keys are ready.
+    /// Returns the number of ready keys.
     ///
-    /// Keys that are delayed, processing or dirty do not count; see
-    /// [`counts`](Self::counts) for them. By the time the number is looked at, others may
-    /// have changed it: do not decide by it whether to add or to get.
+    /// Delayed, processing and dirty keys do not count; see [`counts`](Self::counts). The
+    /// number is a snapshot: do not use it to decide whether to add or to get.
     #[doc(alias = "Len")]
     pub fn len(&self) -> usize {
         self.counts().ready
     }
 
-    /// Whether no key is ready.
+    /// Returns whether no key is ready.
     pub fn is_empty(&self) -> bool {
         self.len() == 0
     }
 
-    /// How many keys are where.
+    /// Returns the number of keys in each state.
     pub fn counts(&self) -> Counts {
         self.shared.with(|state| state.counts())
     }
@@ -168,7 +166,7 @@ impl<K> Queue<K> {
         self.shared.with(|state| state.stranded())
     }
 
-    /// How many getters wait for a key at present.
+    /// Returns the number of getters that wait for a key.
     pub fn parked(&self) -> usize {
         let locked = self.shared.lock();
         let parked = locked.park.len();
@@ -176,18 +174,17 @@ impl<K> Queue<K> {
         parked
     }
 
-    /// Closes the queue: no more adds.
+    /// Closes the queue. Later adds are refused. Idempotent.
     ///
-    /// Keys that are ready are still handed out, and so is a dirty key when its worker is
-    /// done with it. Delayed keys are not: they stay delayed, for
-    /// [`drain`](Self::drain) or [`close_now`](Self::close_now) to hand back. Getters that
-    /// wait get `None`. Closing twice is closing once.
+    /// Ready keys are still delivered, and so is a dirty key when its lease ends. Delayed
+    /// keys are not: [`drain`](Self::drain) and [`close_now`](Self::close_now) return them.
+    /// Waiting getters return `None`.
     #[doc(alias = "ShutDown")]
     pub fn close(&self) {
         self.shared.close();
     }
 
-    /// Whether the queue is closed.
+    /// Returns whether the queue is closed.
     #[doc(alias = "ShuttingDown")]
     pub fn is_closed(&self) -> bool {
         self.shared.peek(|state| state.is_closed())
@@ -195,11 +192,11 @@ impl<K> Queue<K> {
 }
 
 impl<K: Eq + Hash> Queue<K> {
-    /// Adds a key: it is ready now, unless it is ready already.
+    /// Adds a key. It becomes ready, unless it is ready already.
     ///
-    /// A key that is being processed becomes dirty: it is handed out once more when its
-    /// worker is done with it. A key that is delayed is ready now and once more when its
-    /// delay is over, unless the queue [absorbs delays](Builder::absorb_delays).
+    /// A key that is being processed becomes dirty: it is delivered once more when its lease
+    /// ends. A delayed key becomes ready now, and once more when its delay ends, unless the
+    /// queue [absorbs delays](Builder::absorb_delays).
     ///
     /// # Examples
     ///
@@ -223,8 +220,8 @@ impl<K: Eq + Hash> Queue<K> {
         self.shared.with(|state| state.add(hash, &mut offer, 0))
     }
 
-    /// Adds a key that is given by reference and cloned only if the queue does not have
-    /// it: for strings, a duplicate then costs no allocation.
+    /// Adds a key by reference. It is cloned only if the queue does not have it, so a
+    /// duplicate string costs no allocation.
     ///
     /// # Examples
     ///
@@ -244,7 +241,7 @@ impl<K: Eq + Hash> Queue<K> {
         self.shared.with(|state| state.add(hash, &mut offer, 0))
     }
 
-    /// Adds many keys, in one lock for each thousand.
+    /// Adds many keys, about a thousand per lock.
     ///
     /// # Examples
     ///
@@ -267,19 +264,19 @@ impl<K: Eq + Hash> Queue<K> {
         }
     }
 
-    /// Adds a key once `delay` has passed; at once if there is none.
+    /// Adds a key after `delay`; at once if the delay is zero.
     ///
-    /// If the key is delayed already, the earlier time counts; to put it off, use
-    /// [`postpone`](Self::postpone). Keys whose time is the same become ready in the order
-    /// in which they were added. A delay may be of any length: one that is beyond what an
-    /// [`Instant`] can hold never ends.
+    /// If the key is already delayed, the earlier deadline counts; use
+    /// [`postpone`](Self::postpone) to move it back. Keys with equal deadlines become ready in
+    /// the order in which they were added. A delay can have any length: one that exceeds the
+    /// range of [`Instant`] never ends.
     #[doc(alias = "AddAfter")]
     pub fn add_after(&self, key: K, delay: Duration) -> Added {
         let hash = self.shared.hash(&key);
         self.shared.add_after(hash, Owned::new(key), delay, 0)
     }
 
-    /// Adds a key at `moment`, on the queue's clock; otherwise as
+    /// Adds a key at `moment` on the queue's clock. Otherwise as
     /// [`add_after`](Self::add_after).
     pub fn add_at(&self, key: K, moment: Instant) -> Added {
         let hash = self.shared.hash(&key);
@@ -287,28 +284,27 @@ impl<K: Eq + Hash> Queue<K> {
         self.shared.add_at(hash, Owned::new(key), deadline, 0, now)
     }
 
-    /// Counts a failure of a key and adds it after the delay that the retry policy
-    /// chooses.
+    /// Counts a failure of a key and adds it after the delay that the retry policy chooses.
     ///
-    /// A worker whose key failed calls [`Lease::retry`] instead, which does this and ends
-    /// the lease in one step.
+    /// A worker calls [`Lease::retry`] instead, which does this and ends the lease in one
+    /// step.
     #[doc(alias = "AddRateLimited")]
     pub fn add_rate_limited(&self, key: K) -> Added {
         self.add_with(key, AddOptions::new().rate_limited(true))
     }
 
-    /// Adds a key with options: a delay, a priority, by the retry policy.
+    /// Adds a key with options: a delay, a priority, or the delay of the retry policy.
     #[doc(alias = "AddWithOpts")]
     pub fn add_with(&self, key: K, options: AddOptions) -> Added {
         self.shared.add_with(key, options)
     }
 
-    /// Puts a key off: it will be ready once `delay` has passed, and not before, even if
-    /// it is ready now or delayed to an earlier time.
+    /// Postpones a key: it becomes ready after `delay` and not before, even if it is ready
+    /// now or has an earlier deadline.
     ///
-    /// Each call replaces what was planned for the key, so calling it for every event
-    /// waits for the events to cease. A key that is being processed is not disturbed; if
-    /// it is dirty, it comes again after the delay instead of at once.
+    /// Each call replaces what was pending for the key. Call it for every event to wait until
+    /// the events stop (debouncing). A key that is being processed is not disturbed; if it is
+    /// dirty, it is delivered after the delay instead of at the end of its lease.
     ///
     /// # Examples
     ///
@@ -325,10 +321,10 @@ impl<K: Eq + Hash> Queue<K> {
         self.shared.postpone(hash, Owned::new(key), delay)
     }
 
-    /// Takes out what is planned for a key: whether anything was.
+    /// Cancels a pending key. Returns `true` if the key was ready, delayed, dirty or stranded.
     ///
-    /// The key is ready and delayed no more. If it is being processed, that goes on, but
-    /// it is not dirty any more. Its failures are remembered.
+    /// A key that is being processed stays with its worker, but is no longer dirty. The
+    /// failures of the key are kept.
     pub fn remove<Q>(&self, key: &Q) -> bool
     where
         K: Borrow<Q>,
@@ -340,7 +336,7 @@ impl<K: Eq + Hash> Queue<K> {
         removed
     }
 
-    /// Whether a key is ready, delayed or being processed.
+    /// Returns whether a key is ready, delayed, being processed or stranded.
     pub fn contains<Q>(&self, key: &Q) -> bool
     where
         K: Borrow<Q>,
@@ -350,8 +346,7 @@ impl<K: Eq + Hash> Queue<K> {
         self.shared.peek(|state| state.contains(hash, key))
     }
 
-    /// Forgets the failures of a key, and nothing else: a key that waits for its retry
-    /// goes on waiting.
+    /// Forgets the failures of a key. A key that waits for its retry keeps waiting.
     ///
     /// A worker calls [`Lease::succeed`] instead.
     #[doc(alias = "Forget")]
@@ -359,25 +354,26 @@ impl<K: Eq + Hash> Queue<K> {
         self.shared.forget(key);
     }
 
-    /// How often a key failed since its failures were last forgotten.
+    /// Returns how often a key has failed since its failures were last forgotten.
     #[doc(alias = "NumRequeues")]
     pub fn num_requeues(&self, key: &K) -> u32 {
         self.shared.num_requeues(key)
     }
 }
 
-/// How many keys [`Queue::add_all`] adds in one lock: enough to make the lock's share
-/// vanish, few enough not to keep others waiting.
+/// How many keys [`Queue::add_all`] adds per lock: enough to make the cost of the lock
+/// negligible, few enough not to keep other callers waiting.
 const CHUNK: usize = 1024;
 
 impl<K: Clone> Queue<K> {
-    /// Waits for a key. `None` means that the queue is closed and no key is ready.
+    /// Waits for a key. Returns `None` if the queue is closed and no key is ready.
     ///
     /// The future is independent of this handle and of any runtime.
     ///
     /// # Cancel safety
     ///
-    /// A future that is dropped loses no key, and passes its wake-up on if it had one.
+    /// Dropping the future loses no key. If it had been woken, another getter is woken
+    /// instead.
     ///
     /// # Examples
     ///
@@ -397,8 +393,8 @@ impl<K: Clone> Queue<K> {
         Get::new(Arc::clone(&self.shared), None)
     }
 
-    /// Waits for a key, blocking this thread. `None` means that the queue is closed and
-    /// no key is ready.
+    /// Waits for a key, blocking this thread. Returns `None` if the queue is closed and no
+    /// key is ready.
     #[doc(alias = "Get")]
     pub fn get_blocking(&self) -> Option<Lease<K>> {
         Arc::clone(&self.shared).exchange_blocking(None)
@@ -408,8 +404,8 @@ impl<K: Clone> Queue<K> {
     ///
     /// # Errors
     ///
-    /// [`TryGetError::Empty`] when the time is over, [`TryGetError::Closed`] when the queue
-    /// is closed and no key is ready.
+    /// [`TryGetError::Empty`] after `timeout`, [`TryGetError::Closed`] if the queue is closed
+    /// and no key is ready.
     pub fn get_timeout(&self, timeout: Duration) -> Result<Lease<K>, TryGetError> {
         self.get_by(self.deadline(timeout))
     }
@@ -436,12 +432,12 @@ impl<K: Clone> Queue<K> {
         Getter::new(Arc::clone(&self.shared)).block(deadline, take)
     }
 
-    /// `None` if the time is beyond what an `Instant` can hold, and so is never over.
+    /// `None` if the deadline exceeds the range of `Instant`, and so is never reached.
     fn deadline(&self, timeout: Duration) -> Option<Instant> {
         self.shared.clock.now().checked_add(timeout)
     }
 
-    /// Gives a key if one is ready.
+    /// Returns a key if one is ready, without waiting.
     ///
     /// # Errors
     ///
@@ -464,8 +460,8 @@ impl<K: Clone> Queue<K> {
         })
     }
 
-    /// Waits for at least one key and takes up to `max`, in one lock. `None` means that
-    /// the queue is closed and no key is ready.
+    /// Waits for at least one key and leases up to `max`, in one lock. Returns `None` if the
+    /// queue is closed and no key is ready.
     ///
     /// # Cancel safety
     ///
@@ -480,7 +476,7 @@ impl<K: Clone> Queue<K> {
         Some(Batch::new(Arc::clone(&self.shared), taken))
     }
 
-    /// Gives up to `max` keys if any are ready, in one lock.
+    /// Leases up to `max` keys if any are ready, in one lock, without waiting.
     ///
     /// # Errors
     ///
@@ -517,8 +513,8 @@ impl<K: Clone> Queue<K> {
     /// Closes the queue and waits until no key is ready, processing or dirty. Returns the
     /// keys that are not delivered: delayed and stranded ones.
     ///
-    /// Workers must go on for that: somebody has to take the keys that are ready. If two
-    /// drain at once, one of them gets the delayed keys.
+    /// Workers must keep running to process the ready keys. If two callers drain at the same
+    /// time, one of them gets the returned keys.
     ///
     /// # Cancel safety
     ///
@@ -539,7 +535,7 @@ impl<K: Clone> Queue<K> {
     ///
     /// # Errors
     ///
-    /// [`DrainTimeout`] says what is left. The queue is closed all the same.
+    /// [`DrainTimeout`] reports what is left. The queue is closed in any case.
     ///
     /// # Examples
     ///
@@ -547,7 +543,7 @@ impl<K: Clone> Queue<K> {
     /// use std::time::Duration;
     ///
     /// let queue = requeue::Queue::new();
-    /// queue.add("nobody takes me");
+    /// queue.add("without a worker");
     /// let error = queue.drain_timeout(Duration::ZERO).unwrap_err();
     /// assert_eq!(error.left.ready, 1);
     /// ```
@@ -557,10 +553,10 @@ impl<K: Clone> Queue<K> {
         drained.ok_or_else(|| DrainTimeout { left: self.counts() })
     }
 
-    /// Waits until the queue has nothing left to do: no key is ready, processing, dirty or
-    /// delayed. On a closed queue delayed keys do not count: they stay.
+    /// Waits until no key is ready, processing, dirty or delayed. On a closed queue, delayed
+    /// keys do not count.
     ///
-    /// It does not close the queue, which may be busy again by the time the caller looks.
+    /// This does not close the queue: keys may be added again before the caller continues.
     ///
     /// # Cancel safety
     ///
@@ -587,7 +583,7 @@ impl<K> Default for Queue<K> {
     }
 }
 
-/// Shows how many keys are where, and no key.
+/// Shows the number of keys in each state, and no key.
 impl<K> fmt::Debug for Queue<K> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let counts = self.counts();

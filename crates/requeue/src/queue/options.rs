@@ -1,43 +1,42 @@
-//! What callers give to the queue and get back from it.
+//! Arguments and results of the queue.
 
 use std::time::Duration;
 
-/// What adding a key changed.
+/// The effect of adding a key.
 ///
-/// It may be ignored, as in Go: whatever it says, the queue has done what was asked,
-/// except for [`Closed`](Added::Closed).
+/// It can be ignored: unless it is [`Closed`](Added::Closed), the key will be delivered.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 #[non_exhaustive]
 pub enum Added {
-    /// The key is ready: a worker can have it now.
+    /// The key is ready.
     Ready,
-    /// The key is being processed and will be ready again when that is done.
+    /// The key is being processed, and becomes ready again when its lease ends.
     Dirty,
-    /// The key will be ready when its delay is over.
+    /// The key becomes ready when its delay ends.
     Delayed,
-    /// The key was going to be processed anyway, and no later than was asked for.
+    /// The key was already pending, for the same time or earlier.
     Duplicate,
-    /// The queue is closed. The key was not added and no limiter was charged for it.
+    /// The queue is closed. The key was not added, and no failure was counted.
     Closed,
 }
 
 impl Added {
-    /// Whether the queue took the key, be it by merging it with one that it had.
+    /// Returns whether the queue accepted the key or merged it with a pending one.
     #[must_use]
     pub fn is_accepted(self) -> bool {
         self != Self::Closed
     }
 }
 
-/// How the keys of an [`add_all`](crate::Queue::add_all) were received.
+/// The effect of [`add_all`](crate::Queue::add_all), in numbers of keys.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 #[non_exhaustive]
 pub struct AddedAll {
     /// Keys that became ready.
     pub ready: usize,
-    /// Keys that are being processed and will be ready again.
+    /// Keys that are being processed and become ready again.
     pub dirty: usize,
-    /// Keys that were going to be processed anyway.
+    /// Keys that were already pending.
     pub duplicate: usize,
     /// Keys that were refused because the queue is closed.
     pub closed: usize,
@@ -110,17 +109,17 @@ impl AddOptions {
     }
 }
 
-/// How many keys a queue holds, by where they stand.
+/// The number of keys of a queue, by state.
 ///
-/// A key that is ready or processing and has a delay besides counts in both.
+/// A key that is ready or processing and also has a delay counts twice.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 pub struct Counts {
-    /// Keys that can be handed out now.
+    /// Keys that can be delivered now.
     pub ready: usize,
-    /// Keys that will be ready at a later time.
+    /// Keys with a delay.
     pub delayed: usize,
-    /// Keys that are with a worker.
+    /// Keys that are leased to a worker.
     pub processing: usize,
-    /// Keys that are with a worker and were added again meanwhile; part of `processing`.
+    /// Leased keys that were added again; part of `processing`.
     pub dirty: usize,
 }

@@ -40,18 +40,18 @@ pub(super) use self::locked::Locked;
 use self::policy::Backoff;
 pub(super) use self::returns::Return;
 
-/// All that the handles, leases and getters of one queue share.
+/// The state that handles, leases and getters of one queue share.
 pub(super) struct Shared<K> {
     core: Mutex<Core<K>>,
     pub(super) name: String,
     pub(super) clock: AnyClock,
-    /// When the queue was built: times are kept as nanoseconds since then.
+    /// When the queue was built. Times are nanoseconds since then.
     epoch: Instant,
     hashing: Hashing,
     retry: Box<dyn RetryPolicy<K>>,
-    /// Whether the policy is by count, so that the slots count failures.
+    /// Whether the policy depends on the count only, so that the slots count failures.
     counted: bool,
-    /// Whether failures that the policy was asked about by count are counted at all.
+    /// Whether such a policy counts failures at all.
     counts: bool,
     recorder: Option<Box<dyn Recorder>>,
 }
@@ -63,7 +63,7 @@ pub(super) struct Core<K> {
     pub(super) watch: Watch,
 }
 
-/// What a queue is made of, before it is shared.
+/// The parts of a queue.
 pub(super) struct Parts<K> {
     pub(super) state: State<K>,
     pub(super) name: String,
@@ -73,18 +73,17 @@ pub(super) struct Parts<K> {
     pub(super) recorder: Option<Box<dyn Recorder>>,
 }
 
-/// How a worker ends its work on a key; see the methods of [`Lease`](crate::Lease) of
-/// the same names.
+/// How a lease ends. See the methods of [`Lease`](crate::Lease) with the same names.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum Finish {
-    /// The work is over; failures of the key are still remembered.
+    /// Ends the lease; the failures of the key are kept.
     Done,
-    /// The work is over and went well: failures of the key are forgotten.
+    /// Success: the failures of the key are forgotten.
     Succeed,
-    /// The work failed: the key comes again after a delay that the retry policy chooses.
+    /// Failure: the key is retried after a delay that the retry policy chooses.
     Retry,
-    /// The key comes again after this delay; its failures are forgotten.
+    /// The key is added again after this delay; its failures are forgotten.
     RetryAfter(Duration),
 }
 
@@ -257,7 +256,7 @@ impl<K> Shared<K> {
         });
     }
 
-    /// Runs `change` on the state, and does all that belongs around it.
+    /// Runs `change` on the state under the lock.
     #[inline]
     pub(super) fn with<R>(&self, change: impl FnOnce(&mut State<K>) -> R) -> R {
         let mut locked = self.lock();
@@ -306,22 +305,22 @@ impl<K> Shared<K> {
         self.nanos(self.clock.now())
     }
 
-    /// A moment on the queue's own scale; the far future saturates.
+    /// Converts a moment to nanoseconds since the queue was built; saturates.
     pub(super) fn nanos(&self, moment: Instant) -> Nanos {
         nanos(moment.saturating_duration_since(self.epoch))
     }
 
-    /// The moment that `nanos` stands for; `None` if it is beyond what an `Instant` can
-    /// hold, and so never comes.
+    /// The moment `nanos` after the queue was built; `None` if it exceeds the range of
+    /// `Instant`, and so never comes.
     pub(super) fn moment(&self, nanos: Nanos) -> Option<Instant> {
         self.epoch.checked_add(Duration::from_nanos(nanos))
     }
 
-    /// 32 bits of the key's hash. Runs the user's `Hash`, so never under the lock.
+    /// Returns 32 bits of the key's hash. `Hash` is user code: not under the lock.
     #[inline]
     pub(super) fn hash<Q: Hash + ?Sized>(&self, key: &Q) -> u32 {
-        // The table goes by the upper bits: a hasher of the user's may have set the lower
-        // ones only. The factor is the golden ratio's, scaled to 64 bits.
+        // The table uses the upper bits, and a user's hasher may have set only the lower
+        // ones. The factor is 2^64 divided by the golden ratio.
         (self.hashing.hash(key).wrapping_mul(0x9E37_79B9_7F4A_7C15) >> 32) as u32
     }
 
@@ -331,7 +330,7 @@ impl<K> Shared<K> {
         locked.unlock();
     }
 
-    /// Adds a key after `delay`; none at all is an immediate add.
+    /// Adds a key after `delay`, or at once if it is zero.
     pub(super) fn add_after(
         &self,
         hash: u32,
@@ -343,7 +342,7 @@ impl<K> Shared<K> {
         self.add_at(hash, offer, now.saturating_add(nanos(delay)), priority, now)
     }
 
-    /// Adds a key at a moment; one that has come is an immediate add.
+    /// Adds a key at `deadline`, or at once if that has passed.
     pub(super) fn add_at(
         &self,
         hash: u32,
@@ -367,7 +366,7 @@ impl<K> Shared<K> {
 }
 
 impl<K> Shared<K> {
-    /// Replaces what is planned for a key by a delay.
+    /// Replaces everything that is pending for a key by a delay.
     pub(super) fn postpone(
         &self,
         hash: u32,
@@ -384,13 +383,13 @@ impl<K> Shared<K> {
     }
 }
 
-/// A duration in nanoseconds; five centuries and more saturate.
+/// A duration in nanoseconds; saturates after 584 years.
 fn nanos(duration: Duration) -> Nanos {
     Nanos::try_from(duration.as_nanos()).unwrap_or(Nanos::MAX)
 }
 
 impl<K: Eq + Hash> Shared<K> {
-    /// Adds a key as its options say.
+    /// Adds a key with options.
     pub(super) fn add_with(&self, key: K, options: AddOptions) -> Added {
         let hash = self.hash(&key);
         let priority = options.priority.unwrap_or(0);
@@ -413,8 +412,8 @@ impl<K: Eq + Hash> Shared<K> {
     ) -> Added {
         let shorter = |delay: Duration| after.map_or(delay, |after| after.min(delay));
         if !self.counted {
-            // A closed queue charges nobody. One that closes between here and the add
-            // has charged for a key that it refuses, which no later key can notice.
+            // A closed queue counts no failure. If it closes between here and the add, the
+            // failure of a refused key is counted, which no later key can notice.
             if self.peek(|state| state.is_closed()) {
                 return Added::Closed;
             }
@@ -447,7 +446,7 @@ impl<K: Eq + Hash> Shared<K> {
         drop(forgotten);
     }
 
-    /// How often a key failed.
+    /// Returns how often a key has failed.
     pub(super) fn num_requeues(&self, key: &K) -> u32 {
         match self.retry.by_count() {
             None => self.retry.num_requeues(key),
@@ -482,7 +481,7 @@ impl<K: Send + Sync> Probed for Shared<K> {
     }
 }
 
-/// The queue is gone for good: what was counted and not told is told now.
+/// Reports the events that were counted and not reported yet.
 impl<K> Drop for Shared<K> {
     fn drop(&mut self) {
         if self.recorder.is_none() {
@@ -494,7 +493,7 @@ impl<K> Drop for Shared<K> {
     }
 }
 
-/// What handles have beyond the queue itself: the last one to go closes it.
+/// Closes the queue when its last handle is dropped.
 pub(super) struct Closer<K>(pub(super) Arc<Shared<K>>);
 
 impl<K> Drop for Closer<K> {

@@ -6,7 +6,7 @@
 //! | [`Priority`] | the key with the highest priority, old keys now and then    | some keys must not queue behind others  |
 //! | [`Fair`]     | a key of the next group, the groups taking turns            | one busy tenant must not hold up others |
 //!
-//! An order of one's own is a type with the trait [`Order`].
+//! Implement [`Order`] for any other order.
 //!
 //! An order knows ready keys only. Which keys are ready, and that none is ready twice, is
 //! the business of the queue.
@@ -29,7 +29,7 @@ pub use priority::Priority;
 ///
 /// # What the queue promises
 ///
-/// Each ready key has a [`Ticket`] of its own. A ticket is pushed once, then touched any
+/// Each ready key has its own [`Ticket`]. A ticket is pushed once, then touched any
 /// number of times, then popped or removed once. After that it may be pushed again, for
 /// the same key or another. The key passed to `touch` and `remove` is the key that was
 /// pushed with that ticket.

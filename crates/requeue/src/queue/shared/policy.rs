@@ -11,11 +11,11 @@ use super::{Finish, Shared};
 use crate::queue::timing::Nanos;
 use crate::retry::{ByCount, QueueDefault, RetryPolicy};
 
-/// How long a key that failed waits.
+/// The delay of a failed key.
 #[derive(Clone, Copy)]
 pub(in crate::queue) struct Backoff {
     pub(in crate::queue) delay: Duration,
-    /// Whether the policy panicked, and nobody was told yet.
+    /// Whether the policy panicked, and that has not been reported.
     pub(in crate::queue) panicked: bool,
 }
 
@@ -26,15 +26,14 @@ impl From<Duration> for Backoff {
 }
 
 impl<K> Shared<K> {
-    /// Asks a policy that is not by count about a key that a worker brings back: how long
-    /// it waits, if it comes again. The policy is the user's: this is done without the
-    /// lock.
+    /// Asks a policy that does not depend on the count only for the delay of a key whose
+    /// lease ends. It is user code: this happens without the lock.
     #[inline]
     pub(in crate::queue) fn consult(&self, key: &K, finish: Finish) -> Option<Duration> {
         if self.asks_policy(finish) { self.consult_policy(key, finish) } else { None }
     }
 
-    /// Whether the end of a lease is a matter for the user's policy.
+    /// Returns whether the user's policy takes part in the end of a lease.
     #[inline]
     pub(in crate::queue) fn asks_policy(&self, finish: Finish) -> bool {
         !self.counted && finish != Finish::Done
@@ -52,7 +51,7 @@ impl<K> Shared<K> {
         }
     }
 
-    /// Asks the policy, without the lock; `None` if it panics.
+    /// Asks the policy, without the lock. Returns `None` if it panics.
     fn ask<R>(&self, question: impl FnOnce(&dyn RetryPolicy<K>) -> R) -> Option<R> {
         let answer = catch_unwind(AssertUnwindSafe(|| question(&*self.retry)));
         if answer.is_err() {
@@ -61,12 +60,12 @@ impl<K> Shared<K> {
         answer.ok()
     }
 
-    /// How long a key waits that is added after a failure; asked without the lock.
+    /// Returns the delay of a key that is added after a failure; asked without the lock.
     pub(super) fn when(&self, key: &K) -> Duration {
         self.ask(|policy| policy.when(key)).unwrap_or_else(|| default_delay(0))
     }
 
-    /// Counts a failure, if failures are counted, and says how long it makes the key wait.
+    /// Counts a failure, if failures are counted, and returns the delay of the key.
     pub(super) fn charge(&self, retries: &mut u32, now: Option<Nanos>) -> Backoff {
         let before = *retries;
         let answer = catch_unwind(AssertUnwindSafe(|| self.delay_by_count(before, now)));
@@ -78,7 +77,7 @@ impl<K> Shared<K> {
         Backoff { delay, panicked }
     }
 
-    /// What a policy that is by count says at `now`, if the time is known.
+    /// Returns the delay by a policy that depends on the count only.
     #[inline]
     fn delay_by_count(&self, retries: u32, now: Option<Nanos>) -> Option<Duration> {
         let policy = self.retry.by_count()?;
@@ -90,13 +89,13 @@ impl<K> Shared<K> {
         })
     }
 
-    /// How often a key that is with a worker failed.
+    /// Returns how often a leased key has failed.
     pub(in crate::queue) fn num_requeues_of(&self, slot: u32, key: &K) -> u32 {
         let told = if self.counted { None } else { self.ask(|it| it.num_requeues(key)) };
         told.unwrap_or_else(|| self.peek(|state| state.retries(slot)))
     }
 
-    /// Says that a key was delayed, and that the policy panicked over it if it did.
+    /// Reports a delayed key, and the panic of its policy if there was one.
     pub(super) fn tell_backoff(&self, backoff: Backoff) {
         self.record(|recorder| {
             recorder.delayed();
@@ -107,7 +106,7 @@ impl<K> Shared<K> {
     }
 }
 
-/// What the policy of a queue that was given none says.
+/// The delay by the default policy.
 #[cold]
 fn default_delay(retries: u32) -> Duration {
     QueueDefault::default().delay(retries)

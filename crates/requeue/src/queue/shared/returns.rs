@@ -18,11 +18,11 @@ pub(in crate::queue) struct Return<K> {
     pub(in crate::queue) key: K,
     pub(in crate::queue) priority: i32,
     pub(in crate::queue) finish: Finish,
-    /// What a policy that is not by count said, if it did; see [`Shared::consult`].
+    /// The delay that [`Shared::consult`] returned, if any.
     pub(in crate::queue) advice: Option<Duration>,
 }
 
-/// How the lease of a key ends, without the key.
+/// The end of a lease, without the key.
 struct Ending {
     slot: u32,
     priority: i32,
@@ -62,13 +62,13 @@ impl<K> Taken<K> {
 pub(in crate::queue) struct Returned<K> {
     /// Copies of the key that are no longer needed.
     keys: (K, Option<K>),
-    /// How long a key that is retried waits.
+    /// The delay of a key that is retried.
     pub(in crate::queue) backoff: Option<Backoff>,
 }
 
 impl<K> Shared<K> {
-    /// Whether nothing is to be done for a key that was taken back, once the lock is free:
-    /// nobody hears of a delay, and dropping the key runs no code.
+    /// Returns whether nothing is left to do for an ended lease: no delay is reported, and
+    /// dropping the key runs no code.
     fn is_silent(&self, returned: &Returned<K>) -> bool {
         let told = returned.backoff.is_some() && self.recorder.is_some();
         !told && !std::mem::needs_drop::<K>()
@@ -127,7 +127,7 @@ impl<K> Shared<K> {
         Returned { keys: (key, forgotten), backoff }
     }
 
-    /// Counts or forgets failures, and has the key come again if it shall: after which
+    /// Counts or forgets failures, and adds the key again if its finish says so. Returns the
     /// delay.
     fn plan(
         &self,
@@ -140,7 +140,7 @@ impl<K> Shared<K> {
         Some(backoff)
     }
 
-    /// Counts or forgets failures, and says after which delay the key comes again.
+    /// Counts or forgets failures. Returns the delay of a key that is added again.
     fn settle_failures(
         &self,
         state: &mut State<K>,

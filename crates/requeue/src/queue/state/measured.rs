@@ -1,4 +1,4 @@
-//! What those who measure learn of the keys; nothing happens here if nobody does.
+//! Events for the metrics. Nothing happens here if the queue is not measured.
 
 use super::State;
 use crate::queue::timing::{Nanos, News, Timing};
@@ -14,7 +14,7 @@ impl<K> State<K> {
         });
     }
 
-    /// How long the keys with a worker have been there: added up, and the longest.
+    /// Returns how long keys have been leased: the sum, and the longest.
     pub(in crate::queue) fn running(&mut self, now: Nanos) -> (Nanos, Nanos) {
         let Some(timing) = &mut self.timing else { return (0, 0) };
         timing.running(self.processing, now)
@@ -52,7 +52,7 @@ impl<K> State<K> {
         std::mem::take(&mut self.panics)
     }
 
-    /// Makes news of all that was counted and not told.
+    /// Turns all events that were counted and not reported into news.
     pub(in crate::queue) fn flush(&mut self) {
         self.note(|timing| {
             timing.flush();
@@ -65,7 +65,7 @@ impl<K> State<K> {
         self.note(|timing| timing.add(slot));
     }
 
-    /// Nobody found a key.
+    /// A getter found no key.
     #[cold]
     pub(super) fn note_pause(&mut self) {
         if let Some(timing) = &mut self.timing {
@@ -73,7 +73,7 @@ impl<K> State<K> {
         }
     }
 
-    /// Has `timing` hear of something, which says whether that stirs it.
+    /// Passes an event to `timing`, which returns whether there is something to report.
     #[inline]
     pub(super) fn note(&mut self, something: impl FnOnce(&mut Timing) -> bool) {
         if let Some(timing) = &mut self.timing {

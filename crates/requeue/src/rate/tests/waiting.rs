@@ -300,7 +300,8 @@ fn keys_with_waiters_are_not_pushed_out() {
         assert_eq!(tasks.run().len(), 1);
         assert!(!keyed.allow(&0));
     }
-    assert_eq!(keyed.tracked(), 2);
+    // The other key is full by now, and may have been swept or not.
+    assert!((1..=2).contains(&keyed.tracked()));
 }
 
 #[test]

@@ -6,6 +6,7 @@
 mod accounting;
 mod ending;
 mod hostile;
+mod names;
 mod recording;
 #[cfg(feature = "tokio")]
 mod shutdown;
