@@ -325,6 +325,15 @@ mod tests {
     }
 
     #[test]
+    fn surplus_worker_that_asks_again_takes_no_other_place() {
+        let (registry, mut workers) = staffed(3);
+        drop(registry.resize(1));
+        assert!(workers[0].is_leaving() && workers[0].is_leaving());
+        assert!(workers[1].is_leaving());
+        assert!(!workers[2].is_leaving());
+    }
+
+    #[test]
     fn recall_that_is_revoked_has_no_effect() {
         let (registry, mut workers) = staffed(2);
         drop(registry.resize(0));

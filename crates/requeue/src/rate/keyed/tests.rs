@@ -293,3 +293,17 @@ fn terms_can_be_read() {
     let shown = format!("{keyed:?}");
     assert!(shown.contains("burst: 7") && shown.contains("tracked: 1"), "{shown}");
 }
+
+#[test]
+fn key_that_would_be_full_first_is_pushed_out() {
+    let clock = FakeClock::new();
+    let keyed = Keyed::with_clock(Limit::per_second(1.0), 10, clock).max_keys(2);
+    assert!(keyed.allow_n(&"nine", 9), "full in 9 s");
+    assert!(
+        keyed.reserve_n(&"fifteen", 10).is_ok() && keyed.reserve_n(&"fifteen", 5).is_ok()
+    );
+    assert!(keyed.allow(&"one more"));
+    assert_eq!(keyed.tracked(), 2);
+    assert_eq!(keyed.peek(&"fifteen"), Ok(Duration::from_secs(6)), "it is still in debt");
+    assert_eq!(keyed.peek_n(&"nine", 10), Ok(Duration::ZERO));
+}

@@ -489,3 +489,15 @@ fn reservations_that_are_cancelled_in_reverse_order_give_everything_back() {
     }
     assert_eq!(limiter.tokens(), 1.0);
 }
+
+#[test]
+fn tokens_that_are_set_count_from_then_on() {
+    let clock = FakeClock::new();
+    let limiter = Limiter::with_clock(Limit::per_second(1.0), 5, clock.clone());
+    assert!(limiter.allow_n(5));
+    clock.advance(Duration::from_secs(3));
+    limiter.set_tokens(1);
+    assert_eq!(limiter.tokens(), 1.0);
+    clock.advance(Duration::from_secs(1));
+    assert_eq!(limiter.tokens(), 2.0);
+}
