@@ -270,7 +270,7 @@
 //! queue.add_after("web", Duration::from_secs(3600));
 //! let key = thread::scope(|scope| {
 //!     let worker = scope.spawn(|| queue.get_blocking().map(|lease| *lease));
-//!     clock.wait_for_timers(1); // the worker sleeps
+//!     clock.wait_for_timers_blocking(1); // the worker sleeps
 //!     clock.advance(Duration::from_secs(3600));
 //!     worker.join().unwrap()
 //! });

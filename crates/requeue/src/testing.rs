@@ -2,9 +2,9 @@
 
 use std::collections::BTreeMap;
 use std::fmt;
-use std::future::Future;
-use std::pin::Pin;
-use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
+use std::future::{Future, poll_fn};
+use std::pin::{Pin, pin};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::task::{Context, Poll, Wake, Waker};
 use std::thread::{self, Thread};
 use std::time::{Duration, Instant};
@@ -15,9 +15,9 @@ use crate::contain::contain;
 /// A clock that stands still until [`advance`](FakeClock::advance) moves it.
 ///
 /// Clones share the time, so a test keeps one and passes the others on. `advance` wakes every
-/// thread and task whose deadline has been reached before it returns. They run on their own:
-/// a test waits for the effect, or checks state that is exact at any time, such as the length
-/// of a queue.
+/// thread and task whose deadline it reaches, and returns without waiting for them to run. A
+/// test either waits for their effect, or checks state that is exact at any time, such as the
+/// length of a queue.
 ///
 /// # Examples
 ///
@@ -34,34 +34,33 @@ use crate::contain::contain;
 /// assert_eq!(queue.len(), 1);
 /// ```
 #[derive(Clone)]
-pub struct FakeClock(Arc<Shared>);
+pub struct FakeClock(Arc<Mutex<State>>);
 
-struct Shared {
-    hands: Mutex<Hands>,
-    /// Notified whenever a timer is armed, for [`FakeClock::wait_for_timers`].
-    armed: Condvar,
-}
-
-struct Hands {
+struct State {
     now: Instant,
     /// Timers by deadline, then by the order of arming.
-    timers: BTreeMap<(Instant, u64), Waker>,
+    timers: BTreeMap<TimerId, Waker>,
     armed_so_far: u64,
+    /// Callers of [`FakeClock::wait_for_timers`]. They are woken whenever a timer is armed.
+    watchers: Vec<Waker>,
 }
 
 type TimerId = (Instant, u64);
 
 impl FakeClock {
-    /// Creates a clock. It starts at an arbitrary moment.
+    /// Creates a clock. It starts at an arbitrary time.
     pub fn new() -> Self {
-        let hands =
-            Hands { now: SystemClock.now(), timers: BTreeMap::new(), armed_so_far: 0 };
-        Self(Arc::new(Shared { hands: Mutex::new(hands), armed: Condvar::new() }))
+        Self(Arc::new(Mutex::new(State {
+            now: SystemClock.now(),
+            timers: BTreeMap::new(),
+            armed_so_far: 0,
+            watchers: Vec::new(),
+        })))
     }
 
     /// Returns the time of the clock.
     pub fn now(&self) -> Instant {
-        self.hands().now
+        self.state().now
     }
 
     /// Advances the clock by `step` and wakes every thread and task whose deadline it reaches.
@@ -72,53 +71,102 @@ impl FakeClock {
     #[doc(alias = "Step")]
     #[track_caller]
     pub fn advance(&self, step: Duration) {
-        let due = self.hands().step(step);
-        for waker in due {
-            contain(|| waker.wake());
-        }
+        let due = self.state().step(step);
+        wake_all(due);
     }
 
     /// Returns the number of threads and tasks that wait for this clock.
     #[doc(alias = "Waiters")]
     pub fn timers(&self) -> usize {
-        self.hands().timers.len()
+        self.state().timers.len()
     }
 
-    /// Blocks until at least `count` threads and tasks wait for this clock.
+    /// Waits until at least `count` threads and tasks wait for this clock.
     ///
-    /// Use it before `advance`, if a worker in another thread must be asleep by then.
-    pub fn wait_for_timers(&self, count: usize) {
-        let mut hands = self.hands();
-        while hands.timers.len() < count {
-            hands = self.0.armed.wait(hands).unwrap_or_else(PoisonError::into_inner);
+    /// Call it before [`advance`](Self::advance) if a worker in another task must be asleep by
+    /// then.
+    ///
+    /// # Cancel safety
+    ///
+    /// Dropping the future has no effect.
+    ///
+    /// # Examples
+    ///
+    /// ```
+    /// use std::time::Duration;
+    /// use requeue::Queue;
+    /// use requeue::testing::FakeClock;
+    ///
+    /// # tokio::runtime::Builder::new_current_thread().build().unwrap().block_on(async {
+    /// let clock = FakeClock::new();
+    /// let queue = Queue::builder().clock(clock.clone()).build();
+    /// queue.add_after("later", Duration::from_secs(3600));
+    /// let worker = tokio::spawn(async move { queue.get().await.map(|lease| *lease) });
+    /// clock.wait_for_timers(1).await; // the worker sleeps
+    /// clock.advance(Duration::from_secs(3600));
+    /// assert_eq!(worker.await.unwrap(), Some("later"));
+    /// # });
+    /// ```
+    pub async fn wait_for_timers(&self, count: usize) {
+        poll_fn(|cx| self.poll_timers(count, cx)).await;
+    }
+
+    /// Blocks this thread until at least `count` threads and tasks wait for this clock.
+    ///
+    /// See [`wait_for_timers`](Self::wait_for_timers).
+    pub fn wait_for_timers_blocking(&self, count: usize) {
+        let waker = unpark_current();
+        let mut waiting = pin!(self.wait_for_timers(count));
+        while waiting.as_mut().poll(&mut Context::from_waker(&waker)).is_pending() {
+            thread::park();
         }
     }
 
-    fn hands(&self) -> MutexGuard<'_, Hands> {
-        self.0.hands.lock().unwrap_or_else(PoisonError::into_inner)
+    fn poll_timers(&self, count: usize, cx: &mut Context<'_>) -> Poll<()> {
+        // The waker is user code: cloned before the lock is taken.
+        let waker = cx.waker().clone();
+        let mut state = self.state();
+        if state.timers.len() >= count {
+            drop(state);
+            return Poll::Ready(());
+        }
+        state.watchers.push(waker);
+        Poll::Pending
     }
 
-    /// Arms a timer, unless its moment has come already.
+    fn state(&self) -> MutexGuard<'_, State> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Arms a timer, unless its deadline has been reached.
     fn arm(&self, deadline: Instant, waker: Waker) -> Option<TimerId> {
-        let mut hands = self.hands();
-        if deadline <= hands.now {
-            // The waker is foreign code: dropped after the lock is released.
-            drop(hands);
+        let mut state = self.state();
+        if deadline <= state.now {
+            // The waker is user code: dropped after the lock is released.
+            drop(state);
             return None;
         }
-        let id = hands.arm(deadline, waker);
-        drop(hands);
-        self.0.armed.notify_all();
+        let id = state.arm(deadline, waker);
+        let watchers = std::mem::take(&mut state.watchers);
+        drop(state);
+        wake_all(watchers);
         Some(id)
     }
 
     fn disarm(&self, id: TimerId) {
-        let waker = self.hands().timers.remove(&id);
+        let waker = self.state().timers.remove(&id);
         drop(waker);
     }
 }
 
-impl Hands {
+/// Calls each waker. A panic must not stop the others.
+fn wake_all(wakers: Vec<Waker>) {
+    for waker in wakers {
+        contain(|| waker.wake());
+    }
+}
+
+impl State {
     #[track_caller]
     fn step(&mut self, step: Duration) -> Vec<Waker> {
         self.now = self.now.checked_add(step).expect("the fake clock went past Instant");
@@ -142,10 +190,10 @@ impl Default for FakeClock {
 
 impl fmt::Debug for FakeClock {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let hands = self.hands();
+        let state = self.state();
         f.debug_struct("FakeClock")
-            .field("now", &hands.now)
-            .field("timers", &hands.timers.len())
+            .field("now", &state.now)
+            .field("timers", &state.timers.len())
             .finish()
     }
 }
@@ -160,15 +208,19 @@ impl Clock for FakeClock {
     }
 
     fn park_until(&self, deadline: Instant) {
-        let waker = Waker::from(Arc::new(Unpark(thread::current())));
-        if let Some(id) = self.arm(deadline, waker) {
+        if let Some(id) = self.arm(deadline, unpark_current()) {
             thread::park();
             self.disarm(id);
         }
     }
 }
 
+/// Unparks its thread.
 struct Unpark(Thread);
+
+fn unpark_current() -> Waker {
+    Waker::from(Arc::new(Unpark(thread::current())))
+}
 
 impl Wake for Unpark {
     fn wake(self: Arc<Self>) {

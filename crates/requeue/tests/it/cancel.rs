@@ -139,7 +139,7 @@ fn dropped_leader_hands_the_timer_over_to_a_thread() {
         wait_for_parked(&queue, 2);
         assert_eq!(clock.timers(), 1);
         drop(leader);
-        clock.wait_for_timers(1);
+        clock.wait_for_timers_blocking(1);
         clock.advance(secs(1));
         assert_eq!(getter.join().unwrap(), Some("a"));
     });
@@ -152,7 +152,7 @@ fn leader_that_times_out_hands_the_timer_over() {
     thread::scope(|scope| {
         let leader = scope.spawn(|| queue.get_timeout(secs(1)).map(|lease| *lease));
         wait_for_parked(&queue, 1);
-        clock.wait_for_timers(1);
+        clock.wait_for_timers_blocking(1);
         let mut other = Task::parked(queue.get());
         clock.advance(secs(1));
         assert_eq!(leader.join().unwrap(), Err(TryGetError::Empty));
@@ -249,7 +249,7 @@ fn timed_out_getter_that_was_woken_leaves_its_key_to_others() {
     let (queue, clock) = timed();
     thread::scope(|scope| {
         let getter = scope.spawn(|| queue.get_timeout(secs(1)).map(|lease| *lease));
-        clock.wait_for_timers(1);
+        clock.wait_for_timers_blocking(1);
         clock.advance(secs(1));
         assert_eq!(getter.join().unwrap(), Err(TryGetError::Empty));
     });

@@ -216,7 +216,7 @@ fn task_in_another_thread_goes_on_when_the_clock_is_moved() {
             clock.now()
         }
     });
-    clock.wait_for_timers(1);
+    clock.wait_for_timers_blocking(1);
     clock.advance(SECOND);
     assert_eq!(task.join().unwrap(), until);
 }
@@ -226,10 +226,10 @@ fn parked_thread_goes_on_at_its_deadline_and_not_before() {
     let clock = FakeClock::new();
     let until = clock.now() + SECOND;
     let thread = sleeper(&clock, until);
-    clock.wait_for_timers(1);
+    clock.wait_for_timers_blocking(1);
     clock.advance(ALMOST);
     // The thread cannot end before the next step: a timer is, or will be, armed.
-    clock.wait_for_timers(1);
+    clock.wait_for_timers_blocking(1);
     clock.advance(NANO);
     assert_eq!(thread.join().unwrap(), until);
     assert_eq!(clock.timers(), 0);
@@ -250,7 +250,7 @@ fn parked_thread_that_is_unparked_leaves_no_timer_behind() {
         let clock = clock.clone();
         move || clock.park_until(start + SECOND)
     });
-    clock.wait_for_timers(1);
+    clock.wait_for_timers_blocking(1);
     thread.thread().unpark();
     thread.join().unwrap();
     assert_eq!(clock.timers(), 0);
@@ -260,18 +260,48 @@ fn parked_thread_that_is_unparked_leaves_no_timer_behind() {
 #[test]
 fn waiting_for_timers_sees_threads_and_tasks() {
     let clock = FakeClock::new();
-    clock.wait_for_timers(0);
+    clock.wait_for_timers_blocking(0);
     let until = clock.now() + SECOND;
     let mut timer = clock.timer(until);
     assert_eq!(poll(&mut timer, &Arc::default()), Poll::Pending);
-    clock.wait_for_timers(1);
+    clock.wait_for_timers_blocking(1);
     let threads: Vec<_> = (0..3).map(|_| sleeper(&clock, until)).collect();
-    clock.wait_for_timers(4);
+    clock.wait_for_timers_blocking(4);
     clock.advance(SECOND);
     for thread in threads {
         assert_eq!(thread.join().unwrap(), until);
     }
     assert_eq!(clock.timers(), 0);
+}
+
+#[test]
+fn task_that_waits_for_timers_is_woken_when_enough_are_armed() {
+    let clock = FakeClock::new();
+    let until = clock.now() + SECOND;
+    let task = Arc::<Task>::default();
+    let waker = Waker::from(Arc::clone(&task));
+    let mut cx = Context::from_waker(&waker);
+    let mut waiting = pin!(clock.wait_for_timers(2));
+    assert_eq!(waiting.as_mut().poll(&mut cx), Poll::Pending);
+    let mut timers = [clock.timer(until), clock.timer(until)];
+    for (armed, timer) in (1..).zip(&mut timers) {
+        assert_eq!(poll(timer, &Arc::default()), Poll::Pending);
+        assert_eq!(task.wakes(), armed);
+        assert_eq!(waiting.as_mut().poll(&mut cx).is_ready(), armed == 2);
+    }
+}
+
+#[test]
+fn cancelled_wait_for_timers_leaves_the_clock_usable() {
+    let clock = FakeClock::new();
+    {
+        let mut waiting = pin!(clock.wait_for_timers(1));
+        let mut cx = Context::from_waker(Waker::noop());
+        assert_eq!(waiting.as_mut().poll(&mut cx), Poll::Pending);
+    }
+    let mut timer = clock.timer(clock.now() + SECOND);
+    assert_eq!(poll(&mut timer, &Arc::default()), Poll::Pending);
+    clock.wait_for_timers_blocking(1);
 }
 
 #[test]

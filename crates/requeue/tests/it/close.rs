@@ -201,7 +201,7 @@ fn drain_with_a_deadline_says_what_is_left() {
     let lease = queue.try_get().unwrap();
     thread::scope(|scope| {
         let drain = scope.spawn(|| queue.drain_timeout(secs(30)));
-        clock.wait_for_timers(1);
+        clock.wait_for_timers_blocking(1);
         clock.advance(secs(30));
         let left = drain.join().unwrap().unwrap_err().left;
         assert_eq!(left, Counts { ready: 1, processing: 1, ..Counts::default() });

@@ -233,7 +233,7 @@ fn delayed_add_wakes_a_parked_thread_at_its_time() {
         let getter = scope.spawn(|| queue.get_blocking().map(|lease| *lease));
         wait_for_parked(&queue, 1);
         queue.add_after("a", secs(60));
-        clock.wait_for_timers(1);
+        clock.wait_for_timers_blocking(1);
         clock.advance(secs(60));
         assert_eq!(getter.join().unwrap(), Some("a"));
     });
@@ -299,7 +299,7 @@ fn timed_get_gives_up_at_its_deadline() {
     let (queue, clock) = timed::<&str>();
     thread::scope(|scope| {
         let getter = scope.spawn(|| queue.get_timeout(secs(5)).map(|lease| *lease));
-        clock.wait_for_timers(1);
+        clock.wait_for_timers_blocking(1);
         clock.advance(secs(5));
         assert_eq!(getter.join().unwrap(), Err(requeue::TryGetError::Empty));
     });
@@ -316,7 +316,7 @@ fn timed_get_takes_a_key_that_is_due_before_its_deadline() {
     queue.add_after("a", secs(3));
     thread::scope(|scope| {
         let getter = scope.spawn(|| queue.get_timeout(secs(5)).map(|lease| *lease));
-        clock.wait_for_timers(1);
+        clock.wait_for_timers_blocking(1);
         clock.advance(secs(3));
         assert_eq!(getter.join().unwrap(), Ok("a"));
     });

@@ -27,7 +27,7 @@ fn delayed_add_reaches_a_getter_that_parked_on_an_empty_queue() {
         queue.add_after("a", secs(1));
         queue.add_after("b", secs(1));
         assert!(task.poll().is_pending());
-        clock.wait_for_timers(1);
+        clock.wait_for_timers_blocking(1);
         clock.advance(secs(1));
         let mut keys = vec![*task.output().unwrap()];
         keys.extend(getter.join().unwrap());
@@ -167,7 +167,7 @@ fn drain_after_close_ends_when_its_time_is_over() {
     queue.close();
     thread::scope(|scope| {
         let drain = scope.spawn(|| queue.drain_timeout(secs(10)));
-        clock.wait_for_timers(1);
+        clock.wait_for_timers_blocking(1);
         queue.close();
         clock.advance(secs(10));
         assert_eq!(drain.join().unwrap().unwrap_err().left.processing, 1);
@@ -280,7 +280,7 @@ fn blocked_get_can_give_up_while_the_queue_stays_open() {
     let (queue, clock) = timed::<u32>();
     thread::scope(|scope| {
         let getter = scope.spawn(|| queue.get_timeout(secs(1)).map(|lease| *lease));
-        clock.wait_for_timers(1);
+        clock.wait_for_timers_blocking(1);
         clock.advance(secs(1));
         assert_eq!(getter.join().unwrap(), Err(TryGetError::Empty));
     });

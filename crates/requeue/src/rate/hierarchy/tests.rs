@@ -296,7 +296,7 @@ fn blocked_thread_wakes_when_its_token_comes() {
     assert!(all.allow());
     thread::scope(|scope| {
         let waiter = scope.spawn(|| all.wait_blocking());
-        clock.wait_for_timers(1);
+        clock.wait_for_timers_blocking(1);
         clock.advance(MS * 100);
         assert_eq!(waiter.join().unwrap(), Ok(()));
     });

@@ -212,7 +212,7 @@ fn blocked_thread_wakes_when_its_token_comes() {
     assert!(keyed.allow(&1));
     thread::scope(|scope| {
         let waiter = scope.spawn(|| keyed.wait_blocking(&1));
-        clock.wait_for_timers(1);
+        clock.wait_for_timers_blocking(1);
         clock.advance(MS * 100);
         assert_eq!(waiter.join().unwrap(), Ok(()));
     });

@@ -209,7 +209,7 @@ fn waiting_service_is_woken_when_its_turn_comes() {
                 Ok::<(), &'static str>(())
             })
         });
-        clock.wait_for_timers(1);
+        clock.wait_for_timers_blocking(1);
         clock.advance(MS * 100);
         assert_eq!(caller.join().unwrap(), Ok(()));
     });

@@ -248,9 +248,9 @@ fn blocking_waits_sleep_until_their_token() {
     let start = clock.now();
     thread::scope(|scope| {
         let waiting = scope.spawn(|| limiter.wait_n_blocking(1).map(|()| clock.now()));
-        clock.wait_for_timers(1);
+        clock.wait_for_timers_blocking(1);
         clock.advance(ms(99));
-        clock.wait_for_timers(1);
+        clock.wait_for_timers_blocking(1);
         clock.advance(ms(1));
         assert_eq!(waiting.join().unwrap(), Ok(start + ms(100)));
     });

@@ -153,7 +153,7 @@ fn blocking_takes_wait_for_their_slot() {
     assert_eq!(start, clock.now());
     thread::scope(|scope| {
         let waiting = scope.spawn(|| pacer.take_blocking());
-        clock.wait_for_timers(1);
+        clock.wait_for_timers_blocking(1);
         clock.advance(ms(100));
         assert_eq!(waiting.join().unwrap(), start + ms(100));
     });

@@ -243,7 +243,7 @@ fn threads_and_tasks_share_one_line() {
     assert!(poll(&mut first).is_pending());
     thread::scope(|scope| {
         let thread = scope.spawn(|| limiter.wait_blocking().map(|()| clock.now()));
-        clock.wait_for_timers(2);
+        clock.wait_for_timers_blocking(2);
         let mut third = Box::pin(limiter.wait());
         assert!(poll(&mut third).is_pending());
         drop(first); // the thread moves up

@@ -178,7 +178,7 @@ fn blocked_thread_wakes_when_its_time_has_come() {
     assert!(window.allow());
     thread::scope(|scope| {
         let waiter = scope.spawn(|| window.wait_blocking());
-        clock.wait_for_timers(1);
+        clock.wait_for_timers_blocking(1);
         clock.advance(MS * 10);
         assert_eq!(waiter.join().unwrap(), Ok(()));
     });

@@ -67,7 +67,7 @@ fn stop_names_the_keys_that_still_run_at_the_deadline() {
     queue.add("slow"); // once more: it is to be worked on, whatever becomes of the run
     let stopping = pool.clone();
     let waiting = thread::spawn(move || stopping.stop_blocking(SECOND));
-    clock.wait_for_timers(1);
+    clock.wait_for_timers_blocking(1);
     clock.advance(SECOND);
     let mut stopped = waiting.join().unwrap();
     stopped.still_running.sort_unstable();

@@ -67,7 +67,7 @@ fn key_that_went_well_is_gone_and_its_failures_forgotten() {
     });
     let pool = pool.unwrap();
     queue.add("a");
-    clock.wait_for_timers(1); // the retry waits
+    clock.wait_for_timers_blocking(1); // the retry waits
     assert_eq!(queue.num_requeues(&"a"), 1);
     clock.advance(SECOND);
     queue.wait_idle_blocking();
@@ -86,7 +86,7 @@ fn key_that_is_to_come_after_a_delay_comes_then() {
         Ok::<_, String>(if first { Outcome::After(SECOND * 90) } else { Outcome::Done })
     });
     queue.add("a");
-    clock.wait_for_timers(1);
+    clock.wait_for_timers_blocking(1);
     clock.advance(SECOND * 89);
     assert_eq!((queue.counts().delayed, runs.of("a")), (1, 1));
     clock.advance(SECOND);
@@ -146,7 +146,7 @@ fn key_is_dead_after_so_many_retries_and_starts_afresh_when_added() {
     for round in 1..=2 {
         queue.add("a");
         for backoff in [SECOND, SECOND * 2] {
-            clock.wait_for_timers(1);
+            clock.wait_for_timers_blocking(1);
             clock.advance(backoff);
         }
         queue.wait_idle_blocking();
@@ -170,7 +170,7 @@ fn panic_is_caught_and_retried_and_costs_no_worker() {
         },
     );
     queue.add("a");
-    clock.wait_for_timers(1);
+    clock.wait_for_timers_blocking(1);
     let message = "the first run of a".to_owned();
     assert_eq!(failures.bodies(), [("a", Failure::Panicked(message))]);
     assert_eq!(queue.num_requeues(&"a"), 1);
@@ -225,12 +225,12 @@ fn panic_of_the_policy_costs_neither_worker_nor_key() {
         if seen.note(key) == 0 { Err("not yet") } else { Ok(()) }
     });
     queue.add("a");
-    clock.wait_for_timers(1);
+    clock.wait_for_timers_blocking(1);
     assert_eq!((runs.of("a"), queue.counts().delayed), (1, 1));
     clock.advance(SECOND);
     queue.wait_idle_blocking();
     queue.add("b");
-    clock.wait_for_timers(1);
+    clock.wait_for_timers_blocking(1);
     assert_eq!((runs.of("a"), runs.of("b")), (2, 1), "by the only worker");
     drop(pool);
 }

@@ -129,7 +129,7 @@ fn broken(done: mpsc::Sender<u32>) -> (Fragile, FakeClock, Handle<u32, Fragile>)
     source.break_polls(true);
     let pool = Pool::new(source.clone()).clock(clock.clone());
     let pool = pool.run(move |key| done.send(*key).map_err(|error| error.to_string()));
-    clock.wait_for_timers(1);
+    clock.wait_for_timers_blocking(1);
     (source, clock, pool.unwrap())
 }
 
@@ -140,7 +140,7 @@ fn worker_whose_source_panics_tries_again_with_growing_pauses() {
     let (source, clock, pool) = broken(done);
     for (polls, pause) in (1..).zip([5, 10, 20, 40, 80, 160, 320, 640, 1000, 1000]) {
         let pause = Duration::from_millis(pause);
-        clock.wait_for_timers(1);
+        clock.wait_for_timers_blocking(1);
         clock.advance(pause / 2);
         assert_eq!((source.polls(), clock.timers()), (polls, 1), "{pause:?}");
         clock.advance(pause / 2);
@@ -148,7 +148,7 @@ fn worker_whose_source_panics_tries_again_with_growing_pauses() {
             std::thread::yield_now();
         }
     }
-    clock.wait_for_timers(1);
+    clock.wait_for_timers_blocking(1);
     source.break_polls(false);
     source.queue.add(7);
     clock.advance(SECOND);
@@ -166,14 +166,14 @@ fn next_key_resets_the_pause() {
     while source.polls() < 2 {
         std::thread::yield_now();
     }
-    clock.wait_for_timers(1);
+    clock.wait_for_timers_blocking(1);
     source.break_polls(false);
     source.queue.add(1);
     clock.advance(SECOND);
     assert_eq!(is_done.recv(), Ok(1));
     source.break_polls(true);
     source.queue.add(2); // wakes the worker, if it has looked before
-    clock.wait_for_timers(1);
+    clock.wait_for_timers_blocking(1);
     source.break_polls(false);
     clock.advance(Duration::from_millis(5));
     assert_eq!(is_done.recv(), Ok(2));
