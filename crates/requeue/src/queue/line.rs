@@ -34,11 +34,11 @@ impl<K> Line<K> {
     }
 
     #[inline]
-    pub(super) fn push(&mut self, slot: u32, key: &K, level: i32) {
+    pub(super) fn push(&mut self, slot: u32, key: &K, priority: i32) {
         match self {
             Self::Fifo(fifo) => fifo.push_back(Ticket(slot)),
             Self::Other { order, withholds } => {
-                order.push(Ticket(slot), key, level);
+                order.push(Ticket(slot), key, priority);
                 *withholds = false;
             }
         }
@@ -52,11 +52,11 @@ impl<K> Line<K> {
         }
     }
 
-    pub(super) fn touch(&mut self, slot: u32, key: &K, level: i32) {
+    pub(super) fn touch(&mut self, slot: u32, key: &K, priority: i32) {
         match self {
             Self::Fifo(_) => {}
             Self::Other { order, withholds } => {
-                order.touch(Ticket(slot), key, level);
+                order.touch(Ticket(slot), key, priority);
                 *withholds = false;
             }
         }

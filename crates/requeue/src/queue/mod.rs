@@ -2,12 +2,15 @@
 
 mod batch;
 mod builder;
+mod column;
 mod delay;
 mod drain;
 mod get;
 mod hashing;
 mod lease;
 mod line;
+mod links;
+mod nanos;
 mod offer;
 mod options;
 pub mod order;

@@ -27,7 +27,7 @@
 
 use std::collections::BTreeMap;
 
-use super::timing::Nanos;
+use super::nanos::Nanos;
 use crate::wake::{DeferredDrop, Wake, Wakes};
 
 /// Identifies a waiting getter. Smaller ids have waited longer.

@@ -24,11 +24,12 @@ use std::time::{Duration, Instant};
 
 use super::delay::Progress;
 use super::hashing::Hashing;
+use super::nanos::Nanos;
 use super::offer::{Offer, Owned};
 use super::options::{AddOptions, Added};
 use super::park::Park;
 use super::state::State;
-use super::timing::{Nanos, News};
+use super::timing::News;
 use crate::clock::AnyClock;
 use crate::contain::contain;
 use crate::metrics::{Gauges, Keeper, Probed, Recorder};

@@ -42,21 +42,23 @@
 //! client-go keeps the same facts in three sets (`queue`, `dirty`, `processing`) and a
 //! heap of delays; `state/tests.rs` checks the two representations against each other.
 
-use self::levels::Levels;
+use self::priorities::Priorities;
+use super::column::Column;
 use super::delay::{Delays, Progress, Scheduled};
 use super::line::Line;
+use super::nanos::Nanos;
 use super::offer::Offer;
 use super::options::{Added, Counts};
 use super::order::{Fifo, Ticket};
 use super::slots::{Phase, Slots};
 use super::table::{Gap, Table};
-use super::timing::{Nanos, Timing, at};
+use super::timing::Timing;
 use crate::contain::contain;
 
-mod levels;
 mod lookup;
 mod many;
 mod measured;
+mod priorities;
 mod shrink;
 #[cfg(test)]
 mod tests;
@@ -96,10 +98,10 @@ pub(super) struct State<K> {
     dirty: usize,
     stranded: usize,
     /// Failures by slot; grows with the first retry.
-    retries: Vec<u32>,
+    retries: Column<u32>,
     resting: Fifo,
     max_resting: usize,
-    levels: Levels,
+    priorities: Priorities,
     absorb: bool,
     timing: Option<Box<Timing>>,
     /// Contained panics of user code that have not been reported.
@@ -143,10 +145,10 @@ impl<K> State<K> {
             processing: 0,
             dirty: 0,
             stranded: 0,
-            retries: Vec::new(),
+            retries: Column::default(),
             resting: Fifo::default(),
             max_resting: rules.max_resting,
-            levels: Levels::default(),
+            priorities: Priorities::default(),
             absorb: rules.absorb,
             timing: rules.timed.then(Box::default),
             panics: 0,
@@ -183,9 +185,9 @@ impl<K> State<K> {
         let mut due = std::mem::take(&mut self.due);
         let progress = self.delays.due(now, DUE_CHUNK, |slot| due.push(slot));
         for slot in due.drain(..) {
-            let level = self.levels.take_delayed(slot);
-            if contain(|| self.add_slot(slot, level)).is_none() {
-                self.strand(slot, level);
+            let priority = self.priorities.take_delayed(slot);
+            if contain(|| self.add_slot(slot, priority)).is_none() {
+                self.strand(slot, priority);
             }
         }
         self.due = due;
@@ -195,13 +197,13 @@ impl<K> State<K> {
     /// Sets a key aside after a contained panic of user code, unless the key is going to be
     /// delivered anyway.
     #[cold]
-    fn strand(&mut self, slot: u32, level: i32) {
+    fn strand(&mut self, slot: u32, priority: i32) {
         self.note_panic();
         if let Phase::Idle | Phase::Resting = self.phase(slot) {
             self.unrest(slot);
             self.slots.set_phase(slot, Phase::Stranded);
             self.stranded += 1;
-            self.set_level(slot, level);
+            self.set_priority(slot, priority);
         }
     }
 
@@ -250,7 +252,7 @@ impl<K> State<K> {
         self.line.push(self.slots.vacancy(), offer.key(), priority);
         let slot = self.enroll(Phase::Ready, place, offer.take());
         self.ready += 1;
-        self.set_level(slot, priority);
+        self.set_priority(slot, priority);
         self.note_add(slot);
         slot
     }
@@ -263,15 +265,15 @@ impl<K> State<K> {
 
     /// Adds a key that has a slot. The order runs before anything changes.
     pub(super) fn add_slot(&mut self, slot: u32, priority: i32) -> Added {
-        let level = self.level_with(slot, priority);
+        let priority = self.raised_priority(slot, priority);
         let added = match self.phase(slot) {
             Phase::Idle | Phase::Resting | Phase::Stranded => {
-                self.make_ready(slot, level);
+                self.make_ready(slot, priority);
                 self.note_add(slot);
                 Added::Ready
             }
             Phase::Ready => {
-                self.line.touch(slot, self.slots.key(slot), level);
+                self.line.touch(slot, self.slots.key(slot), priority);
                 Added::Duplicate
             }
             Phase::Processing => {
@@ -282,9 +284,9 @@ impl<K> State<K> {
             }
             Phase::Dirty => Added::Duplicate,
         };
-        self.set_level(slot, level);
+        self.set_priority(slot, priority);
         if self.absorb && self.delays.remove(slot) {
-            self.levels.take_delayed(slot);
+            self.priorities.take_delayed(slot);
         }
         added
     }
@@ -345,16 +347,16 @@ impl<K> State<K> {
     ) -> Added {
         let phase = self.phase(slot);
         if self.absorb && phase.is_pending() {
-            let level = self.level_with(slot, priority);
+            let priority = self.raised_priority(slot, priority);
             if phase == Phase::Ready {
-                self.line.touch(slot, self.slots.key(slot), level);
+                self.line.touch(slot, self.slots.key(slot), priority);
             }
-            self.set_level(slot, level);
+            self.set_priority(slot, priority);
             return Added::Duplicate;
         }
         self.unrest(slot);
         if self.line.heeds_priority() {
-            self.levels.raise_delayed(slot, priority);
+            self.priorities.raise_delayed(slot, priority);
         }
         match self.delays.insert(slot, deadline) {
             Scheduled::New | Scheduled::Earlier => Added::Delayed,
@@ -373,11 +375,11 @@ impl<K> State<K> {
             return Added::Closed;
         }
         let slot = self.enter(hash, offer);
-        let level = self.levels.pending(slot).max(self.levels.delayed(slot));
+        let priority = self.priorities.pending(slot).max(self.priorities.delayed(slot));
         let cancelled = self.cancel(slot);
         self.unrest(slot);
         if self.line.heeds_priority() {
-            self.levels.raise_delayed(slot, if cancelled { level } else { 0 });
+            self.priorities.raise_delayed(slot, if cancelled { priority } else { 0 });
         }
         self.delays.replace(slot, deadline);
         Added::Delayed
@@ -385,21 +387,19 @@ impl<K> State<K> {
 
     /// The number of failures of a key that is not resting, to be changed.
     pub(super) fn failures(&mut self, slot: u32) -> &mut u32 {
-        at(&mut self.retries, slot)
+        self.retries.at(slot)
     }
 
     /// Forgets the failures of a leased key.
     #[inline]
     pub(super) fn clear_failures(&mut self, slot: u32) {
-        if let Some(retries) = self.retries.get_mut(slot as usize) {
-            *retries = 0;
-        }
+        self.retries.take(slot);
     }
 
     /// The number of failures of a key.
     #[inline]
     pub(super) fn retries(&self, slot: u32) -> u32 {
-        self.retries.get(slot as usize).copied().unwrap_or(0)
+        self.retries.get(slot)
     }
 
     /// Ends the lease of a key. Returns a key that is forgotten, for the caller to drop after
@@ -419,11 +419,11 @@ impl<K> State<K> {
     /// Makes a dirty key ready when its lease has ended. The add that made it dirty has
     /// returned, so a panic of the order is contained.
     fn ready_again(&mut self, slot: u32) {
-        let level = self.levels.pending(slot);
+        let priority = self.priorities.pending(slot);
         self.dirty -= 1;
         self.slots.set_phase(slot, Phase::Idle);
-        if contain(|| self.make_ready(slot, level)).is_none() {
-            self.strand(slot, level);
+        if contain(|| self.make_ready(slot, priority)).is_none() {
+            self.strand(slot, priority);
         }
     }
 
@@ -500,8 +500,8 @@ impl<K> State<K> {
     }
 
     /// Makes a key ready that is neither ready nor leased. The order runs first.
-    fn make_ready(&mut self, slot: u32, level: i32) {
-        self.line.push(slot, self.slots.key(slot), level);
+    fn make_ready(&mut self, slot: u32, priority: i32) {
+        self.line.push(slot, self.slots.key(slot), priority);
         self.unrest(slot);
         self.unstrand(slot);
         self.slots.set_phase(slot, Phase::Ready);
@@ -510,18 +510,18 @@ impl<K> State<K> {
 
     /// The priority of a key once it has been added with `priority`.
     #[inline]
-    fn level_with(&self, slot: u32, priority: i32) -> i32 {
+    fn raised_priority(&self, slot: u32, priority: i32) -> i32 {
         if !self.line.heeds_priority() {
             return 0;
         }
-        let delayed = if self.absorb { self.levels.delayed(slot) } else { i32::MIN };
-        priority.max(self.levels.pending(slot)).max(delayed)
+        let delayed = if self.absorb { self.priorities.delayed(slot) } else { i32::MIN };
+        priority.max(self.priorities.pending(slot)).max(delayed)
     }
 
     #[inline]
-    fn set_level(&mut self, slot: u32, level: i32) {
+    fn set_priority(&mut self, slot: u32, priority: i32) {
         if self.line.heeds_priority() {
-            self.levels.set_pending(slot, level);
+            self.priorities.set_pending(slot, priority);
         }
     }
 
@@ -539,7 +539,7 @@ impl<K> State<K> {
             self.dirty -= 1;
         }
         self.unstrand(slot);
-        self.levels.clear(slot);
+        self.priorities.clear(slot);
         self.delays.remove(slot) || phase.is_pending() || phase == Phase::Stranded
     }
 
@@ -584,7 +584,7 @@ impl<K> State<K> {
     fn vacate(&mut self, slot: u32) -> K {
         let (hash, key) = self.slots.vacate(slot);
         self.clear_failures(slot);
-        self.levels.clear(slot);
+        self.priorities.clear(slot);
         self.table.remove(hash, slot);
         self.forgotten += 1;
         self.shrink_after_spike();
@@ -609,8 +609,11 @@ impl<K: Clone> State<K> {
         self.ready -= 1;
         let key = self.slots.lease(slot, &mut self.stranded);
         self.processing += 1;
-        let priority =
-            if self.levels.is_empty() { 0 } else { self.levels.take_pending(slot) };
+        let priority = if self.priorities.is_empty() {
+            0
+        } else {
+            self.priorities.take_pending(slot)
+        };
         self.note(|timing| timing.get(slot));
         Some(Taken { slot, key, priority })
     }

@@ -25,9 +25,8 @@ mod tests;
 pub(super) use self::news::News;
 use self::pace::Pace;
 use self::running::{Place, Running};
-
-/// Nanoseconds since the queue was built.
-pub(super) type Nanos = u64;
+use super::column::Column;
+use super::nanos::Nanos;
 
 /// What is known of the key in one slot.
 #[derive(Clone, Copy, Default)]
@@ -45,7 +44,7 @@ const UNTIMED: Nanos = Nanos::MAX;
 #[derive(Default)]
 pub(super) struct Timing {
     /// By slot.
-    times: Vec<Times>,
+    times: Column<Times>,
     running: Running,
     adds: Pace,
     gets: Pace,
@@ -76,7 +75,7 @@ impl Timing {
     #[inline]
     pub(super) fn add(&mut self, slot: u32) -> bool {
         if self.adds.passes() {
-            at(&mut self.times, slot).added = UNTIMED;
+            self.times.at(slot).added = UNTIMED;
             return false;
         }
         self.add_timed(slot);
@@ -87,7 +86,7 @@ impl Timing {
     fn add_timed(&mut self, slot: u32) {
         // Any time will do until the right one is known: if the key is handed out in the
         // same call, that is pending behind its add.
-        at(&mut self.times, slot).added = 0;
+        self.times.at(slot).added = 0;
         let count = self.adds.take();
         self.note(Event::Add { slot, count });
     }
@@ -96,7 +95,7 @@ impl Timing {
     #[inline]
     pub(super) fn get(&mut self, slot: u32) -> bool {
         let passes = self.gets.passes();
-        let times = &mut self.times[slot as usize]; // invariant 3
+        let times = self.times.at(slot); // invariant 3
         if passes && times.added == UNTIMED {
             times.place = self.running.untimed();
             return false;
@@ -107,7 +106,7 @@ impl Timing {
 
     #[inline(never)]
     fn get_timed(&mut self, slot: u32) {
-        at(&mut self.times, slot).place = self.running.begin(slot);
+        self.times.at(slot).place = self.running.begin(slot);
         let count = self.gets.take();
         self.note(Event::Get { slot, count });
     }
@@ -116,7 +115,7 @@ impl Timing {
     #[inline]
     pub(super) fn done(&mut self, slot: u32) -> bool {
         self.dones += 1;
-        let place = self.times[slot as usize].place;
+        let place = self.times.get(slot).place;
         if place == self.running.untimed() {
             return false;
         }
@@ -128,7 +127,7 @@ impl Timing {
     fn done_timed(&mut self, place: Place) {
         let (since, moved) = self.running.end(place);
         if let Some(slot) = moved {
-            at(&mut self.times, slot).place = place;
+            self.times.at(slot).place = place;
         }
         let count = std::mem::take(&mut self.dones);
         self.note(Event::Done { since, count });
@@ -165,7 +164,7 @@ impl Timing {
     fn stamp(&mut self, event: Event, now: Nanos) {
         match event {
             Event::Add { slot, count } => {
-                at(&mut self.times, slot).added = now;
+                self.times.at(slot).added = now;
                 self.adds.clock(now);
                 self.news.added(count);
             }
@@ -178,7 +177,7 @@ impl Timing {
     }
 
     fn stamp_get(&mut self, slot: u32, count: u64, now: Nanos) {
-        let Times { added, place } = *at(&mut self.times, slot);
+        let Times { added, place } = *self.times.at(slot);
         if added != UNTIMED {
             self.waited = now.saturating_sub(added);
         }
@@ -216,33 +215,9 @@ impl Timing {
 
     /// Forgets the times of slots that are gone.
     pub(super) fn shrink(&mut self, bound: usize) {
-        shrink_to(&mut self.times, bound);
+        self.times.shrink(bound);
     }
 }
 
 /// Room for more pending events than this is given back.
 const MAX_PENDING: usize = 1024;
-
-/// The element of `column` for `slot`; the column grows to hold it.
-#[inline]
-pub(super) fn at<T: Copy + Default>(column: &mut Vec<T>, slot: u32) -> &mut T {
-    let index = slot as usize;
-    if column.len() <= index {
-        grow(column, index);
-    }
-    &mut column[index]
-}
-
-/// Fills all the room there is, so that slots that come one by one rarely get here.
-#[cold]
-#[inline(never)]
-fn grow<T: Copy + Default>(column: &mut Vec<T>, index: usize) {
-    column.reserve(index + 1 - column.len());
-    column.resize(column.capacity(), T::default());
-}
-
-/// Cuts `column` down to the slots that are left after a spike.
-pub(super) fn shrink_to<T>(column: &mut Vec<T>, bound: usize) {
-    column.truncate(bound);
-    column.shrink_to(bound);
-}

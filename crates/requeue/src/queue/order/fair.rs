@@ -18,8 +18,9 @@ use std::hash::{BuildHasher, Hash};
 use foldhash::fast::RandomState;
 use hashbrown::HashTable;
 
-use super::links::{Links, List, at, bound, shrink_to};
 use super::{Order, Ticket};
+use crate::queue::column::Column;
+use crate::queue::links::{Links, List};
 
 /// Hands out one key of each group in turn; inside a group as [`Fifo`](super::Fifo).
 ///
@@ -56,7 +57,7 @@ pub struct Fair<K, G> {
     group_of: GroupOf<K, G>,
     weight_of: Option<WeightOf<G>>,
     /// By ticket: the slot of its group.
-    slots: Vec<Option<u32>>,
+    slots: Column<Option<u32>>,
     members: Links,
     groups: Groups<G>,
 }
@@ -99,7 +100,7 @@ impl<K, G: Eq + Hash> Fair<K, G> {
         Self {
             group_of: Box::new(group_of),
             weight_of: None,
-            slots: Vec::new(),
+            slots: Column::default(),
             members: Links::default(),
             groups: Groups::new(),
         }
@@ -146,7 +147,7 @@ impl<K, G: Eq + Hash> Fair<K, G> {
 impl<K, G> Fair<K, G> {
     /// Takes a ready ticket out of its group; says whether the group is still there.
     fn leave(&mut self, ticket: u32, slot: u32) -> Presence {
-        self.slots[ticket as usize] = None;
+        self.slots.take(ticket);
         let group = self.groups.get_mut(slot);
         self.members.unlink(&mut group.keys, ticket);
         if group.keys.is_empty() {
@@ -154,6 +155,10 @@ impl<K, G> Fair<K, G> {
             return Presence::Forgotten;
         }
         Presence::Known
+    }
+
+    fn ready(&self) -> usize {
+        self.slots.iter().filter(|(_, group)| group.is_some()).count()
     }
 
     #[cfg(test)]
@@ -165,11 +170,11 @@ impl<K, G> Fair<K, G> {
             assert!(!group.keys.is_empty(), "invariant 2: members");
             assert!((1..=group.weight).contains(&group.left), "invariant 3");
             for ticket in self.members.iter(&group.keys) {
-                assert_eq!(self.slots[ticket as usize], Some(slot), "invariant 1");
+                assert_eq!(self.slots.get(ticket), Some(slot), "invariant 1");
                 ready += 1;
             }
         }
-        assert_eq!(ready, self.slots.iter().flatten().count(), "invariant 1: count");
+        assert_eq!(ready, self.ready(), "invariant 1: count");
         let known = groups.slots.iter().flatten().count();
         assert_eq!(groups.links.iter(&groups.rotation).count(), known, "invariant 2");
         assert_eq!(groups.table.len(), known, "invariant 2: table");
@@ -260,8 +265,10 @@ impl<G> Groups<G> {
     }
 
     fn shrink(&mut self) {
-        let bound = bound(&self.slots);
-        shrink_to(&mut self.slots, bound);
+        let bound =
+            self.slots.iter().rposition(Option::is_some).map_or(0, |last| last + 1);
+        self.slots.truncate(bound);
+        self.slots.shrink_to_fit();
         self.links.shrink(bound);
         self.free.retain(|slot| (*slot as usize) < bound);
         self.free.shrink_to_fit();
@@ -279,7 +286,7 @@ impl<K, G: Eq + Hash + Send> Order<K> for Fair<K, G> {
             Place::Known(slot) => slot,
             Place::New(group) => self.groups.join(group),
         };
-        let before = at(&mut self.slots, ticket.0, None).replace(slot);
+        let before = self.slots.at(ticket.0).replace(slot);
         debug_assert_eq!(before, None, "a ticket is pushed once");
         self.members.push_back(&mut self.groups.get_mut(slot).keys, ticket.0);
     }
@@ -295,14 +302,14 @@ impl<K, G: Eq + Hash + Send> Order<K> for Fair<K, G> {
     }
 
     fn remove(&mut self, ticket: Ticket, _key: &K) {
-        if let Some(slot) = self.slots.get(ticket.index()).copied().flatten() {
+        if let Some(slot) = self.slots.get(ticket.0) {
             self.leave(ticket.0, slot);
         }
     }
 
     fn shrink(&mut self) {
-        let bound = bound(&self.slots);
-        shrink_to(&mut self.slots, bound);
+        let bound = self.slots.bound();
+        self.slots.shrink(bound);
         self.members.shrink(bound);
         self.groups.shrink();
     }
@@ -311,7 +318,7 @@ impl<K, G: Eq + Hash + Send> Order<K> for Fair<K, G> {
 impl<K, G> fmt::Debug for Fair<K, G> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("Fair")
-            .field("ready", &self.slots.iter().flatten().count())
+            .field("ready", &self.ready())
             .field("groups", &self.groups.table.len())
             .finish_non_exhaustive()
     }

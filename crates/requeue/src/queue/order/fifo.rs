@@ -13,8 +13,8 @@
 use std::collections::VecDeque;
 use std::fmt;
 
-use super::links::at;
 use super::{Order, Ticket};
+use crate::queue::column::Column;
 
 /// Marks a dead entry. No ticket has this number: a queue holds fewer keys than that.
 const DEAD: u32 = u32::MAX;
@@ -51,7 +51,7 @@ pub struct Fifo {
 /// What is known once a key was removed from a long ring.
 struct Graveyard {
     /// By ticket: the running number of its entry in the ring.
-    positions: Vec<u64>,
+    positions: Column<u64>,
     /// The running number of the ring's front entry.
     front: u64,
     /// How many entries of the ring are dead.
@@ -180,7 +180,7 @@ impl Fifo {
         assert_eq!(dead, graveyard.dead, "invariant 2: count");
         let numbered = (graveyard.front..).zip(&self.ring);
         for (position, ticket) in numbered.filter(|(_, entry)| **entry != DEAD) {
-            assert_eq!(graveyard.positions[*ticket as usize], position, "invariant 3");
+            assert_eq!(graveyard.positions.get(*ticket), position, "invariant 3");
         }
     }
 
@@ -214,7 +214,7 @@ impl Drop for Popped<'_> {
 
 impl Graveyard {
     fn open(ring: &VecDeque<u32>) -> Self {
-        let mut graveyard = Self { positions: Vec::new(), front: 0, dead: 0 };
+        let mut graveyard = Self { positions: Column::default(), front: 0, dead: 0 };
         graveyard.number(ring);
         graveyard
     }
@@ -227,12 +227,12 @@ impl Graveyard {
     }
 
     fn note(&mut self, ticket: u32, index: usize) {
-        *at(&mut self.positions, ticket, 0) = self.front + index as u64;
+        *self.positions.at(ticket) = self.front + index as u64;
     }
 
     /// Marks the entry of `ticket` as dead; does nothing if the ring does not hold it.
     fn bury(&mut self, ring: &mut VecDeque<u32>, ticket: u32) {
-        let position = self.positions.get(ticket as usize).copied();
+        let position = Some(self.positions.get(ticket));
         let index = position.and_then(|position| position.checked_sub(self.front));
         let index = index.and_then(|index| usize::try_from(index).ok());
         let entry = index.and_then(|index| ring.get_mut(index));

@@ -13,7 +13,6 @@
 
 mod fair;
 mod fifo;
-mod links;
 mod priority;
 #[cfg(test)]
 mod tests;

@@ -14,8 +14,9 @@ use std::collections::BTreeMap;
 use std::collections::btree_map::Entry;
 use std::fmt;
 
-use super::links::{Links, List, at, bound, shrink_to};
 use super::{Order, Ticket};
+use crate::queue::column::Column;
+use crate::queue::links::{Links, List};
 
 /// How often the oldest key is passed over unless the user says otherwise.
 ///
@@ -58,7 +59,7 @@ const DEFAULT_PASSES: u32 = 256;
 #[doc(alias = "PriorityQueue")]
 pub struct Priority {
     /// By ticket.
-    priorities: Vec<Option<i32>>,
+    priorities: Column<Option<i32>>,
     levels: BTreeMap<i32, List>,
     in_level: Links,
     ages: Option<Ages>,
@@ -107,7 +108,7 @@ impl Priority {
     /// wait for ever.
     pub fn strict() -> Self {
         Self {
-            priorities: Vec::new(),
+            priorities: Column::default(),
             levels: BTreeMap::new(),
             in_level: Links::default(),
             ages: None,
@@ -122,13 +123,13 @@ impl Priority {
     }
 
     fn enter_level(&mut self, ticket: u32, priority: i32) {
-        *at(&mut self.priorities, ticket, None) = Some(priority);
+        *self.priorities.at(ticket) = Some(priority);
         self.in_level.push_back(self.levels.entry(priority).or_default(), ticket);
     }
 
     /// Takes a ready ticket out of its level.
     fn leave_level(&mut self, ticket: u32, priority: i32) {
-        self.priorities[ticket as usize] = None;
+        self.priorities.take(ticket);
         if let Entry::Occupied(mut level) = self.levels.entry(priority) {
             self.in_level.unlink(level.get_mut(), ticket);
             if level.get().is_empty() {
@@ -138,7 +139,11 @@ impl Priority {
     }
 
     fn priority(&self, ticket: u32) -> Option<i32> {
-        self.priorities.get(ticket as usize).copied().flatten()
+        self.priorities.get(ticket)
+    }
+
+    fn ready(&self) -> usize {
+        self.priorities.iter().filter(|(_, priority)| priority.is_some()).count()
     }
 
     #[cfg(test)]
@@ -151,7 +156,7 @@ impl Priority {
                 ready += 1;
             }
         }
-        assert_eq!(ready, self.priorities.iter().flatten().count(), "invariant 1");
+        assert_eq!(ready, self.ready(), "invariant 1");
         if let Some(ages) = &self.ages {
             assert_eq!(ages.links.iter(&ages.oldest_first).count(), ready, "invariant 1");
             assert!(ages.passed <= ages.limit, "invariant 4");
@@ -225,8 +230,8 @@ impl<K> Order<K> for Priority {
     }
 
     fn shrink(&mut self) {
-        let bound = bound(&self.priorities);
-        shrink_to(&mut self.priorities, bound);
+        let bound = self.priorities.bound();
+        self.priorities.shrink(bound);
         self.in_level.shrink(bound);
         if let Some(ages) = &mut self.ages {
             ages.links.shrink(bound);
@@ -243,7 +248,7 @@ impl Default for Priority {
 impl fmt::Debug for Priority {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("Priority")
-            .field("ready", &self.priorities.iter().flatten().count())
+            .field("ready", &self.ready())
             .field("levels", &self.levels.len())
             .field("passes", &self.ages.as_ref().map(|ages| ages.limit))
             .finish_non_exhaustive()

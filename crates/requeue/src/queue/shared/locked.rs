@@ -5,7 +5,7 @@ use std::ops::{Deref, DerefMut};
 use super::returns::drop_each;
 use super::{Core, Shared};
 use crate::contain::contain;
-use crate::queue::timing::Nanos;
+use crate::queue::nanos::Nanos;
 use crate::sync::{MutexGuard, lock};
 
 /// Exclusive access to the queue, until [`unlock`](Self::unlock).

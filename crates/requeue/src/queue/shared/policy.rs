@@ -8,7 +8,7 @@ use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::time::Duration;
 
 use super::{Finish, Shared};
-use crate::queue::timing::Nanos;
+use crate::queue::nanos::Nanos;
 use crate::retry::{ByCount, QueueDefault, RetryPolicy};
 
 /// The delay of a failed key.

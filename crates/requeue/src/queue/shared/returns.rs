@@ -8,8 +8,8 @@ use std::time::Duration;
 use super::policy::Backoff;
 use super::{Advance, Finish, Shared, nanos};
 use crate::contain::contain;
+use crate::queue::nanos::Nanos;
 use crate::queue::state::{State, Taken};
-use crate::queue::timing::Nanos;
 
 /// A lease that ends.
 pub(in crate::queue) struct Return<K> {

@@ -140,7 +140,7 @@ impl<K> Drop for Hand<'_, K> {
         for Taken { slot, key, priority } in std::mem::take(&mut self.taken) {
             self.state.slots.set_phase(slot, Phase::Dirty);
             self.state.dirty += 1;
-            self.state.set_level(slot, priority);
+            self.state.set_priority(slot, priority);
             let forgotten = self.state.done(slot);
             self.state.discard(forgotten.into_iter().chain([key]));
         }

@@ -1,7 +1,8 @@
 //! Events for the metrics. Nothing happens here if the queue is not measured.
 
 use super::State;
-use crate::queue::timing::{Nanos, News, Timing};
+use crate::queue::nanos::Nanos;
+use crate::queue::timing::{News, Timing};
 
 impl<K> State<K> {
     /// Takes note of the time of a call, if it was read.

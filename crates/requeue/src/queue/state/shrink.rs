@@ -3,7 +3,6 @@
 use super::State;
 use crate::contain::contain;
 use crate::queue::slots::MIN_KEPT;
-use crate::queue::timing::shrink_to;
 
 impl<K> State<K> {
     /// Gives memory back once few keys are left of many. The work is paid for by the
@@ -29,8 +28,8 @@ impl<K> State<K> {
             self.note_panic();
         }
         self.delays.shrink(bound);
-        shrink_to(&mut self.retries, bound);
-        self.levels.shrink(bound);
+        self.retries.shrink(bound);
+        self.priorities.shrink(bound);
         if let Some(timing) = &mut self.timing {
             timing.shrink(bound);
         }

@@ -57,7 +57,7 @@ impl<K: Clone> State<K> {
                 self.unstrand(slot);
                 keys.push(self.vacate(slot));
             } else if let Some(key) = self.clone_key(slot) {
-                self.levels.take_delayed(slot);
+                self.priorities.take_delayed(slot);
                 keys.push(key);
             } else {
                 self.delays.replace(slot, self.latest());

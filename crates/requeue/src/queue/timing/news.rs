@@ -2,8 +2,8 @@
 
 use std::time::Duration;
 
-use super::Nanos;
 use crate::metrics::Recorder;
+use crate::queue::nanos::Nanos;
 
 /// What happened to keys.
 #[derive(Default)]

@@ -1,6 +1,6 @@
 //! How fast events of one kind come, and which of them are timed.
 
-use super::Nanos;
+use crate::queue::nanos::Nanos;
 
 /// Every event is timed, until [`BUSY_AFTER`] in a row have come fast: each [`STRETCH`] of
 /// them within that many times [`QUICKLY`]. Then it is one in two, four, eight and so on,

@@ -1,6 +1,6 @@
 //! The keys that are with a worker, and since when.
 
-use super::Nanos;
+use crate::queue::nanos::Nanos;
 
 /// The keys that are with a worker.
 ///

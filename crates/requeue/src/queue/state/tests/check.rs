@@ -64,11 +64,11 @@ impl<K: Eq> State<K> {
 
     /// What is kept beside the slots is of keys that are known.
     fn check_columns(&self) {
-        for (slot, retries) in (0..).zip(&self.retries) {
+        for (slot, retries) in self.retries.iter() {
             let known = self.slots.phase(slot).is_some();
-            assert!(known || *retries == 0, "failures of the vacant slot {slot}");
+            assert!(known || retries == 0, "failures of the vacant slot {slot}");
         }
-        for slot in self.levels.used() {
+        for slot in self.priorities.used() {
             let known = self.slots.phase(slot).is_some();
             assert!(known, "a priority of the vacant slot {slot}");
         }

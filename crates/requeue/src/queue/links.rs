@@ -9,10 +9,12 @@
 //! 1. A number is in at most one of the lists that share a [`Links`].
 //! 2. What a node says means something only while its number is in a list.
 
+use super::column::Column;
+
 /// No neighbour. No ticket has this number: a queue holds fewer keys than that.
 const NIL: u32 = u32::MAX;
 
-#[derive(Clone, Copy, Debug)]
+#[derive(Clone, Copy, Debug, Default)]
 struct Node {
     prev: u32,
     next: u32,
@@ -21,7 +23,7 @@ struct Node {
 /// The neighbours of every number.
 #[derive(Debug, Default)]
 pub(super) struct Links {
-    nodes: Vec<Node>,
+    nodes: Column<Node>,
 }
 
 /// The two ends of one list.
@@ -51,25 +53,25 @@ impl Links {
     /// Appends `id`, which is in no list.
     pub(super) fn push_back(&mut self, list: &mut List, id: u32) {
         let node = Node { prev: list.tail, next: NIL };
-        *at(&mut self.nodes, id, Node { prev: NIL, next: NIL }) = node;
+        *self.nodes.at(id) = node;
         self.point_forward(list, node.prev, id);
         list.tail = id;
     }
 
     /// Takes `id` out of `list`, which holds it.
     pub(super) fn unlink(&mut self, list: &mut List, id: u32) {
-        let Node { prev, next } = self.nodes[id as usize];
+        let Node { prev, next } = self.nodes.get(id);
         self.point_forward(list, prev, next);
         match next {
             NIL => list.tail = prev,
-            next => self.nodes[next as usize].prev = prev,
+            next => self.nodes.at(next).prev = prev,
         }
     }
 
     fn point_forward(&mut self, list: &mut List, from: u32, to: u32) {
         match from {
             NIL => list.head = to,
-            from => self.nodes[from as usize].next = to,
+            from => self.nodes.at(from).next = to,
         }
     }
 
@@ -78,32 +80,12 @@ impl Links {
     pub(super) fn iter(&self, list: &List) -> impl Iterator<Item = u32> + '_ {
         let present = |id: u32| (id != NIL).then_some(id);
         std::iter::successors(present(list.head), move |id| {
-            present(self.nodes[*id as usize].next)
+            present(self.nodes.get(*id).next)
         })
     }
 
     /// Gives back the memory of all numbers from `bound` on; none of them is in a list.
     pub(super) fn shrink(&mut self, bound: usize) {
-        shrink_to(&mut self.nodes, bound);
+        self.nodes.shrink(bound);
     }
-}
-
-/// The element for `id`, in a vector that grows with the highest number asked for.
-pub(super) fn at<T: Copy>(by_id: &mut Vec<T>, id: u32, fill: T) -> &mut T {
-    let index = id as usize;
-    if by_id.len() <= index {
-        by_id.resize(index + 1, fill);
-    }
-    &mut by_id[index]
-}
-
-/// Cuts a vector down to the numbers below `bound`.
-pub(super) fn shrink_to<T>(by_id: &mut Vec<T>, bound: usize) {
-    by_id.truncate(bound);
-    by_id.shrink_to_fit();
-}
-
-/// One more than the highest number that is taken.
-pub(super) fn bound<T>(by_id: &[Option<T>]) -> usize {
-    by_id.iter().rposition(Option::is_some).map_or(0, |last| last + 1)
 }
