@@ -2,6 +2,8 @@
 
 mod alarms;
 mod slack;
+#[cfg(feature = "tokio")]
+mod tokio_clock;
 
 use std::fmt;
 use std::future::Future;
@@ -11,6 +13,8 @@ use std::task::{Context, Poll};
 use std::time::{Duration, Instant};
 
 use self::alarms::Alarm;
+#[cfg(feature = "tokio")]
+pub use self::tokio_clock::TokioClock;
 
 /// A source of time that queues, limiters and pools can wait on.
 ///

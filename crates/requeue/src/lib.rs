@@ -285,7 +285,7 @@
 //! |---|---|
 //! | `prometheus` | `metrics::Prometheus`, an adapter for the crate prometheus-client |
 //! | `testing` | `testing::FakeClock`, and tickets to test an order with |
-//! | `tokio` | `pool::Pool::run_async`, workers that are tasks of tokio |
+//! | `tokio` | `pool::Pool::run_async`, workers that are tasks of tokio; `TokioClock` |
 //! | `tower` | `rate::RateLimitLayer`, a limiter around services of tower |
 //! | `tracing` | a span around each run of a pool, and events for what fails |
 //!
@@ -340,6 +340,9 @@ mod sync;
 pub mod testing;
 mod wake;
 
+#[cfg(feature = "tokio")]
+#[cfg_attr(docsrs, doc(cfg(feature = "tokio")))]
+pub use clock::TokioClock;
 pub use clock::{Clock, SystemClock, Timer};
 pub use error::{DrainTimeout, TryGetError};
 pub use queue::order;

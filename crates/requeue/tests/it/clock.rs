@@ -1,5 +1,8 @@
 //! The fake clock moves only when told to, and then wakes whoever's moment has come.
 
+#[cfg(feature = "tokio")]
+mod tokio_clock;
+
 use std::future::Future;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::pin::pin;
