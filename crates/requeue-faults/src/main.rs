@@ -1,38 +1,21 @@
-//! The fault test of requeue's stores.
+//! Fault injection for requeue's stores.
 //!
-//! Producers add keys and workers work on them, each a process of its own, while a nemesis
-//! kills and stops them, kills the engine, and cuts, delays and silences connections. All
-//! write down what they ask and what they are told. In the end a checker reads that and says
-//! whether every promise was kept; see the module `check`.
+//! A run starts producers and workers as separate processes. A nemesis kills and stops them,
+//! kills the server, and cuts, delays and silences connections. Every process records its
+//! calls and the answers in a history. At the end a checker reads the histories and reports
+//! every broken promise; see the module `check`.
 
-mod bug;
 mod check;
-mod clerk;
-mod conductor;
-mod crew;
-mod dice;
-mod engine;
-mod event;
-mod journal;
-mod loss;
-mod migration;
-mod mutant;
-mod muted;
-mod nemesis;
+mod data_loss;
+mod fault;
+mod history;
 mod process;
-mod producer;
-mod proxy;
-mod recorder;
+mod random;
 mod report;
-mod rest;
-mod roles;
-mod scene;
-mod servers;
-mod sexton;
-mod shortcuts;
-mod stores;
-mod worker;
-mod world;
+mod run;
+mod server;
+mod store;
+mod time;
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -42,121 +25,123 @@ use anyhow::{Context, Result};
 use clap::{Parser, Subcommand, ValueEnum};
 use requeue::{Clock, SystemClock};
 
-use self::bug::Bug;
-use self::check::History;
-use self::conductor::{Piece, conduct};
-use self::roles::RoleFlags;
-use self::scene::SceneFlags;
-use self::stores::Kind;
-use self::world::Plan;
+use self::history::History;
+use self::process::role::{self, RoleFlags};
+use self::run::plan::Plan;
+use self::run::scenario::ScenarioFlags;
+use self::run::{FINAL_STATE, RunConfig};
+use self::store::Kind;
+use self::store::bug::Bug;
 
-/// The command line.
 #[derive(Debug, Parser)]
 #[command(
-    about = "Kill, stop and cut off what uses a store, and check what became of it"
+    about = "Run a store under faults and check that it keeps its promises",
+    disable_help_subcommand = true
 )]
 struct Flags {
     #[command(subcommand)]
-    verb: Verb,
+    command: Command,
 }
 
 #[derive(Debug, Subcommand)]
-enum Verb {
-    /// Run, disturb and check; exit 1 if a promise was broken
+enum Command {
+    /// Run under faults and check the histories; exit 1 if a promise was broken
     Run {
         #[command(flatten)]
-        scene: SceneFlags,
-        /// Break this promise on purpose
+        scenario: ScenarioFlags,
+        /// Run with this seeded bug
         #[arg(long)]
-        mutant: Option<Bug>,
+        bug: Option<Bug>,
     },
-    /// Run with each seeded bug; exit 1 if one is not found
-    Mutants {
+    /// Run with each seeded bug; exit 1 if the checker misses one
+    Bugs {
         #[command(flatten)]
-        scene: SceneFlags,
-        /// Only these
+        scenario: ScenarioFlags,
+        /// Only these bugs
         bugs: Vec<Bug>,
     },
-    /// Kill the engine in the middle of adds, and count what is lost at each setting
-    Loss {
+    /// Kill the server during adds and count the keys it loses at each setting
+    DataLoss {
         #[arg(long)]
         store: Kind,
         #[arg(long, default_value_t = 3)]
         rounds: u64,
     },
-    /// Check the histories that a run has left in a folder
+    /// Check the histories of an earlier run again
     Check { folder: PathBuf },
     #[command(hide = true)]
-    Play(RoleFlags),
+    Process(RoleFlags),
 }
 
-/// The length of the runs in which a bug is looked for, in seconds. A PostgreSQL that was
-/// killed is away for most of a shorter one.
-fn short(store: Kind) -> u64 {
+/// Returns how long a run that looks for a bug lasts, in seconds. A killed PostgreSQL is down
+/// for most of a shorter run.
+fn bug_run_seconds(store: Kind) -> u64 {
     if store == Kind::Postgres { 12 } else { 6 }
 }
 
 fn main() -> ExitCode {
-    let done = match Flags::parse().verb {
-        Verb::Run { scene, mutant } => run(&scene, mutant),
-        Verb::Mutants { scene, bugs } => find_all(&scene, &bugs),
-        Verb::Loss { store, rounds } => loss::measure(store, rounds).map(|()| true),
-        Verb::Check { folder } => check_again(&folder),
-        Verb::Play(flags) => roles::play(&flags).map(|()| true),
+    let result = match Flags::parse().command {
+        Command::Run { scenario, bug } => run_all(&scenario, bug),
+        Command::Bugs { scenario, bugs } => find_bugs(&scenario, &bugs),
+        Command::DataLoss { store, rounds } => {
+            data_loss::measure(store, rounds).map(|()| true)
+        }
+        Command::Check { folder } => check_again(&folder),
+        Command::Process(flags) => role::run(&flags).map(|()| true),
     };
-    match done {
+    match result {
         Ok(true) => ExitCode::SUCCESS,
         Ok(false) => ExitCode::from(1),
         Err(error) => {
-            report::complaint(&error);
+            report::error(&error);
             ExitCode::from(2)
         }
     }
 }
 
-/// Runs each scene that was asked for, one after the other.
-fn run(flags: &SceneFlags, mutant: Option<Bug>) -> Result<bool> {
+/// Runs the requested scenarios. Returns whether all of them passed.
+fn run_all(flags: &ScenarioFlags, bug: Option<Bug>) -> Result<bool> {
     let (seed, seconds) = (flags.seed(), flags.seconds);
-    let mut all_well = true;
-    for scene in flags.scenes(seed) {
-        let piece = Piece { scene, seconds, seed, mutant };
-        let outcome = conduct(&piece)?;
-        report::outcome(&piece, &outcome);
-        let kept = outcome.verdict.violations.is_empty();
-        if kept {
-            fs::remove_dir_all(&outcome.folder)?;
+    let mut passed = true;
+    for scenario in flags.scenarios(seed) {
+        let config = RunConfig { scenario, seconds, seed, bug };
+        let result = run::run(&config)?;
+        report::run(&config, &result);
+        let is_correct = result.verdict.violations.is_empty();
+        if is_correct {
+            fs::remove_dir_all(&result.folder)?;
         }
-        all_well &= kept && outcome.missed(&piece).is_empty();
+        passed &= is_correct && result.unreached(&config).is_empty();
     }
-    Ok(all_well)
+    Ok(passed)
 }
 
-/// Looks for each bug, in short runs with one seed after the other.
-fn find_all(flags: &SceneFlags, bugs: &[Bug]) -> Result<bool> {
+/// Returns whether the checker found all of the bugs.
+fn find_bugs(flags: &ScenarioFlags, bugs: &[Bug]) -> Result<bool> {
     let all = Bug::value_variants().iter().copied();
     let mut found = true;
     for bug in all.filter(|bug| bugs.is_empty() || bugs.contains(bug)) {
         if bug.exists_in(flags.store) {
-            found &= find(flags, bug)?;
+            found &= find_bug(flags, bug)?;
         }
     }
     Ok(found)
 }
 
-fn find(flags: &SceneFlags, bug: Bug) -> Result<bool> {
-    let began = SystemClock.now();
+/// Runs with consecutive seeds until the checker finds the bug.
+fn find_bug(flags: &ScenarioFlags, bug: Bug) -> Result<bool> {
+    let started = SystemClock.now();
     for seed in flags.seed().. {
-        let (scene, mutant) = (flags.busy(seed), Some(bug));
-        let outcome =
-            conduct(&Piece { scene, seconds: short(flags.store), seed, mutant })?;
-        fs::remove_dir_all(&outcome.folder)?;
-        let took = SystemClock.now() - began;
-        if !outcome.verdict.violations.is_empty() {
-            report::bug(bug, Some(&outcome.verdict), took);
+        let (scenario, seconds) = (flags.busy(seed), bug_run_seconds(flags.store));
+        let result = run::run(&RunConfig { scenario, seconds, seed, bug: Some(bug) })?;
+        fs::remove_dir_all(&result.folder)?;
+        let elapsed = SystemClock.now() - started;
+        if !result.verdict.violations.is_empty() {
+            report::bug(bug, Some(&result.verdict), elapsed);
             return Ok(true);
         }
-        if took.as_secs() >= flags.seconds {
-            report::bug(bug, None, took);
+        if elapsed.as_secs() >= flags.seconds {
+            report::bug(bug, None, elapsed);
             return Ok(false);
         }
     }
@@ -164,13 +149,13 @@ fn find(flags: &SceneFlags, bug: Bug) -> Result<bool> {
 }
 
 fn check_again(folder: &Path) -> Result<bool> {
-    let text =
-        fs::read(folder.join("rest.json")).context("the folder has no rest.json")?;
+    let text = fs::read(folder.join(FINAL_STATE))
+        .with_context(|| format!("the folder has no {FINAL_STATE}"))?;
     let plan = Plan::read(folder)?;
     let verdict = check::check(
         History::read(folder)?,
         &serde_json::from_slice(&text)?,
-        &plan.scene,
+        &plan.scenario,
     );
     report::verdict(&verdict);
     Ok(verdict.violations.is_empty())

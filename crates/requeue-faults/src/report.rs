@@ -1,101 +1,106 @@
-//! The only place that prints.
+//! The only module that prints.
 #![expect(
     clippy::print_stdout,
     clippy::print_stderr,
-    reason = "this is where it is done"
+    reason = "all output of the program is here"
 )]
 
 use std::time::Duration;
 
-use crate::bug::Bug;
 use crate::check::{Counts, Verdict};
-use crate::conductor::{Outcome, Piece};
-use crate::crew::name_of;
-use crate::loss::{Case, Loss};
-use crate::nemesis::Faults;
-use crate::shortcuts::Shortcuts;
-use crate::stores::Kind;
+use crate::data_loss::{LossCounts, Setting};
+use crate::fault::FaultCounts;
+use crate::process::child::name_of;
+use crate::run::{RunConfig, RunResult};
+use crate::server::scripts::ScriptCounts;
+use crate::store::Kind;
+use crate::store::bug::Bug;
 
-/// How many violations are told.
-const TOLD: usize = 10;
+/// How many violations of a run are printed.
+const MAX_PRINTED: usize = 10;
 
-pub(crate) fn complaint(error: &anyhow::Error) {
+pub(crate) fn error(error: &anyhow::Error) {
     eprintln!("requeue-faults: {error:#}");
 }
 
-pub(crate) fn outcome(piece: &Piece, outcome: &Outcome) {
-    let Piece { scene, seconds, seed, .. } = piece;
-    let (store, load) = (name_of(&scene.store), name_of(&scene.load));
+pub(crate) fn run(config: &RunConfig, result: &RunResult) {
+    let RunConfig { scenario, seconds, seed, .. } = config;
+    let (store, load) = (name_of(&scenario.store), name_of(&scenario.load));
     println!("{store}, {load}, {seconds} s, seed {seed}");
-    let Faults { kills, stalls, engine_kills, cuts, troubles, moves } = outcome.faults;
+    faults(&result.faults);
+    verdict(&result.verdict);
+    let ScriptCounts { adds, leases, finishes } = result.scripts;
+    let waited = result.verdict.counts.waited;
     println!(
-        "  {kills} processes killed, {stalls} stopped; engine killed {engine_kills} times; \
-         connections cut {cuts} times, delayed, half-open or without replies {troubles} times"
+        "  single-key scripts: {adds} adds, {leases} leases, {finishes} finishes; \
+         {waited} leases granted by a wait"
     );
-    if moves > 0 {
+    for path in result.unreached(config) {
+        println!("  NOT REACHED: {path}");
+    }
+    if !result.verdict.violations.is_empty() {
+        println!("  the histories are in {}", result.folder.display());
+    }
+}
+
+fn faults(counts: &FaultCounts) {
+    let FaultCounts { kills, stops, server_kills, cuts, connection_faults, moves } =
+        counts;
+    println!(
+        "  {kills} processes killed, {stops} stopped; server killed {server_kills} times; \
+         connections cut {cuts} times, \
+         delayed, half-open or without replies {connection_faults} times"
+    );
+    if *moves > 0 {
         println!("  slots moved {moves} times");
-    }
-    verdict(&outcome.verdict);
-    let Shortcuts { adds, leases, ends } = outcome.shortcuts;
-    let waited = outcome.verdict.counts.waited;
-    println!(
-        "  by the short scripts {adds} adds, {leases} leases, {ends} ends; \
-         {waited} keys came with the end of a wait"
-    );
-    for way in outcome.missed(piece) {
-        println!("  NOT REACHED: {way}");
-    }
-    if !outcome.verdict.violations.is_empty() {
-        println!("  the histories are in {}", outcome.folder.display());
     }
 }
 
 pub(crate) fn verdict(verdict: &Verdict) {
-    let Counts { keys, adds, acknowledged, merged, .. } = verdict.counts;
-    let Counts { grants, accepted, in_doubt, refused, taken_over, .. } = verdict.counts;
+    let Counts { keys, adds, acknowledged, duplicates, .. } = verdict.counts;
     println!(
-        "  {adds} adds of {keys} keys, {acknowledged} acknowledged, {merged} merged"
+        "  {adds} adds of {keys} keys, {acknowledged} acknowledged, {duplicates} duplicates"
     );
+    let Counts { grants, accepted, in_doubt, refused, redelivered, .. } = verdict.counts;
     println!(
-        "  {grants} runs, {accepted} ends accepted, {refused} stale ends refused, \
-         {in_doubt} in doubt, {taken_over} runs taken over"
+        "  {grants} runs, {accepted} finishes accepted, {refused} stale finishes refused, \
+         {in_doubt} in doubt, {redelivered} redeliveries"
     );
-    let Counts { paced, dead, worn_out, revived, dropped, .. } = verdict.counts;
+    let Counts { rate_limited, dead, exhausted, revived, dropped, .. } = verdict.counts;
     println!(
-        "  {dead} keys died, {worn_out} of them of lost leases; revived {revived} times, \
-         dropped {dropped} times; {paced} adds by the shared rate"
+        "  {dead} dead keys, {exhausted} of them after too many deliveries; \
+         revived {revived} times, dropped {dropped} times; {rate_limited} rate-limited adds"
     );
     println!("  {} violations", verdict.violations.len());
-    for violation in verdict.violations.iter().take(TOLD) {
+    for violation in verdict.violations.iter().take(MAX_PRINTED) {
         println!("  {} {}", violation.rule, violation.text);
     }
 }
 
-/// What was lost in a case.
-pub(crate) fn loss(store: Kind, case: Case, loss: &Loss) {
-    let Loss { kills, acknowledged, lost, leased, undone } = loss;
+pub(crate) fn data_loss(store: Kind, setting: Setting, counts: &LossCounts) {
+    let LossCounts { kills, acknowledged, lost, leased, undone } = counts;
     println!(
-        "{}, {}: {lost} of {acknowledged} acknowledged keys lost in {kills} kills",
+        "{}, {}: lost {lost} of {acknowledged} acknowledged keys in {kills} kills",
         name_of(&store),
-        case.name(store)
+        setting.name(store)
     );
     if *leased > 0 {
         println!("  {undone} of {leased} leases undone");
     }
 }
 
-/// A bug and how it was found, or not.
-pub(crate) fn bug(bug: Bug, verdict: Option<&Verdict>, took: Duration) {
-    let took = took.as_secs_f64();
+/// Prints which invariants found a bug; without a verdict, that none did.
+pub(crate) fn bug(bug: Bug, verdict: Option<&Verdict>, elapsed: Duration) {
+    let seconds = elapsed.as_secs_f64();
     let Some(verdict) = verdict else {
-        println!("{bug:?}: NOT FOUND in {took:.0} s");
+        println!("{bug:?}: NOT FOUND in {seconds:.0} s");
         return;
     };
     let mut rules: Vec<_> = verdict.violations.iter().map(|found| found.rule).collect();
     rules.dedup();
     let rules: Vec<_> = rules.iter().map(ToString::to_string).collect();
-    let count = verdict.violations.len();
-    println!("{bug:?}: found by {} in {took:.0} s, {count} violations", rules.join(", "));
+    let (rules, count) = (rules.join(", "), verdict.violations.len());
+    println!("{bug:?}: found by {rules} in {seconds:.0} s, {count} violations");
     if let Some(first) = verdict.violations.first() {
         println!("  {} {}", first.rule, first.text);
     }

@@ -1,82 +1,87 @@
-//! The rules for the dead, for one key.
+//! The invariants of dead keys.
 
-use super::rules::View;
-use super::story::{AddOp, Attempt, Death, End, Exhumation};
-use crate::event::Ending;
-use crate::world::MOST_DELIVERIES;
+use super::invariants::KeyCheck;
+use crate::history::event::FinishKind;
+use crate::history::key::{AddCall, AddOp, DeadRemoval, DeadSighting, FinishCall};
+use crate::run::plan::MAX_DELIVERIES;
 
-impl View<'_> {
-    /// Whether the key is dead in the end, or was dropped from the dead after this add.
+impl KeyCheck<'_> {
+    /// Returns whether the key is dead at the end, or was dropped after this add.
     pub(super) fn died_after(&self, add: &AddOp) -> bool {
-        let dropped = |taken: &Exhumation| taken.drops && taken.may_follow(add.at);
-        self.corpse.is_some() || self.story.exhumations.iter().any(dropped)
+        let dropped = |removal: &DeadRemoval| removal.drops && removal.may_follow(add.at);
+        self.dead.is_some() || self.history.removals.iter().any(dropped)
     }
 
-    /// Finds adds that took nothing from the dead: the key was dead before and after, and was
-    /// not granted in between, so it did not live to die again.
-    pub(super) fn ignored(&self, found: &mut dyn FnMut(String)) {
-        for add in &self.story.attempts {
+    /// Finds adds that did not revive a dead key: the key was dead before and after, with no
+    /// lease between that could have killed it again.
+    pub(super) fn find_ignored_adds(&self, found: &mut dyn FnMut(String)) {
+        for add in &self.history.add_calls {
             let Some((answered, _)) = add.answer else { continue };
             let Some(before) = self.dead_before(add.sent) else { continue };
             let Some(after) = self.dead_after(answered) else { continue };
-            let in_between = self
-                .grants()
-                .iter()
-                .any(|grant| grant.answered > before && grant.sent < after);
-            if !in_between {
-                found("was added while it was dead, and stayed so".to_owned());
+            let mut grants = self.grants().iter();
+            if !grants.any(|grant| grant.answered > before && grant.sent < after) {
+                found("was added while it was dead, and stayed dead".to_owned());
             }
         }
     }
 
-    /// The last moment before this one at which the key was dead, at the latest.
-    fn dead_before(&self, moment: u64) -> Option<u64> {
-        let earlier = self.story.deaths.iter().filter(|death| death.answered < moment);
-        earlier.map(|death| death.sent).max()
+    /// Returns the start of the last sighting before `time`.
+    fn dead_before(&self, time: u64) -> Option<u64> {
+        let earlier = self.history.sightings.iter().filter(|seen| seen.answered < time);
+        earlier.map(|seen| seen.sent).max()
     }
 
-    /// The first moment after this one at which the key was dead, at the earliest.
-    fn dead_after(&self, moment: u64) -> Option<u64> {
-        let later = self.story.deaths.iter().filter(|death| death.sent > moment);
-        let seen = later.map(|death| death.answered);
-        let taken = self.story.exhumations.iter().filter(|taken| taken.sent > moment);
-        let taken = taken.filter_map(Exhumation::was_dead);
-        seen.chain(taken).chain(self.corpse.map(|_| u64::MAX)).min()
+    /// Returns the end of the first sighting after `time`.
+    fn dead_after(&self, time: u64) -> Option<u64> {
+        let later = self.history.sightings.iter().filter(|seen| seen.sent > time);
+        let seen = later.map(|seen| seen.answered);
+        let removals = self.history.removals.iter().filter(|removal| removal.sent > time);
+        let removed = removals.filter_map(DeadRemoval::removed_at);
+        seen.chain(removed).chain(self.dead.map(|_| u64::MAX)).min()
     }
 
-    pub(super) fn reasons(&self, found: &mut dyn FnMut(String)) {
-        let buries = |end: &End| end.ending == Ending::Bury && !end.is_refused();
-        let was_buried = self.grants().iter().any(|grant| grant.ends.iter().any(buries));
-        let listed = self.story.deaths.iter().filter_map(|death| death.corpse.as_ref());
-        for corpse in listed.chain(self.corpse) {
-            let deliveries = corpse.deliveries;
-            if corpse.reason.is_empty() {
-                found("is dead, and nobody is told why".to_owned());
+    pub(super) fn find_unexplained_deaths(&self, found: &mut dyn FnMut(String)) {
+        let gives_up = |finish: &FinishCall| {
+            finish.kind == FinishKind::GiveUp && !finish.is_refused()
+        };
+        let mut grants = self.grants().iter();
+        let was_given_up = grants.any(|grant| grant.finishes.iter().any(gives_up));
+        let listed =
+            self.history.sightings.iter().filter_map(|seen| seen.record.as_ref());
+        for dead in listed.chain(self.dead) {
+            if dead.reason.is_empty() {
+                found("is dead without a reason".to_owned());
             }
-            if deliveries < MOST_DELIVERIES.get() && !was_buried {
-                found(format!("is dead after delivery {deliveries}, by nobody"));
+            if dead.deliveries < MAX_DELIVERIES.get() && !was_given_up {
+                let deliveries = dead.deliveries;
+                found(format!(
+                    "is dead after {deliveries} deliveries, but no worker gave up on it"
+                ));
             }
         }
     }
 
-    /// Finds keys that were dead, and then were not though nobody had wanted that.
-    pub(super) fn risen(&self, found: &mut dyn FnMut(String)) {
-        for death in &self.story.deaths {
-            let granted = self.grants().iter().find(|grant| grant.sent > death.answered);
-            let became = match (granted, self.corpse) {
-                (Some(grant), _) => format!("{} was granted", grant.token),
-                (None, None) => "it was gone".to_owned(),
+    /// Finds keys that were dead and then were not, although no call could have revived or
+    /// dropped them.
+    pub(super) fn find_unexplained_revivals(&self, found: &mut dyn FnMut(String)) {
+        for seen in &self.history.sightings {
+            let grant = self.grants().iter().find(|grant| grant.sent > seen.answered);
+            let event = match (grant, self.dead) {
+                (Some(grant), _) => format!("was leased with token {}", grant.token),
+                (None, None) => "disappeared".to_owned(),
                 (None, Some(_)) => continue,
             };
-            if !self.may_have_risen(death) {
-                found(format!("was dead, and then {became}, though nobody had asked"));
+            if !self.may_have_revived(seen) {
+                found(format!("was dead and then {event}, without an add or a revival"));
             }
         }
     }
 
-    fn may_have_risen(&self, death: &Death) -> bool {
-        let adds = |add: &Attempt| add.answer.is_none_or(|(at, _)| at > death.sent);
-        let takes = |taken: &Exhumation| taken.may_follow(death.sent);
-        self.story.attempts.iter().any(adds) || self.story.exhumations.iter().any(takes)
+    fn may_have_revived(&self, seen: &DeadSighting) -> bool {
+        let adds = |call: &AddCall| call.answer.is_none_or(|(at, _)| at > seen.sent);
+        let removes = |removal: &DeadRemoval| removal.may_follow(seen.sent);
+        self.history.add_calls.iter().any(adds)
+            || self.history.removals.iter().any(removes)
     }
 }

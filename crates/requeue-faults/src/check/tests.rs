@@ -1,15 +1,15 @@
-//! Small histories written by hand: good ones, and for each invariant bad ones.
+//! Small handwritten histories: correct ones, and incorrect ones for each invariant.
 
 use super::*;
-use crate::event::{
-    Added, Answer, Ending, Event, Finished, Grant, Line, Receipt, Request,
+use crate::history::event::{
+    Added, Answer, Event, FinishAnswer, FinishKind, Grant, Line, Receipt, Request,
 };
-use crate::scene::{Durability, Load};
-use crate::stores::Kind;
+use crate::run::scenario::Load;
+use crate::store::Kind;
 
 const LEASE: u64 = 400;
 
-/// One process as it writes. Times and tokens are small numbers.
+/// The history of one process. Times and tokens are small numbers.
 #[derive(Default)]
 struct Process {
     lines: Vec<Line>,
@@ -42,7 +42,7 @@ impl Process {
         }
     }
 
-    /// An add of version `version` in lane 0 that changed something.
+    /// Adds version `version` in lane 0, which changes something.
     fn add(self, at: u64, version: u64) -> Self {
         self.add_with(at, version, Some(Added::Changed))
     }
@@ -50,23 +50,24 @@ impl Process {
     fn add_with(self, at: u64, version: u64, answer: Option<Added>) -> Self {
         let key = "k".to_owned();
         let adding = Event::Adding { op: at, key, lane: 0, version, delay: 0 };
-        let receipt = |added| Receipt { added, paced: None };
-        let told = answer.map(|added| (at + 1, Answer::Added(vec![receipt(added)])));
-        let this = self.at(at, adding).call(at, Request::Add(vec!["k".to_owned()]), told);
+        let receipt = |added| Receipt { added, rate_delay: None };
+        let answered = answer.map(|added| (at + 1, Answer::Added(vec![receipt(added)])));
+        let request = Request::Add(vec!["k".to_owned()]);
+        let this = self.at(at, adding).call(at, request, answered);
         match answer {
             Some(_) => this.at(at + 1, Event::Added { op: at, acknowledged: true }),
             None => this,
         }
     }
 
-    /// An add that was told to wait so long for its share of a rate.
-    fn add_paced(self, at: u64, delay: u64) -> Self {
-        let receipt = Receipt { added: Added::Changed, paced: Some(delay) };
-        let told = Some((at + 1, Answer::Added(vec![receipt])));
-        self.call(at, Request::Add(vec!["k".to_owned()]), told)
+    /// Makes a rate-limited add, which is assigned this delay.
+    fn add_rate_limited(self, at: u64, delay: u64) -> Self {
+        let receipt = Receipt { added: Added::Changed, rate_delay: Some(delay) };
+        let answer = Some((at + 1, Answer::Added(vec![receipt])));
+        self.call(at, Request::Add(vec!["k".to_owned()]), answer)
     }
 
-    /// A grant with this token at this time, and a run that sees `version`.
+    /// Leases the key with this token and runs it; the run sees `version`.
     fn run(self, at: u64, token: u64, version: u64) -> Self {
         self.delivery(at, token, version, 1)
     }
@@ -79,23 +80,23 @@ impl Process {
         this.at(at + 2, Event::Run { key, token, versions: vec![version] })
     }
 
-    fn end(
+    fn finish(
         self,
         sent: u64,
         token: u64,
-        ending: Ending,
-        told: Option<(u64, Finished)>,
+        kind: FinishKind,
+        answer: Option<(u64, FinishAnswer)>,
     ) -> Self {
-        let told = told.map(|(at, answer)| (at, Answer::Finished(vec![answer])));
-        self.call(sent, Request::Finish(vec![("k".to_owned(), token, ending)]), told)
+        let answer = answer.map(|(at, answer)| (at, Answer::Finished(vec![answer])));
+        self.call(sent, Request::Finish(vec![("k".to_owned(), token, kind)]), answer)
     }
 
     fn done(self, at: u64, token: u64) -> Self {
-        self.end(at, token, Ending::Done, Some((at + 1, Finished::Accepted)))
+        self.finish(at, token, FinishKind::Done, Some((at + 1, FinishAnswer::Accepted)))
     }
 
     fn refused(self, at: u64, token: u64) -> Self {
-        self.end(at, token, Ending::Done, Some((at + 1, Finished::Refused)))
+        self.finish(at, token, FinishKind::Done, Some((at + 1, FinishAnswer::Refused)))
     }
 
     fn extend(self, at: u64, token: u64) -> Self {
@@ -104,28 +105,24 @@ impl Process {
         self.call(at, request, Some((at + 1, Answer::Extended(vec![true]))))
     }
 
-    /// An end for good that made the key dead.
-    fn bury(self, at: u64, token: u64) -> Self {
-        self.end(at, token, Ending::Bury, Some((at + 1, Finished::Buried)))
+    fn give_up(self, at: u64, token: u64) -> Self {
+        self.finish(at, token, FinishKind::GiveUp, Some((at + 1, FinishAnswer::Dead)))
     }
 
-    /// A list of the dead with the key in it.
-    fn finds_dead(self, at: u64, deliveries: u32) -> Self {
-        let answer = Answer::Dead(vec![corpse("it failed", deliveries)]);
+    /// Lists the dead keys and finds the key there.
+    fn list_dead(self, at: u64, deliveries: u32) -> Self {
+        let answer = Answer::Dead(vec![dead_key("it failed", deliveries)]);
         self.call(at, Request::Dead, Some((at + 1, answer)))
     }
 
     fn revive(self, at: u64) -> Self {
-        self.exhume(at, false)
+        let request = Request::Revive(vec!["k".to_owned()]);
+        self.call(at, request, Some((at + 1, Answer::Removed(1))))
     }
 
     fn drop_dead(self, at: u64) -> Self {
-        self.exhume(at, true)
-    }
-
-    fn exhume(self, at: u64, drops: bool) -> Self {
-        let request = Request::Exhume { keys: vec!["k".to_owned()], drops };
-        self.call(at, request, Some((at + 1, Answer::Exhumed(1))))
+        let request = Request::DropDead(vec!["k".to_owned()]);
+        self.call(at, request, Some((at + 1, Answer::Removed(1))))
     }
 
     fn reclaim(self, at: u64) -> Self {
@@ -134,37 +131,35 @@ impl Process {
     }
 }
 
-fn corpse(reason: &str, deliveries: u32) -> Corpse {
-    Corpse { key: "k".to_owned(), reason: reason.to_owned(), deliveries }
+fn dead_key(reason: &str, deliveries: u32) -> DeadKey {
+    DeadKey { key: "k".to_owned(), reason: reason.to_owned(), deliveries }
 }
 
-fn judge(
-    rest: &Rest,
-    home: Home,
+fn check_with(
+    state: &FinalState,
+    store: Kind,
     processes: impl IntoIterator<Item = Process>,
 ) -> Vec<Rule> {
     let lines = processes.into_iter().map(|process| process.lines).collect();
-    let store = if home == Home::Server { Kind::Postgres } else { Kind::Memory };
-    let verdict = check(History::of(lines), rest, &Scene::new(store, Load::Busy, 0));
+    let scenario = Scenario::new(store, Load::Busy, 0);
+    let verdict = check(History::merge(lines), state, &scenario);
     verdict.violations.iter().map(|violation| violation.rule).collect()
 }
 
-fn rules_in(home: Home, processes: impl IntoIterator<Item = Process>) -> Vec<Rule> {
-    judge(&Rest::default(), home, processes)
-}
-
-/// With the key dead in the end.
-fn rules_of_dead(processes: impl IntoIterator<Item = Process>) -> Vec<Rule> {
-    let rest = Rest { dead: vec![corpse("it failed", 1)], ..Rest::default() };
-    judge(&rest, Home::Server, processes)
-}
-
+/// Checks histories after which the queue of a server is empty.
 fn rules(processes: impl IntoIterator<Item = Process>) -> Vec<Rule> {
-    rules_in(Home::Server, processes)
+    check_with(&FinalState::default(), Kind::Postgres, processes)
 }
 
-fn sexton() -> Process {
-    Process::new("sexton")
+/// Checks histories after which the key is dead.
+fn rules_if_dead(processes: impl IntoIterator<Item = Process>) -> Vec<Rule> {
+    let state =
+        FinalState { dead: vec![dead_key("it failed", 1)], ..FinalState::default() };
+    check_with(&state, Kind::Postgres, processes)
+}
+
+fn operator() -> Process {
+    Process::new("operator")
 }
 
 fn producer() -> Process {
@@ -180,29 +175,35 @@ fn b() -> Process {
 }
 
 #[test]
-fn a_run_that_sees_what_was_added_and_is_accepted_is_all_that_is_asked() {
+fn an_accepted_run_that_saw_the_add_is_correct() {
     assert_eq!(rules([producer().add(10, 1), a().run(20, 20, 1).done(30, 20)]), []);
 }
 
 #[test]
-fn an_add_that_no_run_has_seen_is_lost() {
+fn an_add_that_no_run_saw_is_lost() {
     let runs = a().run(20, 20, 1).done(30, 20);
     assert_eq!(rules([producer().add(10, 1).add(25, 2), runs]), [Rule::I1]);
 }
 
 #[test]
-fn a_run_that_was_refused_or_only_retried_has_seen_nothing() {
+fn refused_and_retried_runs_do_not_count() {
     let refused = a().run(20, 20, 1).refused(30, 20);
     assert_eq!(rules([producer().add(10, 1), refused]), [Rule::I1]);
-    let accepted = Some((31, Finished::Accepted));
-    let retried = a().run(20, 20, 1).end(30, 20, Ending::Retry, accepted);
+    let accepted = Some((31, FinishAnswer::Accepted));
+    let retried = a().run(20, 20, 1).finish(30, 20, FinishKind::Retry, accepted);
     assert_eq!(rules([producer().add(10, 1), retried]), [Rule::I1]);
 }
 
 #[test]
-fn an_end_that_found_the_key_busy_is_as_if_nobody_had_asked() {
-    let busy =
-        || a().run(20, 20, 1).end(30, 20, Ending::Done, Some((31, Finished::Busy)));
+fn a_busy_answer_is_the_same_as_no_call() {
+    let busy = || {
+        a().run(20, 20, 1).finish(
+            30,
+            20,
+            FinishKind::Done,
+            Some((31, FinishAnswer::Busy)),
+        )
+    };
     assert_eq!(rules([producer().add(10, 1), busy().done(40, 20)]), []);
     assert_eq!(rules([producer().add(10, 1), busy()]), [Rule::I1]);
     let next = b().run(40, 40, 1).done(50, 40);
@@ -210,28 +211,29 @@ fn an_end_that_found_the_key_busy_is_as_if_nobody_had_asked() {
 }
 
 #[test]
-fn an_add_without_an_answer_may_be_lost() {
+fn an_unanswered_add_may_be_lost() {
     assert_eq!(rules([producer().add_with(10, 1, None)]), []);
 }
 
-/// The worker was killed before the answer came, and the key was gone: that looked like a
-/// lost add until the end counted as in doubt.
+/// A worker was killed before the answer arrived, and the key was gone. That looked like a
+/// lost add until such a finish counted as in doubt.
 #[test]
-fn an_end_without_an_answer_is_in_doubt_and_excuses_the_store() {
-    let doubt = a().run(20, 20, 1).end(30, 20, Ending::Done, None);
+fn an_unanswered_finish_is_in_doubt() {
+    let doubt = a().run(20, 20, 1).finish(30, 20, FinishKind::Done, None);
     assert_eq!(rules([producer().add(10, 1), doubt]), []);
-    let asked_again = a().run(20, 20, 1).end(30, 20, Ending::Done, None).refused(60, 20);
+    let asked_again =
+        a().run(20, 20, 1).finish(30, 20, FinishKind::Done, None).refused(60, 20);
     assert_eq!(rules([producer().add(10, 1), asked_again]), []);
 }
 
 #[test]
-fn a_queue_that_does_not_come_to_rest_has_lost_something() {
-    let rest = Rest { delayed: 1, ..Rest::default() };
-    assert_eq!(judge(&rest, Home::Server, []), [Rule::I1]);
+fn a_queue_that_does_not_become_idle_is_found() {
+    let state = FinalState { delayed: 1, ..FinalState::default() };
+    assert_eq!(check_with(&state, Kind::Postgres, []), [Rule::I1]);
 }
 
 #[test]
-fn an_add_for_an_hour_later_need_not_be_seen() {
+fn an_add_with_an_hour_of_delay_need_not_be_seen() {
     let key = "k".to_owned();
     let delay = AN_HOUR;
     let producer = producer()
@@ -241,70 +243,73 @@ fn an_add_for_an_hour_later_need_not_be_seen() {
 }
 
 #[test]
-fn a_token_that_is_granted_twice_is_found() {
+fn a_token_granted_twice_is_found() {
     let adds = producer().add(10, 1).add(40, 2);
     let runs = [a().run(20, 20, 1).done(30, 20), b().run(50, 20, 2).refused(60, 20)];
     assert!(rules([adds].into_iter().chain(runs)).contains(&Rule::I2));
 }
 
 #[test]
-fn tokens_that_start_again_are_found() {
+fn restarted_tokens_are_found() {
     let adds = producer().add(10, 1).add(40, 2);
     let runs = a().run(20, 20, 1).done(30, 20).run(50, 1, 2).done(60, 1);
     assert!(rules([adds, runs]).contains(&Rule::I2));
 }
 
 #[test]
-fn a_token_that_is_completed_twice_is_found() {
+fn a_token_finished_twice_is_found() {
     let runs = a().run(20, 20, 1).done(30, 20).done(40, 20);
     assert_eq!(rules([producer().add(10, 1), runs]), [Rule::I2]);
 }
 
-/// A done of a dirty key that neither deletes nor requeues it: the key comes back when the
-/// lease passes, as a second delivery, although its first was completed.
+/// A finish of a dirty key neither deletes nor requeues it. The key comes back when the lease
+/// expires, as a second delivery, although the first was finished.
 #[test]
-fn a_completion_that_the_engine_forgot_is_found() {
+fn a_forgotten_finish_is_found() {
     let adds = producer().add(10, 1).add(25, 2);
     let runs = a().run(20, 20, 1).done(30, 20).delivery(425, 425, 2, 2).done(430, 425);
     assert_eq!(rules([adds, runs]), [Rule::I2]);
 }
 
 #[test]
-fn a_second_delivery_after_a_lease_that_nobody_logged_is_none() {
+fn a_second_delivery_after_an_unrecorded_lease_is_correct() {
     let adds = producer().add(10, 1).add(25, 2);
     let runs = a().run(20, 20, 1).done(30, 20).delivery(440, 440, 2, 2).done(450, 440);
     assert_eq!(rules([adds, runs]), []);
 }
 
 #[test]
-fn an_end_that_is_accepted_after_a_newer_grant_is_found() {
+fn a_finish_accepted_after_a_newer_lease_is_found() {
     let late = a().run(20, 20, 1).done(600, 20);
     let runs = [late, b().delivery(430, 430, 1, 2).refused(620, 430)];
     assert_eq!(rules([producer().add(10, 1)].into_iter().chain(runs)), [Rule::I3]);
 }
 
 #[test]
-fn an_extension_after_a_newer_grant_is_found() {
+fn an_extension_after_a_newer_lease_is_found() {
     let late = a().run(20, 20, 1).extend(600, 20);
     let runs = [late, b().delivery(430, 430, 1, 2).done(620, 430)];
     let found = rules([producer().add(10, 1)].into_iter().chain(runs));
     assert!(found.contains(&Rule::I3), "{found:?}");
 }
 
-/// A worker was stopped between the answer and its line. By the times of the lines its end
-/// came after the newer grant; it was sent before, and so it may have come before.
+/// A worker was stopped between the answer and its line. The line is later than the newer
+/// lease, but the finish was sent before, so it may have preceded the lease.
 #[test]
-fn an_answer_that_is_written_down_late_is_no_stale_end() {
-    let stopped =
-        a().run(20, 20, 1).end(30, 20, Ending::Done, Some((900, Finished::Accepted)));
+fn an_answer_recorded_late_is_not_a_stale_finish() {
+    let stopped = a().run(20, 20, 1).finish(
+        30,
+        20,
+        FinishKind::Done,
+        Some((900, FinishAnswer::Accepted)),
+    );
     let adds = producer().add(10, 1).add(25, 2);
     assert_eq!(rules([adds, stopped, b().run(40, 40, 2).done(50, 40)]), []);
 }
 
-/// Runs are paired by their tokens: the first to be written down is not the first that was
-/// granted.
+/// Leases are ordered by token: the first one recorded need not be the first one granted.
 #[test]
-fn a_grant_that_is_written_down_after_a_newer_one_is_still_the_older() {
+fn a_lease_recorded_after_a_newer_one_is_still_the_older() {
     let (key, owner) = ("k".to_owned(), "a".to_owned());
     let grants = vec![Grant { key: key.clone(), token: 20, deliveries: 1 }];
     let lease = Request::Lease { owner, lease: LEASE, waits: false };
@@ -317,7 +322,7 @@ fn a_grant_that_is_written_down_after_a_newer_one_is_still_the_older() {
 }
 
 #[test]
-fn a_stale_end_that_is_refused_is_as_it_should_be() {
+fn a_refused_stale_finish_is_correct() {
     let late = a().run(20, 20, 1).refused(600, 20);
     assert_eq!(
         rules([producer().add(10, 1), late, b().delivery(430, 430, 1, 2).done(440, 430)]),
@@ -326,7 +331,7 @@ fn a_stale_end_that_is_refused_is_as_it_should_be() {
 }
 
 #[test]
-fn a_grant_before_the_lease_before_has_passed_is_found() {
+fn a_lease_before_the_earlier_one_expired_is_found() {
     let early = b().delivery(300, 300, 1, 2).done(310, 300);
     let found =
         rules([producer().add(10, 1), a().run(20, 20, 1).refused(500, 20), early]);
@@ -334,15 +339,15 @@ fn a_grant_before_the_lease_before_has_passed_is_found() {
 }
 
 #[test]
-fn a_lease_passes_only_after_its_last_extension() {
+fn a_lease_expires_only_after_its_last_extension() {
     let held = a().run(20, 20, 1).extend(150, 20).refused(600, 20);
     let early = b().delivery(450, 450, 1, 2).done(460, 450);
     assert_eq!(rules([producer().add(10, 1), held, early]), [Rule::I4]);
 }
 
 #[test]
-fn a_lease_that_may_have_been_ended_or_given_back_need_not_pass() {
-    let ended = a().run(20, 20, 1).end(30, 20, Ending::Release, None);
+fn a_lease_that_may_have_been_finished_or_reclaimed_need_not_expire() {
+    let ended = a().run(20, 20, 1).finish(30, 20, FinishKind::Release, None);
     let next = || b().run(100, 100, 1).done(110, 100);
     assert_eq!(rules([producer().add(10, 1), ended, next()]), []);
     let reclaimed = a().run(20, 20, 1).reclaim(60);
@@ -350,36 +355,37 @@ fn a_lease_that_may_have_been_ended_or_given_back_need_not_pass() {
 }
 
 #[test]
-fn the_leases_of_an_embedded_store_pass_with_its_process() {
+fn leases_of_an_embedded_store_end_with_its_process() {
     let histories = || {
         let first = a().add(10, 1).run(20, 20, 1);
         [first, b().delivery(100, 100, 1, 2).done(110, 100)]
     };
-    assert_eq!(rules_in(Home::Embedded, histories()), []);
-    assert_eq!(rules_in(Home::Server, histories()), [Rule::I4]);
+    let state = FinalState::default();
+    assert_eq!(check_with(&state, Kind::Memory, histories()), []);
+    assert_eq!(check_with(&state, Kind::Postgres, histories()), [Rule::I4]);
 }
 
 #[test]
-fn a_run_that_nothing_asked_for_is_found() {
+fn an_extra_run_is_found() {
     let runs = a().run(20, 20, 1).done(30, 20).run(40, 40, 1).done(50, 40);
     assert_eq!(rules([producer().add(10, 1), runs]), [Rule::I5]);
 }
 
 #[test]
-fn an_add_that_was_merged_asks_for_no_run_of_its_own() {
+fn a_duplicate_add_does_not_allow_another_run() {
     let adds = producer().add(10, 1).add_with(15, 2, Some(Added::Duplicate));
     let runs = a().run(20, 20, 2).done(30, 20).run(40, 40, 2).done(50, 40);
     assert_eq!(rules([adds, runs]), [Rule::I5]);
 }
 
 #[test]
-fn adds_in_doubt_retries_and_leases_that_passed_each_allow_one_more_run() {
+fn doubtful_adds_retries_and_expired_leases_each_allow_one_more_run() {
     let adds = producer().add(10, 1).add_with(15, 2, None);
-    let accepted = Some((41, Finished::Accepted));
-    let first = a().run(20, 20, 2).done(25, 20).run(30, 30, 2).end(
+    let accepted = Some((41, FinishAnswer::Accepted));
+    let first = a().run(20, 20, 2).done(25, 20).run(30, 30, 2).finish(
         40,
         30,
-        Ending::Retry,
+        FinishKind::Retry,
         accepted,
     );
     let lost = first.run(50, 50, 2);
@@ -387,111 +393,117 @@ fn adds_in_doubt_retries_and_leases_that_passed_each_allow_one_more_run() {
 }
 
 #[test]
-fn a_key_that_died_after_its_add_is_not_lost_while_it_is_dead() {
-    let histories = || [producer().add(10, 1), a().run(20, 20, 1).bury(30, 20)];
-    assert_eq!(rules_of_dead(histories()), []);
+fn a_dead_key_is_not_lost() {
+    let histories = || [producer().add(10, 1), a().run(20, 20, 1).give_up(30, 20)];
+    assert_eq!(rules_if_dead(histories()), []);
     assert_eq!(rules(histories()), [Rule::I1, Rule::I6]);
 }
 
 #[test]
-fn a_key_that_was_dropped_from_the_dead_is_not_lost() {
-    let runs = || a().run(20, 20, 1).bury(30, 20);
-    let dropped = || sexton().drop_dead(40);
+fn a_dropped_dead_key_is_not_lost() {
+    let runs = || a().run(20, 20, 1).give_up(30, 20);
+    let dropped = || operator().drop_dead(40);
     assert_eq!(rules([producer().add(10, 1), runs(), dropped()]), []);
     let later = producer().add(10, 1).add(50, 2);
     assert_eq!(rules([later, runs(), dropped()]), [Rule::I1]);
 }
 
 #[test]
-fn a_dead_key_that_is_added_is_dead_no_more() {
+fn an_add_revives_a_dead_key() {
     let adds = || producer().add(10, 1).add(50, 2);
-    let buried = || a().run(20, 20, 1).bury(30, 20);
-    assert_eq!(rules_of_dead([adds(), buried()]), [Rule::I6]);
-    let again = || buried().run(60, 60, 2).bury(70, 60);
-    assert_eq!(rules_of_dead([adds(), again()]), []);
-    let revived = sexton().revive(55);
-    assert_eq!(rules_of_dead([adds(), again(), revived]), [Rule::I6]);
+    let given_up = || a().run(20, 20, 1).give_up(30, 20);
+    assert_eq!(rules_if_dead([adds(), given_up()]), [Rule::I6]);
+    let again = || given_up().run(60, 60, 2).give_up(70, 60);
+    assert_eq!(rules_if_dead([adds(), again()]), []);
+    let revived = operator().revive(55);
+    assert_eq!(rules_if_dead([adds(), again(), revived]), [Rule::I6]);
 }
 
 #[test]
-fn a_dead_key_that_is_revived_is_run_once_more() {
-    let runs = || a().run(20, 20, 1).bury(30, 20).run(60, 60, 1).done(70, 60);
-    assert_eq!(rules([producer().add(10, 1), runs(), sexton().revive(40)]), []);
+fn a_revived_key_runs_once_more() {
+    let runs = || a().run(20, 20, 1).give_up(30, 20).run(60, 60, 1).done(70, 60);
+    assert_eq!(rules([producer().add(10, 1), runs(), operator().revive(40)]), []);
     assert_eq!(rules([producer().add(10, 1), runs()]), [Rule::I5, Rule::I6]);
 }
 
 #[test]
-fn a_key_is_dead_by_somebody_or_by_its_deliveries_and_says_why() {
-    let worn_out = |deliveries| {
-        [producer().add(10, 1), a().run(20, 20, 1), sexton().finds_dead(500, deliveries)]
+fn a_dead_key_has_a_cause_and_a_reason() {
+    let histories = |deliveries| {
+        let list = operator().list_dead(500, deliveries);
+        [producer().add(10, 1), a().run(20, 20, 1), list]
     };
-    let rest = |reason| {
-        let dead = vec![corpse(reason, MOST_DELIVERIES.get())];
-        Rest { dead, ..Rest::default() }
+    let max = MAX_DELIVERIES.get();
+    let check = |reason, deliveries| {
+        let state =
+            FinalState { dead: vec![dead_key(reason, max)], ..FinalState::default() };
+        check_with(&state, Kind::Postgres, histories(deliveries))
     };
-    let enough = || worn_out(MOST_DELIVERIES.get());
-    assert_eq!(judge(&rest("it wore out"), Home::Server, enough()), []);
-    assert_eq!(judge(&rest(""), Home::Server, enough()), [Rule::I6]);
-    assert_eq!(judge(&rest("it wore out"), Home::Server, worn_out(2)), [Rule::I6]);
+    assert_eq!(check("too many deliveries", max), []);
+    assert_eq!(check("", max), [Rule::I6]);
+    assert_eq!(check("too many deliveries", 2), [Rule::I6]);
 }
 
 #[test]
-fn a_key_that_comes_before_its_share_of_the_rate_is_found() {
+fn a_run_before_its_rate_limited_time_is_found() {
     let runs = || a().run(50, 50, 1).done(60, 50);
-    assert_eq!(rules([producer().add_paced(10, 60), runs()]), [Rule::I7]);
-    assert_eq!(rules([producer().add_paced(10, 40), runs()]), []);
+    assert_eq!(rules([producer().add_rate_limited(10, 60), runs()]), [Rule::I7]);
+    assert_eq!(rules([producer().add_rate_limited(10, 40), runs()]), []);
 }
 
-/// The first call was not answered, and let the key come earlier than the second did.
+/// The first call was not answered, and may have been assigned an earlier time.
 #[test]
-fn a_key_that_was_added_twice_may_come_by_the_earlier_share() {
-    let adds = producer().add_with(5, 1, None).add_paced(10, 60);
+fn a_key_added_twice_may_run_at_the_earlier_time() {
+    let adds = producer().add_with(5, 1, None).add_rate_limited(10, 60);
     assert_eq!(rules([adds, a().run(50, 50, 1).done(60, 50)]), []);
 }
 
-/// With an engine that has only adds on disk, and is killed at that time.
-fn rules_of_undone(kill: u64, processes: impl IntoIterator<Item = Process>) -> Vec<Rule> {
-    let nemesis = Process::new("nemesis").at(kill, Event::KillingEngine);
+/// Checks histories of a server that has only adds on disk and is killed at time `kill`.
+fn rules_after_kill(
+    kill: u64,
+    processes: impl IntoIterator<Item = Process>,
+) -> Vec<Rule> {
+    let nemesis = Process::new("nemesis").at(kill, Event::KillingServer);
     let lines = processes.into_iter().chain([nemesis]).map(|process| process.lines);
-    let scene = Scene::new(Kind::Postgres, Load::Busy, 0);
-    let scene = Scene { durability: Durability::Adds, ..scene };
-    let verdict = check(History::of(lines.collect()), &Rest::default(), &scene);
+    let scenario = Scenario::new(Kind::Postgres, Load::Busy, 0);
+    let scenario = Scenario { durability: Durability::Adds, ..scenario };
+    let verdict =
+        check(History::merge(lines.collect()), &FinalState::default(), &scenario);
     verdict.violations.iter().map(|violation| violation.rule).collect()
 }
 
-/// Long after all else.
+/// Long after all other events.
 const LATER: u64 = 10_000_000;
 
 #[test]
-fn an_end_may_be_undone_by_a_kill_if_only_adds_are_on_disk() {
+fn a_kill_may_undo_a_finish_if_only_adds_are_on_disk() {
     let runs = || {
         let first = a().run(20, 20, 1).done(30, 20);
         [producer().add(10, 1), first.delivery(500, 500, 1, 2).done(510, 500)]
     };
-    assert_eq!(rules_of_undone(40, runs()), []);
-    assert_eq!(rules_of_undone(LATER, runs()), rules(runs()));
+    assert_eq!(rules_after_kill(40, runs()), []);
+    assert_eq!(rules_after_kill(LATER, runs()), rules(runs()));
     assert!(rules(runs()).contains(&Rule::I5));
 }
 
 #[test]
-fn a_lease_may_be_undone_by_a_kill_if_only_adds_are_on_disk() {
+fn a_kill_may_undo_a_lease_if_only_adds_are_on_disk() {
     let runs =
         || [producer().add(10, 1), a().run(20, 20, 1), b().run(60, 60, 1).done(70, 60)];
-    assert_eq!(rules_of_undone(50, runs()), []);
-    assert_eq!(rules_of_undone(LATER, runs()), [Rule::I4]);
+    assert_eq!(rules_after_kill(50, runs()), []);
+    assert_eq!(rules_after_kill(LATER, runs()), [Rule::I4]);
 }
 
 #[test]
-fn a_death_may_be_undone_by_a_kill_if_only_adds_are_on_disk() {
+fn a_kill_may_undo_giving_up_if_only_adds_are_on_disk() {
     let runs = || {
-        let first = a().run(20, 20, 1).bury(30, 20);
+        let first = a().run(20, 20, 1).give_up(30, 20);
         [producer().add(10, 1), first.delivery(500, 500, 1, 2).done(510, 500)]
     };
-    assert_eq!(rules_of_undone(40, runs()), []);
-    assert!(rules_of_undone(LATER, runs()).contains(&Rule::I6));
+    assert_eq!(rules_after_kill(40, runs()), []);
+    assert!(rules_after_kill(LATER, runs()).contains(&Rule::I6));
 }
 
 #[test]
-fn no_add_may_be_undone_by_a_kill_if_they_are_on_disk() {
-    assert_eq!(rules_of_undone(15, [producer().add(10, 1)]), [Rule::I1]);
+fn a_kill_may_not_undo_an_add_on_disk() {
+    assert_eq!(rules_after_kill(15, [producer().add(10, 1)]), [Rule::I1]);
 }

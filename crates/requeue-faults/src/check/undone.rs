@@ -1,43 +1,45 @@
-//! What an engine may have undone that was killed, if only adds are on disk when they are
-//! answered.
+//! Finds the answers that a killed server may have undone, if only adds are on disk.
 
-use super::history::History;
-use super::story::Story;
+use crate::history::History;
+use crate::history::key::KeyHistory;
 
-/// How long an answer may stand before it is on disk, in microseconds: PostgreSQL says
-/// 600 ms, as it comes.
-const ON_DISK: u64 = 1_000_000;
+/// How long an answer may precede its write to disk, in microseconds. PostgreSQL's limit is
+/// 600 ms with its default settings.
+const WRITE_DELAY: u64 = 1_000_000;
 
-/// How much longer than the server a process of it may live that answers.
-const OUTLIVES: u64 = 500_000;
+/// How long a backend process of a killed server may go on answering, in microseconds.
+const BACKEND_SURVIVAL: u64 = 500_000;
 
-/// When the engine was killed.
+/// The times at which the server was killed.
 #[derive(Debug)]
 struct Kills<'a>(&'a [u64]);
 
 impl Kills<'_> {
-    /// Whether what was carried out in this span may have been undone.
-    fn undo(&self, sent: u64, answered: u64) -> bool {
-        let near = |kill: &u64| sent <= kill + OUTLIVES && *kill <= answered + ON_DISK;
-        self.0.iter().any(near)
+    /// Returns whether a kill may have undone a call with these times.
+    fn may_undo(&self, sent: u64, answered: u64) -> bool {
+        let is_near = |kill: &u64| {
+            sent <= kill + BACKEND_SURVIVAL && *kill <= answered + WRITE_DELAY
+        };
+        self.0.iter().any(is_near)
     }
 }
 
 impl History {
-    /// Puts in doubt what may have been undone.
-    pub(super) fn excuse_undone(&mut self) {
+    /// Puts all answers in doubt that a kill may have undone.
+    pub(super) fn doubt_undone(&mut self) {
         let kills = Kills(&self.kills);
-        self.keys.values_mut().for_each(|story| excuse(story, &kills));
+        self.keys.values_mut().for_each(|key| doubt_key(key, &kills));
     }
 }
 
-fn excuse(story: &mut Story, kills: &Kills<'_>) {
-    story.deaths.retain(|death| !kills.undo(death.sent, death.answered));
-    for grant in &mut story.grants {
-        grant.undone = kills.undo(grant.sent, grant.answered);
-        grant.extensions.retain(|more| !kills.undo(more.sent, more.answered));
-        for end in grant.ends.iter_mut().filter(|end| end.is_accepted()) {
-            end.answer = end.answer.filter(|(at, _)| !kills.undo(end.sent, *at));
+fn doubt_key(key: &mut KeyHistory, kills: &Kills<'_>) {
+    key.sightings.retain(|seen| !kills.may_undo(seen.sent, seen.answered));
+    for grant in &mut key.grants {
+        grant.may_be_undone = kills.may_undo(grant.sent, grant.answered);
+        grant.extensions.retain(|more| !kills.may_undo(more.sent, more.answered));
+        for finish in grant.finishes.iter_mut().filter(|finish| finish.is_accepted()) {
+            finish.answer =
+                finish.answer.filter(|(at, _)| !kills.may_undo(finish.sent, *at));
         }
     }
 }

@@ -1,20 +1,19 @@
-//! Short runs of the fault test: one for each store, and seeded bugs that must be found.
+//! Short fault tests: one run for each store, and seeded bugs that the checker must find.
 //!
-//! They need the servers of the distribution's packages; without them a test says that it is
-//! left out, and fails if `CI=true`. The long runs are `scripts/faults`.
+//! They need the servers of the distribution's packages. Without them a test prints that it
+//! was skipped, and fails if `CI=true`. `scripts/faults` does long runs.
 #![expect(
     clippy::print_stdout,
-    reason = "a test says what it found, or why it is left out"
+    reason = "a test prints its report, or why it was skipped"
 )]
 
 use std::path::Path;
 use std::process::Command;
 
-/// How long each run is disturbed, in seconds.
+/// The duration of each run.
 const SECONDS: &str = "8";
 
-/// For stores whose workers wait the same way whatever the load; Redis has others for when
-/// all is calm.
+/// One load is enough for most stores. Redis has other code paths when workers mostly wait.
 const BUSY: [&str; 2] = ["--load", "busy"];
 
 fn faults(arguments: &[&str]) -> (bool, String) {
@@ -25,94 +24,94 @@ fn faults(arguments: &[&str]) -> (bool, String) {
     (output.status.success(), String::from_utf8_lossy(&text).into_owned())
 }
 
-/// With these flags; under each load if none is named.
-fn keeps_its_promises(store: &str, flags: &[&str]) {
+fn assert_passes(store: &str, flags: &[&str]) {
     let run = ["run", "--store", store, "--seconds", SECONDS];
-    let (kept, report) = faults(&[&run, flags].concat());
+    let (passed, report) = faults(&[&run, flags].concat());
     println!("{report}");
-    assert!(kept, "{report}");
+    assert!(passed, "{report}");
 }
 
-fn finds(store: &str, bugs: &[&str]) {
-    let (found, report) = faults(&[&["mutants", "--store", store], bugs].concat());
+fn assert_finds(store: &str, bugs: &[&str]) {
+    let (found, report) = faults(&[&["bugs", "--store", store], bugs].concat());
     println!("{report}");
     assert!(found, "{report}");
     assert_eq!(report.matches("found by").count(), bugs.len(), "{report}");
 }
 
-/// Whether a server is installed: a missing one is an error in CI.
-fn is_installed(server: &str, is_there: bool) -> bool {
+/// Reports a missing server, which is an error in CI.
+fn check_installed(server: &str, is_installed: bool) -> bool {
     let is_ci = std::env::var("CI").is_ok_and(|value| value == "true");
-    assert!(is_there || !is_ci, "{server} is missing: install Debian's package");
-    if !is_there {
-        println!("{server} is missing: this test is left out");
+    assert!(is_installed || !is_ci, "{server} is missing: install Debian's package");
+    if !is_installed {
+        println!("{server} is missing: skipping this test");
     }
-    is_there
+    is_installed
 }
 
 fn has_redis() -> bool {
-    let mut folders = std::env::var_os("PATH").into_iter();
-    let on_path = folders.any(|path| {
+    let mut paths = std::env::var_os("PATH").into_iter();
+    let is_installed = paths.any(|path| {
         std::env::split_paths(&path).any(|folder| folder.join("redis-server").exists())
     });
-    is_installed("redis-server", on_path)
+    check_installed("redis-server", is_installed)
 }
 
 fn has_postgres() -> bool {
-    is_installed("postgresql", Path::new("/usr/lib/postgresql").is_dir())
+    check_installed("postgresql", Path::new("/usr/lib/postgresql").is_dir())
 }
 
 #[test]
-fn a_queue_in_memory_keeps_its_promises_while_its_process_is_stopped() {
-    keeps_its_promises("memory", &BUSY);
+fn memory_store_survives_stops() {
+    assert_passes("memory", &BUSY);
 }
 
 #[test]
-fn a_queue_on_disk_keeps_its_promises_while_its_process_is_killed() {
-    keeps_its_promises("fjall", &BUSY);
+fn fjall_store_survives_kills() {
+    assert_passes("fjall", &BUSY);
 }
 
 #[test]
-fn a_queue_in_redis_keeps_its_promises_while_all_around_it_fails() {
+fn redis_store_survives_process_server_and_connection_faults() {
     if has_redis() {
-        keeps_its_promises("redis", &[]);
+        assert_passes("redis", &[]);
     }
 }
 
 #[test]
-fn a_queue_in_a_redis_cluster_keeps_its_promises_while_nodes_fail_and_slots_move() {
+fn redis_cluster_store_survives_node_faults_and_moving_slots() {
     if has_redis() {
-        keeps_its_promises("cluster", &BUSY);
+        assert_passes("cluster", &BUSY);
     }
 }
 
 #[test]
-fn a_queue_in_postgresql_keeps_its_promises_while_all_around_it_fails() {
+fn postgres_store_survives_process_server_and_connection_faults() {
     if has_postgres() {
-        keeps_its_promises("postgres", &BUSY);
+        assert_passes("postgres", &BUSY);
     }
 }
 
 #[test]
-fn a_queue_in_postgresql_with_only_adds_on_disk_loses_none_of_them() {
+fn postgres_store_with_only_adds_on_disk_loses_no_add() {
     if has_postgres() {
-        keeps_its_promises("postgres", &["--load", "busy", "--durability", "adds"]);
+        assert_passes("postgres", &["--load", "busy", "--durability", "adds"]);
     }
 }
 
 #[test]
-fn bugs_that_need_no_engine_are_found() {
-    finds("memory", &["no-fence", "no-dirty-bit", "two-branch-done", "extra-run"]);
+fn bugs_of_any_store_are_found() {
+    let bugs = ["no-fence", "no-dirty-bit", "dirty-finish-ignored", "extra-run"];
+    assert_finds("memory", &bugs);
 }
 
 #[test]
-fn bugs_with_the_dead_are_found() {
-    finds("memory", &["no-grave", "dead-stay-dead"]);
+fn bugs_with_dead_keys_are_found() {
+    assert_finds("memory", &["dead-keys-vanish", "dead-keys-stay-dead"]);
 }
 
 #[test]
-fn bugs_that_show_among_processes_or_when_an_engine_dies_are_found() {
+fn bugs_that_need_several_processes_or_a_restart_are_found() {
     if has_redis() {
-        finds("redis", &["incr-token", "early-expiry", "own-bucket"]);
+        assert_finds("redis", &["tokens-restart", "early-expiry", "bucket-per-process"]);
     }
 }

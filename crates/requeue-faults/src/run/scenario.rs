@@ -1,0 +1,161 @@
+//! The scenario of a run: store, load and lease duration.
+
+use std::time::Duration;
+
+use clap::{Args, ValueEnum};
+use serde::{Deserialize, Serialize};
+
+use crate::random::Random;
+use crate::store::Kind;
+
+/// The shortest lease with which a store grants a lease at the end of a wait.
+const LEASE_AFTER_WAIT: Duration = Duration::from_secs(30);
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum, Serialize, Deserialize)]
+pub(crate) enum Load {
+    /// Workers always have keys, and faults last longer than leases
+    Busy,
+    /// Workers mostly wait, and leases last longer than the run
+    Calm,
+}
+
+/// Which answers of the server are on disk before they are sent.
+#[derive(
+    Clone, Copy, Debug, Default, PartialEq, Eq, ValueEnum, Serialize, Deserialize,
+)]
+pub(crate) enum Durability {
+    /// All answers
+    #[default]
+    All,
+    /// Only adds; a kill may undo recent leases and finishes. PostgreSQL only
+    Adds,
+}
+
+/// Command line flags that select a scenario.
+#[derive(Clone, Copy, Debug, Args)]
+pub(crate) struct ScenarioFlags {
+    #[arg(long)]
+    pub(crate) store: Kind,
+    /// Duration of each run, or of the search for one bug
+    #[arg(long, default_value_t = 60)]
+    pub(crate) seconds: u64,
+    /// Seed of all random choices [default: random]
+    #[arg(long)]
+    seed: Option<u64>,
+    /// How much work there is [default: one run of each]
+    #[arg(long)]
+    load: Option<Load>,
+    /// Number of partitions on Redis [default: chosen by the seed]
+    #[arg(long)]
+    partitions: Option<usize>,
+    /// Lease duration in milliseconds [default: chosen by the load]
+    #[arg(long)]
+    lease: Option<u64>,
+    /// Which answers are on disk before they are sent
+    #[arg(long, default_value = "all")]
+    durability: Durability,
+}
+
+impl ScenarioFlags {
+    pub(crate) fn seed(&self) -> u64 {
+        self.seed.unwrap_or_else(crate::time::now)
+    }
+
+    pub(crate) fn scenarios(&self, seed: u64) -> Vec<Scenario> {
+        let loads = self.load.map_or(vec![Load::Busy, Load::Calm], |load| vec![load]);
+        loads.into_iter().map(|load| self.scenario(load, seed)).collect()
+    }
+
+    /// Returns the scenario for finding bugs: busy, unless a load was given.
+    pub(crate) fn busy(&self, seed: u64) -> Scenario {
+        self.scenario(self.load.unwrap_or(Load::Busy), seed)
+    }
+
+    fn scenario(&self, load: Load, seed: u64) -> Scenario {
+        let scenario = Scenario::new(self.store, load, seed);
+        let lease = self.lease.map_or(scenario.lease, Duration::from_millis);
+        let (partitions, durability) = (self.partitions, self.durability);
+        let partitions = partitions.unwrap_or(scenario.partitions);
+        Scenario { partitions, lease, durability, ..scenario }
+    }
+}
+
+#[derive(Clone, Copy, Debug, Serialize, Deserialize)]
+pub(crate) struct Scenario {
+    pub(crate) store: Kind,
+    pub(crate) load: Load,
+    /// Always 1 except on Redis. A cluster spreads them over its nodes.
+    pub(crate) partitions: usize,
+    pub(crate) lease: Duration,
+    #[serde(default)]
+    pub(crate) durability: Durability,
+}
+
+impl Scenario {
+    pub(crate) fn new(store: Kind, load: Load, seed: u64) -> Self {
+        let random = Random::new(seed, "partitions").index(3) + 1;
+        let partitions = match (store, load) {
+            (Kind::Cluster, _) => 6,
+            (Kind::Redis, Load::Busy) => random,
+            // A wait grants leases only on a queue with one partition.
+            (Kind::Redis, Load::Calm)
+            | (Kind::Memory | Kind::Fjall | Kind::Postgres, _) => 1,
+        };
+        let lease = match load {
+            Load::Busy => Duration::from_millis(400),
+            Load::Calm => LEASE_AFTER_WAIT,
+        };
+        Self { store, load, partitions, lease, durability: Durability::All }
+    }
+
+    /// Returns how long a key can stay processing after a kill undid its finish.
+    pub(crate) fn undone_finish_delay(&self) -> Duration {
+        match self.durability {
+            Durability::All => Duration::ZERO,
+            Durability::Adds => self.lease,
+        }
+    }
+
+    pub(crate) fn is_calm(&self) -> bool {
+        self.load == Load::Calm
+    }
+
+    /// Returns whether the store uses its scripts for single keys and grants leases at the
+    /// end of a wait.
+    pub(crate) fn has_single_key_scripts(&self) -> bool {
+        let is_single = self.store == Kind::Redis && self.partitions == 1;
+        is_single && self.is_calm() && self.lease >= LEASE_AFTER_WAIT
+    }
+
+    /// Returns how many keys a worker process runs at a time. With one, workers request one
+    /// key per call, which is a different code path in the stores.
+    pub(crate) fn concurrency(&self) -> usize {
+        match self.load {
+            Load::Calm => 1,
+            // An embedded store has only one worker process.
+            Load::Busy if self.store.is_embedded() => 18,
+            Load::Busy => 6,
+        }
+    }
+
+    /// Returns the length of a generation. In a calm run it is much longer than any delay.
+    pub(crate) fn generation_micros(&self) -> u64 {
+        if self.is_calm() { 3_000_000 } else { 700_000 }
+    }
+
+    /// Picks how many keys a lane adds in a row, and the pause after them.
+    pub(crate) fn burst(&self, random: &mut Random) -> (u64, Duration) {
+        match self.load {
+            Load::Busy => (1, random.millis(0..40)),
+            Load::Calm => (1 + random.below(4), random.millis(200..1600)),
+        }
+    }
+
+    /// Picks the priority of an add. It is always 0 in a calm run: other priorities do not
+    /// use the single-key scripts.
+    pub(crate) fn priority(&self, random: &mut Random) -> i32 {
+        let priorities = [-1, 1, 9];
+        let has_priority = !self.is_calm() && random.percent(20);
+        if has_priority { random.pick(&priorities).copied().unwrap_or(0) } else { 0 }
+    }
+}

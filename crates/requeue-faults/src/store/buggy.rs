@@ -1,0 +1,304 @@
+//! A store layer that adds a seeded bug to a correct store.
+//!
+//! Each bug was once shipped in some queue, or nearly. A checker that misses them proves
+//! nothing.
+#![expect(clippy::wildcard_enum_match_arm, reason = "most bugs leave most calls alone")]
+
+use std::collections::{HashMap, VecDeque};
+use std::path::{Path, PathBuf};
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
+use std::time::Duration;
+
+use requeue::Added;
+use requeue_store::{
+    Add, Backoff, End, Ending, Error, Finished, Hold, Key, LeaseRequest, Leased, Look,
+    Owner, Phase, Rate, Receipt, Reply, Store, Token, When, Which, forward_store,
+    micros_of,
+};
+
+use crate::store::bug::Bug;
+use crate::time::now;
+
+/// How many leased keys `Bug::ClientClock` remembers.
+const RECENT_KEYS: usize = 64;
+
+pub(crate) struct BuggyStore {
+    store: Arc<dyn Store>,
+    bug: Bug,
+    /// The keys that were leased last.
+    recent: Mutex<VecDeque<Key>>,
+    /// The real tokens, by key and the token that `Bug::TokensRestart` reported.
+    tokens: Mutex<HashMap<(Key, u64), Token>>,
+    /// The file with the start time of the server, if there is a server.
+    server_start: PathBuf,
+    /// The first token of an embedded store.
+    first_token: OnceLock<u64>,
+    calls: AtomicU64,
+    /// When the bucket of this process is full again, in microseconds.
+    full_at: Mutex<u64>,
+}
+
+const SERVER_START: &str = "server-start";
+
+/// Writes down when the server was started, for `Bug::TokensRestart`.
+pub(crate) fn record_server_start(folder: &Path) -> std::io::Result<()> {
+    std::fs::write(folder.join(SERVER_START), now().to_string())
+}
+
+impl BuggyStore {
+    pub(crate) fn new(store: Arc<dyn Store>, bug: Bug, folder: &Path) -> Self {
+        Self {
+            store,
+            bug,
+            recent: Mutex::default(),
+            tokens: Mutex::default(),
+            server_start: folder.join(SERVER_START),
+            first_token: OnceLock::new(),
+            calls: AtomicU64::new(0),
+            full_at: Mutex::default(),
+        }
+    }
+
+    /// Looks up the keys of a call.
+    async fn look_at<T>(
+        &self,
+        items: &[T],
+        key: impl Fn(&T) -> &Key,
+    ) -> Result<Vec<Look>, Error> {
+        let keys: Vec<_> = items.iter().map(|item| key(item).clone()).collect();
+        self.store.look(&keys).await
+    }
+
+    /// Acknowledges all adds but skips those of keys in some phase.
+    async fn add_some(
+        &self,
+        adds: &[Add],
+        skips: impl Fn(&Phase) -> bool,
+    ) -> Result<Vec<Receipt>, Error> {
+        let looks = self.look_at(adds, |add| &add.key).await?;
+        let mut receipts = Vec::with_capacity(adds.len());
+        for (add, look) in adds.iter().zip(looks) {
+            if add.when == When::Now && skips(&look.phase) {
+                receipts.push(Receipt { added: Added::Duplicate, delay: Duration::ZERO });
+            } else {
+                receipts.extend(self.store.add(std::slice::from_ref(add)).await?);
+            }
+        }
+        Ok(receipts)
+    }
+
+    async fn add_latest(&self, adds: &[Add]) -> Result<Vec<Receipt>, Error> {
+        let looks = self.look_at(adds, |add| &add.key).await?;
+        for (add, look) in adds.iter().zip(looks) {
+            let When::After(delay) = add.when else { continue };
+            if look.phase == Phase::Absent && look.delayed.is_some_and(|old| old < delay)
+            {
+                self.store.remove(std::slice::from_ref(&add.key)).await?;
+            }
+        }
+        self.store.add(adds).await
+    }
+
+    async fn add_with_own_bucket(&self, adds: &[Add]) -> Result<Vec<Receipt>, Error> {
+        let own = |add: &Add| match add.when {
+            When::RateLimited(Backoff { rate: Some(rate), .. }) => {
+                Add { when: When::After(self.reserve(rate)), ..add.clone() }
+            }
+            When::Now | When::After(_) | When::RateLimited(_) | _ => add.clone(),
+        };
+        self.store.add(&adds.iter().map(own).collect::<Vec<_>>()).await
+    }
+
+    fn reserve(&self, rate: Rate) -> Duration {
+        let (now, mut full_at) = (now(), lock(&self.full_at));
+        *full_at = now.max(*full_at) + micros_of(rate.interval);
+        let in_advance = micros_of(rate.interval * rate.burst.get());
+        Duration::from_micros(full_at.saturating_sub(now + in_advance).max(1))
+    }
+
+    /// Releases the leases of other workers: by a clock that is ahead, they have expired.
+    async fn expire_by_own_clock(&self) -> Result<(), Error> {
+        if !self.calls.fetch_add(1, Ordering::Relaxed).is_multiple_of(8) {
+            return Ok(());
+        }
+        let keys: Vec<_> = lock(&self.recent).iter().cloned().collect();
+        let looks = self.store.look(&keys).await?;
+        let held = keys.into_iter().zip(looks).filter_map(|(key, look)| {
+            let Phase::Processing { token, .. } = look.phase else { return None };
+            Some(Hold { key, token })
+        });
+        let ends: Vec<_> =
+            held.map(|hold| End { hold, ending: Ending::Release }).collect();
+        self.store.finish(&ends).await.map(drop)
+    }
+
+    fn remember(&self, leased: &Leased) {
+        let mut recent = lock(&self.recent);
+        recent.extend(leased.grants.iter().map(|grant| grant.key.clone()));
+        let surplus = recent.len().saturating_sub(RECENT_KEYS);
+        recent.drain(..surplus);
+    }
+
+    /// Returns the token that counts as 0: the start time of the server, or the one before
+    /// the first token of an embedded store.
+    fn token_base(&self, leased: &Leased) -> u64 {
+        let start = std::fs::read_to_string(&self.server_start).ok();
+        start.and_then(|text| text.parse().ok()).unwrap_or_else(|| {
+            let first = leased.grants.first().map_or(0, |grant| grant.token.0);
+            if first == 0 { 0 } else { *self.first_token.get_or_init(|| first - 1) }
+        })
+    }
+
+    /// Reports tokens as if they counted from the start of the server.
+    fn restart_tokens(&self, mut leased: Leased) -> Leased {
+        let base = self.token_base(&leased);
+        for grant in &mut leased.grants {
+            let counted = grant.token.0.saturating_sub(base);
+            lock(&self.tokens).insert((grant.key.clone(), counted), grant.token);
+            grant.token = Token(counted);
+        }
+        leased
+    }
+
+    /// Restores the real token of a hold.
+    fn real(&self, hold: &Hold) -> Hold {
+        let reported = (hold.key.clone(), hold.token.0);
+        let token = lock(&self.tokens).get(&reported).copied().unwrap_or(hold.token);
+        Hold { key: hold.key.clone(), token }
+    }
+
+    fn real_all(&self, held: &[Hold]) -> Vec<Hold> {
+        held.iter().map(|hold| self.real(hold)).collect()
+    }
+
+    fn lease_duration(&self, lease: Duration) -> Duration {
+        if self.bug == Bug::EarlyExpiry { lease * 2 / 3 } else { lease }
+    }
+
+    async fn finish_real(&self, ends: &[End]) -> Result<Vec<Finished>, Error> {
+        let real =
+            |end: &End| End { hold: self.real(&end.hold), ending: end.ending.clone() };
+        let ends: Vec<_> = ends.iter().map(real).collect();
+        self.store.finish(&ends).await
+    }
+
+    async fn finish_unfenced(&self, ends: &[End]) -> Result<Vec<Finished>, Error> {
+        let looks = self.look_at(ends, |end| &end.hold.key).await?;
+        let with_current_token = |(end, look): (&End, Look)| {
+            let mut end = end.clone();
+            if let Phase::Processing { token, .. } = look.phase {
+                end.hold.token = token;
+            }
+            end
+        };
+        let ends: Vec<_> = ends.iter().zip(looks).map(with_current_token).collect();
+        self.store.finish(&ends).await
+    }
+
+    async fn finish_dirty_ignored(&self, ends: &[End]) -> Result<Vec<Finished>, Error> {
+        let looks = self.look_at(ends, |end| &end.hold.key).await?;
+        let mut answers = Vec::with_capacity(ends.len());
+        for (end, look) in ends.iter().zip(looks) {
+            let is_dirty = matches!(look.phase, Phase::Processing { token, dirty: true, .. }
+                if token == end.hold.token);
+            if is_dirty {
+                answers.push(Finished::Requeued);
+            } else {
+                answers.extend(self.store.finish(std::slice::from_ref(end)).await?);
+            }
+        }
+        Ok(answers)
+    }
+
+    async fn finish_again(&self, ends: &[End]) -> Result<Vec<Finished>, Error> {
+        let again = |end: &End| {
+            let done = matches!(end.ending, Ending::Done | Ending::Succeed);
+            let ending = if done && end.hold.token.0.is_multiple_of(4) {
+                Ending::Release
+            } else {
+                end.ending.clone()
+            };
+            End { hold: end.hold.clone(), ending }
+        };
+        let ends: Vec<_> = ends.iter().map(again).collect();
+        self.store.finish(&ends).await
+    }
+}
+
+impl Store for BuggyStore {
+    fn add<'a>(&'a self, adds: &'a [Add]) -> Reply<'a, Vec<Receipt>> {
+        Box::pin(async move {
+            match self.bug {
+                Bug::NoDirtyBit => {
+                    let skips = |phase: &Phase| matches!(phase, Phase::Processing { .. });
+                    self.add_some(adds, skips).await
+                }
+                Bug::DoNothingAdd => {
+                    self.add_some(adds, |phase| *phase != Phase::Absent).await
+                }
+                Bug::DeadKeysStayDead => {
+                    self.add_some(adds, |phase| *phase == Phase::Dead).await
+                }
+                Bug::LatestDelay => self.add_latest(adds).await,
+                Bug::BucketPerProcess => self.add_with_own_bucket(adds).await,
+                _ => self.store.add(adds).await,
+            }
+        })
+    }
+
+    fn lease<'a>(&'a self, request: &'a LeaseRequest) -> Reply<'a, Leased> {
+        Box::pin(async move {
+            if self.bug == Bug::ClientClock {
+                self.expire_by_own_clock().await?;
+            }
+            if self.bug == Bug::DeadKeysVanish {
+                self.store.drop_dead(&Which::All).await?;
+            }
+            let lease = self.lease_duration(request.lease);
+            let request = LeaseRequest { lease, ..request.clone() };
+            let leased = self.store.lease(&request).await?;
+            self.remember(&leased);
+            Ok(if self.bug == Bug::TokensRestart {
+                self.restart_tokens(leased)
+            } else {
+                leased
+            })
+        })
+    }
+
+    fn extend<'a>(
+        &'a self,
+        owner: &'a Owner,
+        held: &'a [Hold],
+        lease: Duration,
+    ) -> Reply<'a, Vec<bool>> {
+        Box::pin(async move {
+            self.store
+                .extend(owner, &self.real_all(held), self.lease_duration(lease))
+                .await
+        })
+    }
+
+    fn finish<'a>(&'a self, ends: &'a [End]) -> Reply<'a, Vec<Finished>> {
+        Box::pin(async move {
+            match self.bug {
+                Bug::NoFence => self.finish_unfenced(ends).await,
+                Bug::DirtyFinishIgnored => self.finish_dirty_ignored(ends).await,
+                Bug::ExtraRun => self.finish_again(ends).await,
+                _ => self.finish_real(ends).await,
+            }
+        })
+    }
+
+    fn reclaim<'a>(&'a self, owner: &'a Owner, held: &'a [Hold]) -> Reply<'a, u64> {
+        Box::pin(async move { self.store.reclaim(owner, &self.real_all(held)).await })
+    }
+
+    forward_store!(self => self.store; describe, expire, forget, remove, look, stats,
+        failing, workers, dead, revive, drop_dead, pause, resume, wait);
+}
+
+fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
+}
