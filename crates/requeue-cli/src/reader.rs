@@ -90,7 +90,7 @@ impl Reader {
     /// Tells that a line was merged with an equal one: not before that was added.
     fn merge(&self, run: &Run, line: &[u8], bundle: &mut Bundle) -> ControlFlow<()> {
         match &run.supply {
-            Supply::Memory(_) => self.tell(run, line, || Added::Duplicate),
+            Supply::Memory(_) => self.tell(run, line, || Some(Added::Duplicate)),
             Supply::Store(_) => {
                 bundle.merged.push(line.to_vec());
                 ControlFlow::Continue(())
@@ -120,15 +120,15 @@ impl Reader {
         &self,
         run: &Run,
         key: &[u8],
-        add: impl FnOnce() -> Added,
+        add: impl FnOnce() -> Option<Added>,
     ) -> ControlFlow<()> {
         if self.resumed.is_finished(key) {
             run.report.skipped();
             return ControlFlow::Continue(());
         }
         match run.report.adding(key, add) {
-            Ok(Added::Closed) => ControlFlow::Break(()),
-            Ok(_) => ControlFlow::Continue(()),
+            Ok(None) => ControlFlow::Break(()),
+            Ok(Some(_)) => ControlFlow::Continue(()),
             Err(error) => {
                 run.logged(Err(error));
                 ControlFlow::Break(())
@@ -136,17 +136,23 @@ impl Reader {
         }
     }
 
-    fn enqueue(&self, queue: &Queue<Key>, key: &[u8], priority: Option<i32>) -> Added {
+    /// Adds a key to the queue. Returns `None` if it is closed.
+    fn enqueue(
+        &self,
+        queue: &Queue<Key>,
+        key: &[u8],
+        priority: Option<i32>,
+    ) -> Option<Added> {
         match (self.debounce, priority) {
             (Some(delay), _) => {
                 let known = queue.contains(key);
-                let added = queue.postpone(key.to_vec(), delay);
-                if known && added == Added::Delayed { Added::Duplicate } else { added }
+                let added = queue.postpone(key.to_vec(), delay).ok()?;
+                Some(if known { Added::Duplicate } else { added })
             }
             (None, Some(priority)) => {
-                queue.add_with(key.to_vec(), AddOptions::new().priority(priority))
+                queue.add_with(key.to_vec(), AddOptions::new().priority(priority)).ok()
             }
-            (None, None) => queue.add_ref(key),
+            (None, None) => queue.add_ref(key).ok(),
         }
     }
 }

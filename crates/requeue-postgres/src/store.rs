@@ -480,7 +480,7 @@ fn is_soon(receipt: &Receipt) -> bool {
     match receipt.added {
         Added::Ready => true,
         Added::Delayed => receipt.delay < SOON,
-        Added::Dirty | Added::Duplicate | Added::Closed | _ => false,
+        Added::Dirty | Added::Duplicate | _ => false,
     }
 }
 

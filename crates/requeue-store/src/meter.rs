@@ -44,11 +44,8 @@ impl Meter {
 
     /// The store has answered to these adds.
     pub(crate) fn added(&self, adds: &[Add], receipts: &[Receipt]) {
-        for (add, receipt) in adds.iter().zip(receipts) {
-            if add.when != When::Now && receipt.added.is_accepted() {
-                self.recorder.delayed();
-            }
-        }
+        let delayed = adds.iter().filter(|add| add.when != When::Now);
+        delayed.for_each(|_| self.recorder.delayed());
         let changes = receipts.iter().filter(|receipt| is_change(receipt.added));
         self.recorder.added_many(changes.count() as u64);
     }
@@ -107,7 +104,7 @@ impl Meter {
 /// Whether an add counts: it changed something, for now or for later.
 fn is_change(added: Added) -> bool {
     match added {
-        Added::Duplicate | Added::Closed => false,
+        Added::Duplicate => false,
         Added::Ready | Added::Dirty | Added::Delayed | _ => true,
     }
 }

@@ -106,11 +106,9 @@ impl<K: StoreKey, S: Store> SharedQueue<K, S> {
 
     /// Adds a key: it will be processed, once, after this call.
     ///
-    /// A handle that is [closed](Self::close) adds nothing, and answers with
-    /// [`Added::Closed`].
-    ///
     /// # Errors
     ///
+    /// [`Closed`](crate::ErrorKind::Closed) if this handle is [closed](Self::close).
     /// [`Invalid`](crate::ErrorKind::Invalid) if the key is longer than
     /// [`Key::MAX_LEN`]. Whatever the store fails with, after it was tried for as long as
     /// the queue's [patience](SharedBuilder::patience) lasts;
@@ -143,8 +141,7 @@ impl<K: StoreKey, S: Store> SharedQueue<K, S> {
         let adds = adds.collect::<Result<Vec<_>, _>>()?;
         let mut all = AddedAll::default();
         if self.is_closed() {
-            all.closed = adds.len();
-            return Ok(all);
+            return Err(closed());
         }
         for answer in self.engine().add_all(adds) {
             count(&mut all, answered(answer).await?.added);
@@ -236,7 +233,7 @@ impl<K: StoreKey, S: Store> SharedQueue<K, S> {
 
     async fn send(&self, add: Add) -> Result<Receipt, Error> {
         if self.is_closed() {
-            return Ok(Receipt { added: Added::Closed, delay: Duration::ZERO });
+            return Err(closed());
         }
         answered(self.engine().add(add)).await
     }
@@ -434,11 +431,14 @@ impl<K: StoreKey, S: Store> SharedQueue<K, S> {
     }
 }
 
+fn closed() -> Error {
+    Error::new(crate::ErrorKind::Closed, "this handle of the queue is closed")
+}
+
 fn count(all: &mut AddedAll, added: Added) {
     match added {
         Added::Dirty => all.dirty += 1,
         Added::Duplicate => all.duplicate += 1,
-        Added::Closed => all.closed += 1,
         Added::Ready | Added::Delayed | _ => all.ready += 1,
     }
 }

@@ -93,7 +93,10 @@ impl<K, S: Store> SharedLease<K, S> {
             _ if conclusion.ended == Ended::Cancelled => Ending::Release,
             Finish::Done => Ending::Done,
             Finish::Succeed => Ending::Succeed,
-            Finish::RetryAfter(delay) => Ending::RetryAfter(delay),
+            Finish::RequeueAfter(delay) | Finish::RetryAfter(delay) => {
+                Ending::RetryAfter(delay)
+            }
+            Finish::Release => Ending::Release,
             Finish::Retry | _ => {
                 Ending::Retry { backoff: self.backoff(), error: failure() }
             }

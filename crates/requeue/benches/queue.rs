@@ -98,7 +98,7 @@ fn keys(producer: usize) -> impl Iterator<Item = usize> {
 fn one_by_one(queue: &Queue<usize>, producer: Option<usize>) {
     if let Some(number) = producer {
         for key in keys(number) {
-            queue.add(key);
+            queue.add(key).unwrap();
         }
         return;
     }
@@ -112,7 +112,7 @@ fn in_batches(queue: &Queue<usize>, producer: Option<usize>) {
     if let Some(number) = producer {
         let keys: Vec<_> = keys(number).collect();
         for batch in keys.chunks(64) {
-            queue.add_all(batch.iter().copied());
+            queue.add_all(batch.iter().copied()).unwrap();
         }
         return;
     }

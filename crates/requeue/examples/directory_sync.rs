@@ -48,7 +48,7 @@ fn main() -> io::Result<()> {
 fn start(source: &Path, target: &Path) -> io::Result<Handle<Key>> {
     let backoff = Exponential::new(Duration::from_millis(50), Duration::from_secs(30));
     let queue = Queue::builder().name("files").retry(backoff).build();
-    queue.add(Key::Look);
+    queue.add(Key::Look).unwrap();
 
     let (source, target) = (source.to_owned(), target.to_owned());
     let seen = Mutex::new(HashMap::new());
@@ -59,7 +59,9 @@ fn start(source: &Path, target: &Path) -> io::Result<Handle<Key>> {
         .run(move |key| match key {
             Key::Look => {
                 let mut seen = seen.lock().unwrap_or_else(PoisonError::into_inner);
-                adder.add_all(changes(&source, &mut seen)?.into_iter().map(Key::File));
+                adder
+                    .add_all(changes(&source, &mut seen)?.into_iter().map(Key::File))
+                    .unwrap();
                 Ok::<_, io::Error>(Outcome::After(LOOK_EVERY))
             }
             Key::File(name) => sync(&source, &target, name).map(|()| Outcome::Done),

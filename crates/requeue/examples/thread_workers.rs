@@ -38,12 +38,12 @@ fn main() -> io::Result<()> {
 
     println!("--- ten changes of each page, two workers");
     for _ in 0..10 {
-        queue.add_all(PAGES);
+        queue.add_all(PAGES).unwrap();
     }
     SystemClock.park_until(SystemClock.now() + Duration::from_millis(30));
     println!("--- six workers");
     pool.set_workers(6)?;
-    queue.add_all(PAGES);
+    queue.add_all(PAGES).unwrap();
 
     // "news" comes again and again, so the queue never runs empty. All else is over soon.
     SystemClock.park_until(SystemClock.now() + Duration::from_millis(600));

@@ -49,12 +49,12 @@ async fn main() -> io::Result<()> {
 
     for round in 0..3 {
         for number in 1..=12 {
-            queue.add(format!("order-{number}"));
+            queue.add(format!("order-{number}")).unwrap();
         }
         println!("round {round}: {} orders wait", queue.len());
     }
-    queue.add("busy-1".to_owned()); // the server is busy at first
-    queue.add("gone-1".to_owned()); // nobody is at that address
+    queue.add("busy-1".to_owned()).unwrap(); // the server is busy at first
+    queue.add("gone-1".to_owned()).unwrap(); // nobody is at that address
 
     queue.wait_idle().await; // retries included
     let stopped = pool.stop(Duration::from_secs(5)).await;

@@ -49,7 +49,7 @@ fn main() {
 fn produce(queue: &Queue<String>, log: &Log, pause: u64) {
     for _ in 0..ROUNDS {
         for service in SERVICES {
-            queue.add_ref(service);
+            queue.add_ref(service).unwrap();
             log.reports.fetch_add(1, Ordering::Relaxed);
         }
         SystemClock.park_until(SystemClock.now() + Duration::from_millis(pause));

@@ -55,9 +55,9 @@
 //! use requeue::{Added, Counts, Queue};
 //!
 //! let queue = Queue::new();
-//! assert_eq!(queue.add("web"), Added::Ready);
+//! assert_eq!(queue.add("web"), Ok(Added::Ready));
 //! let lease = queue.try_get()?;
-//! assert_eq!(queue.add("web"), Added::Dirty);
+//! assert_eq!(queue.add("web"), Ok(Added::Dirty));
 //! assert_eq!(queue.counts(), Counts { processing: 1, dirty: 1, ..Counts::default() });
 //! lease.succeed();
 //! assert_eq!(queue.counts(), Counts { ready: 1, ..Counts::default() });
@@ -138,13 +138,13 @@
 //! | [`drain`](Queue::drain) | are handed out | are handed back | until no key is ready, processing or dirty |
 //! | [`wait_idle`](Queue::wait_idle) | are handed out | are handed out in their time | until the queue holds nothing; it stays open |
 //!
-//! A closed queue refuses keys with [`Added::Closed`]. Its getters get `None` once no key
+//! A closed queue refuses keys with [`Closed`], which carries the key. Its getters get `None` once no key
 //! is ready. Dropping the last handle of a queue closes it.
 //!
 //! ```
 //! use std::thread;
 //! use std::time::Duration;
-//! use requeue::{Added, Queue};
+//! use requeue::Queue;
 //!
 //! let queue = Queue::new();
 //! queue.add("now");
@@ -154,7 +154,7 @@
 //!     queue.drain_blocking()
 //! });
 //! assert_eq!(left, ["later"]);
-//! assert_eq!(queue.add("too late"), Added::Closed);
+//! assert_eq!(queue.add("too late").unwrap_err().into_key(), "too late");
 //! ```
 //!
 //! # Blocking and async together
@@ -299,7 +299,7 @@
 //! | three queue types | one; the [builder](Builder) configures it |
 //! | `Get`, then `Done` | a [`Lease`]; ending it consumes it, dropping it ends it |
 //! | `Forget`, `AddRateLimited` and `Done` in the right order | [`succeed`](Lease::succeed), [`retry`](Lease::retry), [`retry_after`](Lease::retry_after) |
-//! | an add after `ShutDown` is lost in silence | [`Added::Closed`] |
+//! | an add after `ShutDown` is lost in silence | [`Closed`] returns the key |
 //! | `ShutDownWithDrain` waits for what is processing | [`drain`](Queue::drain) waits for what is ready and dirty too, and hands back the rest |
 //! | goroutines for each queue | none, and no thread; one thread of the process rings the timers of tasks |
 //! | one global metrics provider | one for each queue that wants it |
@@ -329,6 +329,7 @@
 mod clock;
 mod contain;
 mod error;
+mod key;
 pub mod metrics;
 pub mod pool;
 mod probing;
@@ -344,11 +345,15 @@ mod wake;
 #[cfg_attr(docsrs, doc(cfg(feature = "tokio")))]
 pub use clock::TokioClock;
 pub use clock::{Clock, SystemClock, Timer};
-pub use error::{DrainTimeout, TryGetError};
+pub use error::{Closed, DrainTimeout, GetTimeoutError, TryGetError};
+pub use key::ToKey;
+#[cfg(feature = "futures")]
+#[cfg_attr(docsrs, doc(cfg(feature = "futures")))]
+pub use queue::Leases;
 pub use queue::order;
 pub use queue::{
     AddOptions, Added, AddedAll, Batch, Builder, Counts, Drain, Finish, Get, GetMany,
-    Lease, Queue, WaitIdle,
+    Lease, LeasesBlocking, Queue, WaitIdle, WeakQueue,
 };
 
 /// The pages of the repository, so that their examples run as tests.

@@ -45,7 +45,7 @@ fn assert_allocates<K>(
 fn cycle_of_numbers_allocates_nothing() {
     let queue = Queue::new();
     assert_allocates_nothing(0u64.., |key| {
-        queue.add(key);
+        queue.add(key).unwrap();
         queue.get_blocking().unwrap().done();
     });
 }
@@ -54,7 +54,7 @@ fn cycle_of_numbers_allocates_nothing() {
 fn cycle_of_strings_allocates_one_clone() {
     let queue = Queue::new();
     assert_allocates_one_clone((0..).map(|key: u32| key.to_string()), |key| {
-        queue.add(key);
+        queue.add(key).unwrap();
         let lease = queue.get_blocking().unwrap();
         assert!(!lease.is_empty());
         lease.succeed();
@@ -64,10 +64,10 @@ fn cycle_of_strings_allocates_one_clone() {
 #[test]
 fn loop_over_the_next_key_allocates_one_clone() {
     let queue = Queue::new();
-    queue.add_all((0..10).map(|key: u32| key.to_string()));
+    queue.add_all((0..10).map(|key: u32| key.to_string())).unwrap();
     let mut lease = queue.get_blocking();
     assert_allocates_one_clone((10..).map(|key: u32| key.to_string()), |key| {
-        queue.add(key);
+        queue.add(key).unwrap();
         lease = lease.take().unwrap().next_blocking();
     });
 }
@@ -76,7 +76,7 @@ fn loop_over_the_next_key_allocates_one_clone() {
 fn cycle_of_a_task_allocates_one_clone() {
     let queue = Queue::new();
     assert_allocates_one_clone((0..).map(|key: u32| key.to_string()), |key| {
-        queue.add(key);
+        queue.add(key).unwrap();
         let mut get = std::pin::pin!(queue.get());
         let polled = get.as_mut().poll(&mut Context::from_waker(Waker::noop()));
         let Poll::Ready(Some(lease)) = polled else { panic!("a key was added") };
@@ -87,10 +87,10 @@ fn cycle_of_a_task_allocates_one_clone() {
 #[test]
 fn cycle_of_a_dirty_key_allocates_one_clone() {
     let queue = Queue::<String>::new();
-    queue.add_ref("dirty");
+    queue.add_ref("dirty").unwrap();
     assert_allocates_one_clone(0.., |_: u32| {
         let lease = queue.try_get().unwrap();
-        queue.add_ref("dirty");
+        queue.add_ref("dirty").unwrap();
         lease.done();
     });
 }
@@ -98,9 +98,9 @@ fn cycle_of_a_dirty_key_allocates_one_clone() {
 #[test]
 fn duplicate_given_by_reference_allocates_nothing() {
     let queue = Queue::<String>::new();
-    queue.add_ref("namespace/name");
+    queue.add_ref("namespace/name").unwrap();
     assert_allocates_nothing(0.., |_: u32| {
-        queue.add_ref("namespace/name");
+        queue.add_ref("namespace/name").unwrap();
     });
 }
 
@@ -115,7 +115,7 @@ fn bytes_a_key<K>(queue: &Queue<K>, fill: impl FnOnce(&Queue<K>)) -> f64 {
 fn ready_number_takes_at_most_40_bytes() {
     let bytes = bytes_a_key(&Queue::new(), |queue| {
         for key in 0..u64::from(MILLION) {
-            queue.add(key);
+            queue.add(key).unwrap();
         }
     });
     println!("{bytes} bytes a ready key");
@@ -128,7 +128,9 @@ fn delayed_number_takes_at_most_60_bytes() {
     let bytes = bytes_a_key(&queue, |queue| {
         for key in 0..u64::from(MILLION) {
             // Spread over a minute, in no order.
-            queue.add_after(key, SECOND + Duration::from_micros(key * 7919 % 60_000_000));
+            queue
+                .add_after(key, SECOND + Duration::from_micros(key * 7919 % 60_000_000))
+                .unwrap();
         }
     });
     println!("{bytes} bytes a delayed key");
@@ -140,7 +142,7 @@ fn bytes_after_a_spike(builder: Builder<u32>, keys: u32, delay: Duration) -> i64
     let (queue, clock) = timed(builder);
     let allocated = measure(|| {
         for key in 0..keys {
-            queue.add_after(key, delay);
+            queue.add_after(key, delay).unwrap();
         }
         clock.advance(delay);
         while let Ok(batch) = queue.try_get_many(1000) {
@@ -148,8 +150,8 @@ fn bytes_after_a_spike(builder: Builder<u32>, keys: u32, delay: Duration) -> i64
         }
         // A queue that goes on working has time to tidy up.
         for key in 0..10_000 {
-            queue.add(key);
-            drop(queue.try_get());
+            queue.add(key).unwrap();
+            queue.try_get().unwrap().done();
         }
     });
     allocated.bytes_current
@@ -181,7 +183,7 @@ fn memory_of_orders_is_given_back_after_a_spike() {
 fn memory_is_given_back_while_some_keys_stay() {
     let queue = Queue::new();
     let allocated = measure(|| {
-        queue.add_all(0..MILLION);
+        queue.add_all(0..MILLION).unwrap();
         let first = queue.try_get_many(10).unwrap();
         while let Ok(batch) = queue.try_get_many(1000) {
             batch.done();
@@ -189,7 +191,7 @@ fn memory_is_given_back_while_some_keys_stay() {
         first.finish(requeue::Finish::RetryAfter(Duration::ZERO));
         // Memory is given back once as many keys have left as it has room for.
         for key in 0..100 {
-            queue.add(MILLION + key);
+            queue.add(MILLION + key).unwrap();
             assert!(queue.remove(&(MILLION + key)));
         }
     });
@@ -203,7 +205,7 @@ fn failures_of_many_keys_are_bounded() {
     let (queue, _clock) = timed(Queue::builder().max_tracked(1000));
     let allocated = measure(|| {
         for key in 0..MILLION / 8 {
-            queue.add_rate_limited(key);
+            queue.add_rate_limited(key).unwrap();
             queue.remove(&key);
         }
     });
@@ -221,7 +223,7 @@ fn memory_of_parked_getters_is_given_back() {
     let allocated = measure(|| {
         let mut getters: Vec<_> = (0..10_000).map(|_| queue.get()).collect();
         let mut idle: Vec<_> = (0..10_000).map(|_| queue.wait_idle()).collect();
-        queue.add(1);
+        queue.add(1).unwrap();
         let lease = queue.try_get().unwrap();
         for getter in &mut getters {
             assert!(std::pin::Pin::new(getter).poll(&mut cx).is_pending());
@@ -241,8 +243,8 @@ fn queue_that_is_dropped_leaves_nothing_behind() {
     let mut waiting = Vec::with_capacity(1);
     let allocated = measure(|| {
         let (queue, clock) = timed(Queue::builder().name("gone"));
-        queue.add_all((0..100).map(|key: u32| key.to_string()));
-        queue.add_after("later".to_owned(), SECOND);
+        queue.add_all((0..100).map(|key: u32| key.to_string())).unwrap();
+        queue.add_after("later".to_owned(), SECOND).unwrap();
         for lease in queue.try_get_many(50).unwrap() {
             lease.retry();
         }
@@ -262,30 +264,31 @@ fn key_is_dropped_when_it_leaves_the_queue() {
     let (queue, clock) = timed(Queue::builder().max_tracked(0));
     let held = || Arc::strong_count(&key) - 1;
 
-    queue.add(Arc::clone(&key));
-    queue.add(Arc::clone(&key));
-    queue.add_after(Arc::clone(&key), SECOND);
+    queue.add(Arc::clone(&key)).unwrap();
+    queue.add(Arc::clone(&key)).unwrap();
+    queue.add_after(Arc::clone(&key), SECOND).unwrap();
     assert_eq!(held(), 1, "a key is stored once, and a duplicate is dropped");
     let lease = queue.try_get().unwrap();
-    queue.add_ref(&key);
+    queue.add_ref(&key).unwrap();
     assert_eq!(held(), 2, "its lease has a clone");
     lease.retry();
     assert_eq!(held(), 1);
     assert!(queue.remove(&key));
     assert_eq!(held(), 0, "removed, and its failures have no room");
 
-    queue.add_rate_limited(Arc::clone(&key));
+    queue.add_rate_limited(Arc::clone(&key)).unwrap();
     clock.advance(SECOND);
-    drop(queue.try_get());
+    queue.try_get().unwrap().done();
     assert_eq!(held(), 0, "done");
 
-    queue.add(Arc::clone(&key));
-    queue.add_after(Arc::clone(&key), SECOND);
+    queue.add(Arc::clone(&key)).unwrap();
+    queue.add_after(Arc::clone(&key), SECOND).unwrap();
     let undelivered = queue.close_now();
     assert_eq!((undelivered.len(), held()), (1, 1));
     drop(undelivered);
-    queue.add(Arc::clone(&key));
-    assert_eq!(held(), 0, "a refused key is dropped");
+    let refused = queue.add(Arc::clone(&key));
+    assert_eq!(held(), 1, "a refused key is returned");
+    assert!(refused.is_err());
 }
 
 #[test]
@@ -293,11 +296,11 @@ fn keys_are_dropped_with_their_queue() {
     let key = |number| (number, Arc::new(()));
     let keys = [key(0), key(1), key(2)];
     let queue = Queue::new();
-    queue.add(keys[0].clone());
+    queue.add(keys[0].clone()).unwrap();
     let lease = queue.try_get().unwrap();
-    queue.add(keys[0].clone());
-    queue.add(keys[1].clone());
-    queue.add_after(keys[2].clone(), SECOND);
+    queue.add(keys[0].clone()).unwrap();
+    queue.add(keys[1].clone()).unwrap();
+    queue.add_after(keys[2].clone(), SECOND).unwrap();
     drop(queue);
     drop(lease);
     assert!(keys.iter().all(|(_, held)| Arc::strong_count(held) == 1));

@@ -60,11 +60,14 @@ impl Log {
     pub(crate) fn write_after<T>(
         &self,
         act: impl FnOnce() -> T,
-        line: impl FnOnce(&T) -> Line,
+        line: impl FnOnce(&T) -> Option<Line>,
     ) -> (T, io::Result<()>) {
         let mut file = self.lock();
         let done = act();
-        let written = file.write_all(line(&done).end().as_bytes());
+        let written = match line(&done) {
+            Some(line) => file.write_all(line.end().as_bytes()),
+            None => Ok(()),
+        };
         (done, written)
     }
 }

@@ -127,20 +127,21 @@ impl Report {
         self.log.as_ref().map_or(Ok(()), |log| log.write(line))
     }
 
-    /// Adds a key by `add` and tells of it.
+    /// Adds a key by `add` and tells of it, unless the queue is closed.
     ///
     /// The log is held meanwhile: the key's start, on another thread, comes after.
     pub(crate) fn adding(
         &self,
         key: &[u8],
-        add: impl FnOnce() -> Added,
-    ) -> io::Result<Added> {
+        add: impl FnOnce() -> Option<Added>,
+    ) -> io::Result<Option<Added>> {
         let (added, written) = match &self.log {
             None => (add(), Ok(())),
-            Some(log) => log.write_after(add, |added| added_line(log, key, *added)),
+            Some(log) => log
+                .write_after(add, |added| added.map(|added| added_line(log, key, added))),
         };
         self.input.lines.fetch_add(1, Ordering::Relaxed);
-        if added == Added::Duplicate {
+        if added == Some(Added::Duplicate) {
             self.input.merged.fetch_add(1, Ordering::Relaxed);
         }
         written.map(|()| added)
@@ -148,7 +149,7 @@ impl Report {
 
     /// Tells what became of a key that was added to a store.
     pub(crate) fn added(&self, key: &[u8], added: Added) -> io::Result<()> {
-        self.adding(key, || added).map(|_| ())
+        self.adding(key, || Some(added)).map(|_| ())
     }
 
     /// Takes note of a key that an earlier run has finished.
@@ -214,11 +215,13 @@ impl Report {
                 // than this says.
                 let asked = log.now();
                 log.write_after(retry, |delay| {
-                    log.line("retried")
+                    let line = log
+                        .line("retried")
                         .key(key)
                         .number("attempt", attempt + 1)
                         .millis("delay_ms", *delay)
-                        .time("next", asked.saturating_add(*delay))
+                        .time("next", asked.saturating_add(*delay));
+                    Some(line)
                 })
             }
         };

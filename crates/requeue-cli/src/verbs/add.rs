@@ -135,7 +135,7 @@ impl Adder {
             // Only a dead key that was to be ready now is told to wait.
             Added::Delayed if now => self.added.revived += 1,
             Added::Delayed => self.added.delayed += 1,
-            Added::Ready | Added::Dirty | Added::Closed | _ => self.added.new += 1,
+            Added::Ready | Added::Dirty | _ => self.added.new += 1,
         }
     }
 

@@ -70,9 +70,7 @@ fn finish(end: &End) -> (String, u64, event::FinishKind) {
 pub(crate) fn receipt(add: &Add, receipt: &Receipt) -> event::Receipt {
     let added = match receipt.added {
         Added::Duplicate => event::Added::Duplicate,
-        Added::Ready | Added::Dirty | Added::Delayed | Added::Closed | _ => {
-            event::Added::Changed
-        }
+        Added::Ready | Added::Dirty | Added::Delayed | _ => event::Added::Changed,
     };
     let is_limited = matches!(add.when, When::RateLimited(Backoff { rate: Some(_), .. }));
     event::Receipt { added, rate_delay: is_limited.then(|| micros_of(receipt.delay)) }

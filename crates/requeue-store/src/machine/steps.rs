@@ -82,7 +82,8 @@ impl Machine {
     /// Adds a key to the queue, or raises it there.
     fn line_up(&self, key: &Key, priority: i8) -> Added {
         let options = AddOptions::new().priority(priority.into());
-        self.queue.add_with(key.clone(), options)
+        let added = self.queue.add_with(key.clone(), options);
+        added.expect("the queue of a machine is never closed")
     }
 
     pub(super) fn make_ready(&mut self, key: &Key, priority: i8, now: Moment) -> Added {
@@ -97,7 +98,7 @@ impl Machine {
                 let held = self.record(key).held.as_mut();
                 held.expect("invariant 1: what is dirty is held").dirty = true;
             }
-            Added::Duplicate | Added::Delayed | Added::Closed | _ => {}
+            Added::Duplicate | Added::Delayed | _ => {}
         }
         added
     }

@@ -69,7 +69,7 @@ fn names(count: usize) -> Vec<String> {
 fn delayed_queue() -> Queue<u64> {
     let queue = Queue::new();
     for key in 0..1000 {
-        queue.add_after(u64::MAX - key, HOUR);
+        queue.add_after(u64::MAX - key, HOUR).unwrap();
     }
     queue
 }
@@ -77,7 +77,7 @@ fn delayed_queue() -> Queue<u64> {
 fn cycle(queue: Queue<u64>) -> Run {
     Box::new(move || {
         for key in keys() {
-            queue.add(key);
+            queue.add(key).unwrap();
             queue.get_blocking().expect("a key is ready").done();
         }
     })
@@ -85,11 +85,11 @@ fn cycle(queue: Queue<u64>) -> Run {
 
 fn cycle_next() -> Run {
     let queue = Queue::new();
-    queue.add(u64::MAX);
+    queue.add(u64::MAX).unwrap();
     let mut held = queue.get_blocking();
     Box::new(move || {
         for key in keys() {
-            queue.add(key);
+            queue.add(key).unwrap();
             held = held.take().and_then(Lease::next_blocking);
         }
     })
@@ -100,7 +100,7 @@ fn cycle_batches() -> Run {
     let keys: Vec<_> = keys().collect();
     Box::new(move || {
         for batch in keys.chunks(BATCH) {
-            queue.add_all(batch.iter().copied());
+            queue.add_all(batch.iter().copied()).unwrap();
             queue.get_many_blocking(BATCH).expect("keys are ready").done();
         }
     })
@@ -112,7 +112,7 @@ pub(crate) fn cycle_strings(count: usize) -> Run {
     let mut at = 0;
     Box::new(move || {
         for _ in 0..COUNT {
-            queue.add_ref(names[at].as_str());
+            queue.add_ref(names[at].as_str()).unwrap();
             queue.get_blocking().expect("a key is ready").done();
             at = (at + 1) % names.len();
         }
@@ -121,11 +121,11 @@ pub(crate) fn cycle_strings(count: usize) -> Run {
 
 fn cycle_strings_next() -> Run {
     let (queue, names) = (Queue::<String>::new(), names(COUNT));
-    queue.add_ref("first");
+    queue.add_ref("first").unwrap();
     let mut held = queue.get_blocking();
     Box::new(move || {
         for name in &names {
-            queue.add_ref(name.as_str());
+            queue.add_ref(name.as_str()).unwrap();
             held = held.take().and_then(Lease::next_blocking);
         }
     })
@@ -136,7 +136,7 @@ pub(crate) fn fill_and_drain(count: usize) -> Run {
     let queue = Queue::new();
     Box::new(move || {
         for key in 0..count {
-            queue.add(key);
+            queue.add(key).unwrap();
         }
         let mut lease = queue.try_get().ok();
         for _ in 1..count {
@@ -148,20 +148,20 @@ pub(crate) fn fill_and_drain(count: usize) -> Run {
 
 fn duplicate() -> Run {
     let queue = Queue::new();
-    queue.add_all(keys());
+    queue.add_all(keys()).unwrap();
     Box::new(move || {
         for key in keys() {
-            queue.add(key);
+            queue.add(key).unwrap();
         }
     })
 }
 
 fn duplicate_string() -> Run {
     let (queue, names) = (Queue::<String>::new(), names(COUNT));
-    queue.add_all(names.iter().cloned());
+    queue.add_all(names.iter().cloned()).unwrap();
     Box::new(move || {
         for name in &names {
-            queue.add_ref(name.as_str());
+            queue.add_ref(name.as_str()).unwrap();
         }
     })
 }
@@ -169,10 +169,10 @@ fn duplicate_string() -> Run {
 fn duplicate_batches() -> Run {
     let queue = Queue::new();
     let keys: Vec<_> = keys().collect();
-    queue.add_all(keys.iter().copied());
+    queue.add_all(keys.iter().copied()).unwrap();
     Box::new(move || {
         for batch in keys.chunks(BATCH) {
-            queue.add_all(batch.iter().copied());
+            queue.add_all(batch.iter().copied()).unwrap();
         }
     })
 }
@@ -183,7 +183,9 @@ pub(crate) fn add_after(count: usize) -> Run {
     Box::new(move || {
         let queue = Queue::new();
         for key in 0..count as u64 {
-            queue.add_after(key, HOUR + Duration::from_micros(key * 7919 % 1_048_576));
+            queue
+                .add_after(key, HOUR + Duration::from_micros(key * 7919 % 1_048_576))
+                .unwrap();
         }
     })
 }
@@ -194,7 +196,7 @@ fn add_rate_limited() -> Run {
         let slow = Exponential::new(HOUR, 24 * HOUR);
         let queue = Queue::builder().capacity(COUNT).retry(slow).build();
         for key in keys() {
-            queue.add_rate_limited(key);
+            queue.add_rate_limited(key).unwrap();
             queue.forget(&key);
         }
     })

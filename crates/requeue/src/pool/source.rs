@@ -89,10 +89,10 @@ pub struct Conclusion<'a> {
 }
 
 impl Conclusion<'_> {
-    /// Returns the conclusion of a run that was dropped before it ended: it is retried.
+    /// Returns the conclusion of a run that was dropped before it ended.
     pub(super) fn interrupted() -> Self {
         Self {
-            finish: Finish::Retry,
+            finish: Finish::Release,
             ended: Ended::Cancelled,
             failure: None,
             dead: false,

@@ -3,14 +3,13 @@
 //! | the run | failures so far | the lease ends with | the key is dead |
 //! |---|---|---|---|
 //! | went well | any | `Succeed` | no |
-//! | is to come again after a delay | any | `RetryAfter` | no |
-//! | gave up | any | `Succeed` | yes |
+//! | is to come again after a delay | any | `RequeueAfter` | no |
+//! | gave up | any | `GiveUp` | yes |
 //! | failed, panicked or timed out | below the maximum | `Retry` | no |
-//! | failed, panicked or timed out | at the maximum | `Succeed` | yes |
-//! | was cancelled by a stop | any | `Done` | no |
+//! | failed, panicked or timed out | at the maximum | `GiveUp` | yes |
+//! | was cancelled by a stop | any | `Release` | no |
 //!
-//! A dead key ends with `Succeed` because that forgets its failures: if it is ever added
-//! again, it starts afresh.
+//! `GiveUp` forgets the failures of a dead key: if it is ever added again, it starts afresh.
 
 use std::fmt::Display;
 
@@ -48,12 +47,12 @@ impl<E> Verdict<E> {
         match ran {
             Ran::Ended(Outcome::Done) => Self::plain(Finish::Succeed, Ended::Done),
             Ran::Ended(Outcome::After(delay)) => {
-                Self::plain(Finish::RetryAfter(delay), Ended::After)
+                Self::plain(Finish::RequeueAfter(delay), Ended::After)
             }
             Ran::Ended(Outcome::GiveUp) => Self::dead(Failure::GaveUp),
             Ran::Failed(failure) if may_retry() => Self::retry(failure),
             Ran::Failed(failure) => Self::dead(failure),
-            Ran::Cancelled => Self::plain(Finish::Done, Ended::Cancelled),
+            Ran::Cancelled => Self::plain(Finish::Release, Ended::Cancelled),
         }
     }
 
@@ -70,7 +69,7 @@ impl<E> Verdict<E> {
     fn dead(failure: Failure<E>) -> Self {
         let ended = ended_by(&failure);
         let failure = Some(ContainedDisplay(failure));
-        Self { finish: Finish::Succeed, ended, failure, dead: true }
+        Self { finish: Finish::GiveUp, ended, failure, dead: true }
     }
 }
 
@@ -110,7 +109,7 @@ mod tests {
             let done = judge(Ran::Ended(Outcome::Done), may_retry);
             assert_eq!(done, (Finish::Succeed, Ended::Done, false));
             let after = judge(Ran::Ended(Outcome::After(delay)), may_retry);
-            assert_eq!(after, (Finish::RetryAfter(delay), Ended::After, false));
+            assert_eq!(after, (Finish::RequeueAfter(delay), Ended::After, false));
         }
     }
 
@@ -125,7 +124,7 @@ mod tests {
             let again = judge(Ran::Failed(failure.clone()), true);
             assert_eq!(again, (Finish::Retry, ended, false));
             let dead = judge(Ran::Failed(failure), false);
-            assert_eq!(dead, (Finish::Succeed, ended, true));
+            assert_eq!(dead, (Finish::GiveUp, ended, true));
         }
     }
 
@@ -133,12 +132,12 @@ mod tests {
     fn giving_up_is_dead_whatever_is_left() {
         let verdict = Verdict::<()>::on(Ran::Ended(Outcome::GiveUp), || true);
         assert_eq!(verdict.failure, Some(ContainedDisplay(Failure::GaveUp)));
-        assert_eq!((verdict.finish, verdict.dead), (Finish::Succeed, true));
+        assert_eq!((verdict.finish, verdict.dead), (Finish::GiveUp, true));
     }
 
     #[test]
     fn cancelled_run_counts_as_no_failure() {
         let cancelled = judge(Ran::Cancelled, true);
-        assert_eq!(cancelled, (Finish::Done, Ended::Cancelled, false));
+        assert_eq!(cancelled, (Finish::Release, Ended::Cancelled, false));
     }
 }

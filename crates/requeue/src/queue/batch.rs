@@ -4,30 +4,32 @@ use std::fmt;
 use std::sync::Arc;
 use std::time::Duration;
 
+use super::finish::Finish;
 use super::lease::Lease;
-use super::shared::{Finish, Shared};
+use super::shared::Shared;
 use super::state::Taken;
 
 /// Several leased keys, from [`Queue::get_many`](crate::Queue::get_many) and its variants.
 ///
-/// The rules of a [`Lease`] apply to each key. Finishing the batch takes one lock; iterate
-/// over it to finish each key separately.
+/// The rules of a [`Lease`] apply to each key, and a batch that is dropped is retried.
+/// Finishing the batch takes one lock; iterate over it to finish each key separately.
 ///
 /// # Examples
 ///
 /// ```
 /// let queue = requeue::Queue::new();
-/// queue.add_all(1..=100);
-/// let batch = queue.try_get_many(64).unwrap();
+/// queue.add_all(1..=100)?;
+/// let batch = queue.try_get_many(64)?;
 /// assert_eq!(batch.keys().sum::<i32>(), (1..=64).sum());
 /// batch.succeed();
 ///
-/// for lease in queue.try_get_many(64).unwrap() {
-///     if *lease % 2 == 0 { lease.succeed() } else { lease.done() }
+/// for lease in queue.try_get_many(64)? {
+///     if *lease % 2 == 0 { lease.succeed() } else { lease.give_up() }
 /// }
 /// assert_eq!(queue.len(), 0);
+/// # Ok::<(), Box<dyn std::error::Error>>(())
 /// ```
-#[must_use = "a batch that is dropped is done at once"]
+#[must_use = "a batch that is dropped is retried"]
 pub struct Batch<K> {
     shared: Arc<Shared<K>>,
     taken: Vec<Taken<K>>,
@@ -53,40 +55,45 @@ impl<K> Batch<K> {
         self.taken.iter().map(|taken| &taken.key)
     }
 
-    /// Ends the lease of every key as [`Lease::done`] does.
-    pub fn done(self) {
-        self.finish(Finish::Done);
-    }
-
     /// Ends the lease of every key as [`Lease::succeed`] does.
     pub fn succeed(self) {
         self.finish(Finish::Succeed);
     }
 
+    /// Ends the lease of every key as [`Lease::requeue_after`] does.
+    pub fn requeue_after(self, delay: Duration) {
+        self.finish(Finish::RequeueAfter(delay));
+    }
+
+    /// Ends the lease of every key as [`Lease::retry`] does.
+    pub fn retry(self) {
+        self.finish(Finish::Retry);
+    }
+
+    /// Ends the lease of every key as [`Lease::retry_after`] does.
+    pub fn retry_after(self, delay: Duration) {
+        self.finish(Finish::RetryAfter(delay));
+    }
+
+    /// Ends the lease of every key as [`Lease::give_up`] does.
+    pub fn give_up(self) {
+        self.finish(Finish::GiveUp);
+    }
+
+    /// Ends the lease of every key as [`Lease::release`] does.
+    pub fn release(self) {
+        self.finish(Finish::Release);
+    }
+
+    /// Ends the lease of every key as [`Lease::done`] does.
+    pub fn done(self) {
+        self.finish(Finish::Done);
+    }
+
     /// Ends the lease of every key as `finish` says.
     pub fn finish(mut self, finish: Finish) {
-        let shared = Arc::clone(&self.shared);
-        if shared.asks_policy(finish) {
-            return self.end(finish, |key| shared.consult(key, finish));
-        }
-        match finish {
-            Finish::Done => self.end_well(false),
-            Finish::Succeed => self.end_well(true),
-            Finish::Retry | Finish::RetryAfter(_) => self.end(finish, |_| None),
-        }
-    }
-
-    fn end_well(&mut self, succeeded: bool) {
-        self.shared.done_all(std::mem::take(&mut self.taken), succeeded);
-    }
-
-    /// Ends the leases. The retry policy of the user is asked for all keys first, without the
-    /// lock.
-    fn end(&mut self, finish: Finish, consult: impl Fn(&K) -> Option<Duration>) {
-        let advice: Vec<_> = self.keys().map(consult).collect();
         let taken = std::mem::take(&mut self.taken);
-        let back = taken.into_iter().zip(advice);
-        self.shared.finish_all(back.map(|(taken, advice)| taken.end(finish, advice)));
+        self.shared.finish_all(taken, finish);
     }
 }
 
@@ -95,12 +102,9 @@ impl<K> Drop for Batch<K> {
         if self.taken.is_empty() {
             return;
         }
-        if !std::thread::panicking() {
-            return self.end_well(false);
-        }
-        let shared = Arc::clone(&self.shared);
-        shared.record(|recorder| recorder.panicked());
-        self.end(Finish::Retry, |key| shared.consult(key, Finish::Retry));
+        let taken = std::mem::take(&mut self.taken);
+        self.shared.record_unwinding();
+        self.shared.finish_all(taken, self.shared.on_drop);
     }
 }
 

@@ -5,9 +5,11 @@ use std::hash::BuildHasher;
 use std::sync::{Arc, Weak};
 
 use super::Queue;
+use super::finish::Finish;
 use super::hashing::Hashing;
 use super::line::Line;
 use super::order::{Fifo, Order};
+use super::policy::Policy;
 use super::shared::{Parts, Shared};
 use super::state::{Rules, State};
 use crate::clock::{AnyClock, Clock};
@@ -51,6 +53,7 @@ pub struct Builder<K> {
     line: Line<K>,
     metrics: Option<Attach<K>>,
     absorb: bool,
+    on_drop: Finish,
     capacity: usize,
     max_tracked: usize,
 }
@@ -72,6 +75,7 @@ impl<K> Builder<K> {
             line: Line::Fifo(Fifo::new()),
             metrics: None,
             absorb: false,
+            on_drop: Finish::Retry,
             capacity: 0,
             max_tracked: MAX_TRACKED,
         }
@@ -129,6 +133,27 @@ impl<K> Builder<K> {
         self
     }
 
+    /// Sets how a lease ends that is dropped. The default is [`Finish::Retry`].
+    ///
+    /// A lease is dropped by a panic, a `?`, an aborted task or a timeout. With the default,
+    /// that is a failure: it counts, and the key runs again after its backoff.
+    ///
+    /// # Examples
+    ///
+    /// ```
+    /// use requeue::{Finish, Queue};
+    ///
+    /// let queue = Queue::builder().on_drop(Finish::Release).build();
+    /// queue.add("key")?;
+    /// drop(queue.try_get()?);
+    /// assert_eq!((queue.len(), queue.num_requeues(&"key")), (1, 0));
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// ```
+    pub fn on_drop(mut self, finish: Finish) -> Self {
+        self.on_drop = finish;
+        self
+    }
+
     /// Reserves memory for this many keys.
     ///
     /// Memory beyond 1024 keys is freed when the queue becomes empty.
@@ -173,7 +198,8 @@ impl<K> Builder<K> {
                 name: self.name,
                 clock: self.clock,
                 hashing: self.hashing,
-                retry: self.retry,
+                policy: Policy::new(self.retry),
+                on_drop: self.on_drop,
                 recorder,
             })
         });

@@ -5,15 +5,16 @@ use std::future::Future;
 use std::pin::Pin;
 use std::sync::Arc;
 use std::task::{Context, Poll, ready};
-use std::time::{Duration, Instant};
+use std::time::Instant;
 
 use super::batch::Batch;
+use super::finish::FinishRequest;
 use super::lease::Lease;
 use super::park::ParkedId;
-use super::shared::{Return, Shared};
+use super::shared::Shared;
 use super::state::{State, Taken};
 use crate::clock::Timer;
-use crate::error::TryGetError;
+use crate::error::GetTimeoutError;
 use crate::sync::thread;
 use crate::wake::{DeferredDrop, Wake};
 
@@ -74,16 +75,16 @@ impl<K> Getter<K> {
         &mut self,
         deadline: Option<Instant>,
         take: impl Fn(&mut State<K>) -> Option<T>,
-    ) -> Result<T, TryGetError> {
+    ) -> Result<T, GetTimeoutError> {
         loop {
             let until = match self.look(&take, Wake::Thread(thread::current())) {
                 Look::Taken(taken) => return Ok(taken),
-                Look::Closed => return Err(TryGetError::Closed),
+                Look::Closed => return Err(GetTimeoutError::Closed),
                 Look::Parked { until } => until,
             };
             if deadline.is_some_and(|deadline| deadline <= self.shared.clock.now()) {
                 self.leave();
-                return Err(TryGetError::Empty);
+                return Err(GetTimeoutError::Timeout);
             }
             match until.into_iter().chain(deadline).min() {
                 Some(moment) => self.shared.clock.park_until(moment),
@@ -176,7 +177,7 @@ pub struct Get<K>(Stage<K>);
 /// The progress of a [`Get`].
 enum Stage<K> {
     /// Not polled yet. Carries the lease that ends with the first poll, if any.
-    Fresh(Arc<Shared<K>>, Option<Return<K>>),
+    Fresh(Arc<Shared<K>>, Option<FinishRequest<K>>),
     /// Has found no key so far.
     Waiting(Getter<K>, Option<Alarm>),
     /// Has returned.
@@ -184,8 +185,8 @@ enum Stage<K> {
 }
 
 impl<K> Get<K> {
-    pub(super) fn new(shared: Arc<Shared<K>>, back: Option<Return<K>>) -> Self {
-        Self(Stage::Fresh(shared, back))
+    pub(super) fn new(shared: Arc<Shared<K>>, request: Option<FinishRequest<K>>) -> Self {
+        Self(Stage::Fresh(shared, request))
     }
 }
 
@@ -196,8 +197,11 @@ impl<K: Clone> Future for Get<K> {
 
     fn poll(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Self::Output> {
         // User code may panic in here. The stage is left such that the next poll goes on.
-        if let Stage::Fresh(shared, back) = &mut self.0 {
-            let taken = shared.exchange(back.take());
+        //
+        // A getter that finds no key locks twice: here and to park. Parking needs a clone of
+        // the waker, which is user code, and one per poll would cost more than the lock.
+        if let Stage::Fresh(shared, request) = &mut self.0 {
+            let taken = shared.exchange(request.take());
             let Stage::Fresh(shared, _) = std::mem::replace(&mut self.0, Stage::Over)
             else {
                 unreachable!("it was fresh")
@@ -219,10 +223,10 @@ impl<K: Clone> Future for Get<K> {
 
 impl<K> Drop for Get<K> {
     fn drop(&mut self) {
-        if let Stage::Fresh(shared, Some(back)) =
+        if let Stage::Fresh(shared, Some(request)) =
             std::mem::replace(&mut self.0, Stage::Over)
         {
-            shared.finish(back);
+            shared.finish(request);
         }
     }
 }
@@ -285,18 +289,19 @@ impl<K: Clone> Shared<K> {
     /// Ends a lease, if there is one, and leases the next ready key, in one lock.
     #[inline(always)]
     #[expect(clippy::inline_always, reason = "measured: a tenth of a worker's cycle")]
-    pub(super) fn exchange(&self, back: Option<Return<K>>) -> Option<Taken<K>> {
-        let Some(back) = back else {
+    pub(super) fn exchange(&self, request: Option<FinishRequest<K>>) -> Option<Taken<K>> {
+        let Some(request) = request else {
             return self.with_next(State::take);
         };
         // Declared before the lock: if `take` panics, its keys are dropped after it.
-        let returned;
-        let mut locked = self.lock_to_end(|state| back.advance(state).or_to_next_key());
+        let finished;
+        let mut locked =
+            self.lock_to_end(|state| request.advance(state).or_to_next_key());
         let now = locked.now;
-        returned = self.give_back(&mut locked.state, back, now);
+        finished = self.end(&mut locked.state, request, now);
         let taken = locked.state.take();
         locked.unlock();
-        self.tell_returned(returned);
+        self.report(finished);
         taken
     }
 
@@ -305,9 +310,9 @@ impl<K: Clone> Shared<K> {
     #[expect(clippy::inline_always, reason = "measured: a tenth of a worker's cycle")]
     pub(super) fn exchange_blocking(
         self: Arc<Self>,
-        back: Option<Return<K>>,
+        request: Option<FinishRequest<K>>,
     ) -> Option<Lease<K>> {
-        if let Some(taken) = self.exchange(back) {
+        if let Some(taken) = self.exchange(request) {
             return Some(Lease::new(self, taken));
         }
         self.wait_blocking()
@@ -317,20 +322,5 @@ impl<K: Clone> Shared<K> {
     fn wait_blocking(self: Arc<Self>) -> Option<Lease<K>> {
         let taken = Getter::new(Arc::clone(&self)).block(None, State::take).ok()?;
         Some(Lease::new(self, taken))
-    }
-}
-
-impl<K> Shared<K> {
-    /// Ends a lease. Returns how long the key waits if it is retried.
-    #[inline(always)]
-    #[expect(clippy::inline_always, reason = "measured: a tenth of a worker's cycle")]
-    pub(super) fn finish(&self, back: Return<K>) -> Option<Duration> {
-        let mut locked = self.lock_to_end(|state| back.advance(state));
-        let now = locked.now;
-        let returned = self.give_back(&mut locked.state, back, now);
-        locked.unlock();
-        let backoff = returned.backoff;
-        self.tell_returned(returned);
-        backoff.map(|backoff| backoff.delay)
     }
 }

@@ -163,7 +163,7 @@ fn a_getter_that_runs_out_of_time_passes_its_wake_on() {
         let (clock, queue) = timed();
         let deadline = clock.now() + STEP;
         let hurried = spawn(&queue, move |queue| {
-            let lease = queue.get_deadline(deadline);
+            let lease = queue.get_blocking_deadline(deadline);
             // Who got the key gives it to the other one: dirty, then ready again.
             lease.map(|lease| queue.add(*lease)).map_err(|error| {
                 assert_eq!(error, TryGetError::Empty);
@@ -233,8 +233,9 @@ fn a_leader_that_runs_out_of_time_hands_the_lead_over() {
         let (clock, queue) = timed();
         queue.add_after(7, 2 * STEP);
         let deadline = clock.now() + STEP;
-        let hurried =
-            spawn(&queue, move |queue| queue.get_deadline(deadline).map(|lease| *lease));
+        let hurried = spawn(&queue, move |queue| {
+            queue.get_blocking_deadline(deadline).map(|lease| *lease)
+        });
         let worker = task(&queue);
         clock.advance(STEP);
         assert_eq!(hurried.join().unwrap(), Err(TryGetError::Empty));

@@ -5,9 +5,11 @@ mod builder;
 mod column;
 mod delay;
 mod drain;
+mod finish;
 mod get;
 mod hashing;
 mod lease;
+mod leases;
 mod line;
 mod links;
 mod nanos;
@@ -15,11 +17,13 @@ mod offer;
 mod options;
 pub mod order;
 mod park;
+mod policy;
 mod shared;
 mod slots;
 mod state;
 mod table;
 mod timing;
+mod weak;
 
 #[cfg(all(test, requeue_loom))]
 mod loom_tests;
@@ -28,23 +32,31 @@ mod shuttle_tests;
 
 use std::borrow::Borrow;
 use std::fmt;
+use std::future::{Future, poll_fn};
 use std::hash::Hash;
+use std::pin::Pin;
 use std::sync::Arc;
+use std::task::Poll;
 use std::time::{Duration, Instant};
 
 pub use self::batch::Batch;
 pub use self::builder::Builder;
 pub use self::drain::{Drain, WaitIdle};
+pub use self::finish::Finish;
 pub use self::get::{Get, GetMany};
 pub use self::lease::Lease;
+#[cfg(feature = "futures")]
+pub use self::leases::Leases;
+pub use self::leases::LeasesBlocking;
 pub use self::options::{AddOptions, Added, AddedAll, Counts};
-pub use self::shared::Finish;
+pub use self::weak::WeakQueue;
 
 use self::get::{Getter, take_many};
-use self::offer::{Borrowed, Owned};
+use self::offer::Owned;
 use self::shared::{Closer, Shared};
 use self::state::State;
-use crate::error::{DrainTimeout, TryGetError};
+use crate::error::{Closed, DrainTimeout, GetTimeoutError, TryGetError};
+use crate::key::ToKey;
 
 /// A deduplicating queue of keys. Each key is queued once and leased to one worker at a time.
 ///
@@ -56,12 +68,12 @@ use crate::error::{DrainTimeout, TryGetError};
 ///
 /// | | one key | many keys |
 /// |---|---|---|
-/// | in a task | [`get`](Queue::get) | [`get_many`](Queue::get_many) |
-/// | on a thread | [`get_blocking`](Queue::get_blocking), [`get_timeout`](Queue::get_timeout), [`get_deadline`](Queue::get_deadline) | [`get_many_blocking`](Queue::get_many_blocking) |
+/// | in a task | [`get`](Queue::get), [`get_timeout`](Queue::get_timeout), `leases` (feature `futures`) | [`get_many`](Queue::get_many) |
+/// | on a thread | [`get_blocking`](Queue::get_blocking), [`get_blocking_timeout`](Queue::get_blocking_timeout), [`leases_blocking`](Queue::leases_blocking) | [`get_many_blocking`](Queue::get_many_blocking) |
 /// | not at all | [`try_get`](Queue::try_get) | [`try_get_many`](Queue::try_get_many) |
 ///
-/// All of them can be used on one queue at the same time. A key that becomes ready wakes
-/// the getter that has waited longest. Another worker that asks first may still take it.
+/// A method without `_blocking` in its name never blocks. All of them can be used on one
+/// queue at the same time. A key that becomes ready wakes the getter that has waited longest. Another worker that asks first may still take it.
 ///
 /// # Closing
 ///
@@ -86,17 +98,19 @@ use crate::error::{DrainTimeout, TryGetError};
 /// use requeue::Queue;
 ///
 /// let queue = Queue::new();
-/// queue.add("a");
-/// queue.add("b");
-/// queue.add("a"); // already queued
+/// queue.add("a")?;
+/// queue.add("b")?;
+/// queue.add("a")?; // already queued
 /// assert_eq!(queue.len(), 2);
 ///
-/// let lease = queue.get_blocking().unwrap();
+/// let lease = queue.try_get()?;
 /// assert_eq!(*lease, "a");
-/// queue.add("a"); // added while it is being processed: runs once more afterwards
+/// queue.add("a")?; // added while it is being processed: runs once more afterwards
 /// lease.succeed();
-/// assert_eq!(*queue.get_blocking().unwrap(), "b");
-/// assert_eq!(*queue.get_blocking().unwrap(), "a");
+/// let batch = queue.try_get_many(10)?;
+/// assert_eq!(batch.keys().collect::<Vec<_>>(), [&"b", &"a"]);
+/// batch.succeed();
+/// # Ok::<(), Box<dyn std::error::Error>>(())
 /// ```
 #[doc(alias = "TypedInterface")]
 #[doc(alias = "TypedDelayingInterface")]
@@ -133,6 +147,11 @@ impl<K> Queue<K> {
     fn from_shared(shared: Arc<Shared<K>>) -> Self {
         let closer = Arc::new(Closer(Arc::clone(&shared)));
         Self { shared, closer }
+    }
+
+    /// Returns a handle that does not keep the queue open.
+    pub fn downgrade(&self) -> WeakQueue<K> {
+        WeakQueue::new(&self.closer)
     }
 
     /// Returns the name that the queue was built with.
@@ -201,59 +220,73 @@ impl<K: Eq + Hash> Queue<K> {
     /// ends. A delayed key becomes ready now, and once more when its delay ends, unless the
     /// queue [absorbs delays](Builder::absorb_delays).
     ///
+    /// # Errors
+    ///
+    /// [`Closed`] returns the key if the queue is closed.
+    ///
     /// # Examples
     ///
     /// ```
     /// use requeue::{Added, Queue};
     ///
     /// let queue = Queue::new();
-    /// assert_eq!(queue.add(7), Added::Ready);
-    /// assert_eq!(queue.add(7), Added::Duplicate);
-    /// let lease = queue.try_get().unwrap();
-    /// assert_eq!(queue.add(7), Added::Dirty);
-    /// lease.done();
+    /// assert_eq!(queue.add(7), Ok(Added::Ready));
+    /// assert_eq!(queue.add(7), Ok(Added::Duplicate));
+    /// let lease = queue.try_get()?;
+    /// assert_eq!(queue.add(7), Ok(Added::Dirty));
+    /// lease.succeed();
     /// queue.close();
-    /// assert_eq!(queue.add(8), Added::Closed);
+    /// assert_eq!(queue.add(8).map_err(|closed| closed.into_key()), Err(8));
     /// assert_eq!(queue.len(), 1);
+    /// # Ok::<(), requeue::TryGetError>(())
     /// ```
     #[doc(alias = "Add")]
-    pub fn add(&self, key: K) -> Added {
-        let hash = self.shared.hash(&key);
-        let mut offer = Owned::new(key);
-        self.shared.with(|state| state.add(hash, &mut offer, 0))
+    pub fn add(&self, key: K) -> Result<Added, Closed<K>> {
+        self.shared.add(key, 0)
     }
 
-    /// Adds a key by reference. It is cloned only if the queue does not have it, so a
+    /// Adds a key by reference. An owned key is made only if the queue does not have it, so a
     /// duplicate string costs no allocation.
+    ///
+    /// # Errors
+    ///
+    /// [`Closed`] if the queue is closed.
     ///
     /// # Examples
     ///
     /// ```
     /// let queue = requeue::Queue::<String>::new();
-    /// queue.add_ref("namespace/name");
-    /// queue.add_ref("namespace/name");
+    /// queue.add_ref("namespace/name")?;
+    /// queue.add_ref("namespace/name")?;
     /// assert_eq!(queue.len(), 1);
+    /// # Ok::<(), requeue::Closed>(())
     /// ```
-    pub fn add_ref<Q>(&self, key: &Q) -> Added
+    pub fn add_ref<Q>(&self, key: &Q) -> Result<Added, Closed>
     where
         K: Borrow<Q>,
-        Q: Eq + Hash + ToOwned<Owned = K> + ?Sized,
+        Q: ToKey<K> + ?Sized,
     {
-        let hash = self.shared.hash(key);
-        let mut offer = Borrowed::new(key);
-        self.shared.with(|state| state.add(hash, &mut offer, 0))
+        self.shared.add_ref(key)
     }
 
     /// Adds many keys, about a thousand per lock.
+    ///
+    /// # Errors
+    ///
+    /// [`Closed`] returns the keys that were not added because the queue is closed.
     ///
     /// # Examples
     ///
     /// ```
     /// let queue = requeue::Queue::new();
-    /// let added = queue.add_all(["a", "b", "a"]);
+    /// let added = queue.add_all(["a", "b", "a"])?;
     /// assert_eq!((added.ready, added.duplicate), (2, 1));
+    /// # Ok::<(), requeue::Closed<Vec<&str>>>(())
     /// ```
-    pub fn add_all(&self, keys: impl IntoIterator<Item = K>) -> AddedAll {
+    pub fn add_all(
+        &self,
+        keys: impl IntoIterator<Item = K>,
+    ) -> Result<AddedAll, Closed<Vec<K>>> {
         let mut keys = keys.into_iter();
         let mut tally = AddedAll::default();
         loop {
@@ -261,9 +294,12 @@ impl<K: Eq + Hash> Queue<K> {
             let hashed = |key| (self.shared.hash(&key), Owned::new(key));
             let mut chunk: Vec<_> = keys.by_ref().take(CHUNK).map(hashed).collect();
             if chunk.is_empty() {
-                return tally;
+                return Ok(tally);
             }
-            self.shared.with(|state| state.add_many(&mut chunk, &mut tally));
+            if !self.shared.with(|state| state.add_many(&mut chunk, &mut tally)) {
+                let chunk = chunk.into_iter().map(|(_, offer)| offer.into_key());
+                return Err(Closed::new(chunk.chain(keys).collect()));
+            }
         }
     }
 
@@ -273,32 +309,47 @@ impl<K: Eq + Hash> Queue<K> {
     /// [`postpone`](Self::postpone) to move it back. Keys with equal deadlines become ready in
     /// the order in which they were added. A delay can have any length: one that exceeds the
     /// range of [`Instant`] never ends.
+    ///
+    /// # Errors
+    ///
+    /// As [`add`](Self::add).
     #[doc(alias = "AddAfter")]
-    pub fn add_after(&self, key: K, delay: Duration) -> Added {
-        let hash = self.shared.hash(&key);
-        self.shared.add_after(hash, Owned::new(key), delay, 0)
+    pub fn add_after(&self, key: K, delay: Duration) -> Result<Added, Closed<K>> {
+        self.shared.add_after(key, delay, 0)
     }
 
     /// Adds a key at `moment` on the queue's clock. Otherwise as
     /// [`add_after`](Self::add_after).
-    pub fn add_at(&self, key: K, moment: Instant) -> Added {
+    ///
+    /// # Errors
+    ///
+    /// As [`add`](Self::add).
+    pub fn add_at(&self, key: K, moment: Instant) -> Result<Added, Closed<K>> {
         let hash = self.shared.hash(&key);
         let (deadline, now) = (self.shared.nanos(moment), self.shared.now());
-        self.shared.add_at(hash, Owned::new(key), deadline, 0, now)
+        self.shared.add_at(hash, key, deadline, 0, now)
     }
 
     /// Counts a failure of a key and adds it after the delay that the retry policy chooses.
     ///
     /// A worker calls [`Lease::retry`] instead, which does this and ends the lease in one
     /// step.
+    ///
+    /// # Errors
+    ///
+    /// As [`add`](Self::add). A closed queue counts no failure.
     #[doc(alias = "AddRateLimited")]
-    pub fn add_rate_limited(&self, key: K) -> Added {
+    pub fn add_rate_limited(&self, key: K) -> Result<Added, Closed<K>> {
         self.add_with(key, AddOptions::new().rate_limited(true))
     }
 
     /// Adds a key with options: a delay, a priority, or the delay of the retry policy.
+    ///
+    /// # Errors
+    ///
+    /// As [`add`](Self::add).
     #[doc(alias = "AddWithOpts")]
-    pub fn add_with(&self, key: K, options: AddOptions) -> Added {
+    pub fn add_with(&self, key: K, options: AddOptions) -> Result<Added, Closed<K>> {
         self.shared.add_with(key, options)
     }
 
@@ -309,19 +360,23 @@ impl<K: Eq + Hash> Queue<K> {
     /// the events stop (debouncing). A key that is being processed is not disturbed; if it is
     /// dirty, it is delivered after the delay instead of at the end of its lease.
     ///
+    /// # Errors
+    ///
+    /// As [`add`](Self::add).
+    ///
     /// # Examples
     ///
     /// ```
     /// use std::time::Duration;
     ///
     /// let queue = requeue::Queue::new();
-    /// queue.add("noisy");
-    /// queue.postpone("noisy", Duration::from_secs(3));
+    /// queue.add("noisy")?;
+    /// queue.postpone("noisy", Duration::from_secs(3))?;
     /// assert_eq!((queue.counts().ready, queue.counts().delayed), (0, 1));
+    /// # Ok::<(), requeue::Closed<&str>>(())
     /// ```
-    pub fn postpone(&self, key: K, delay: Duration) -> Added {
-        let hash = self.shared.hash(&key);
-        self.shared.postpone(hash, Owned::new(key), delay)
+    pub fn postpone(&self, key: K, delay: Duration) -> Result<Added, Closed<K>> {
+        self.shared.postpone(key, delay)
     }
 
     /// Cancels a pending key. Returns `true` if the key was ready, delayed, dirty or stranded.
@@ -353,13 +408,21 @@ impl<K: Eq + Hash> Queue<K> {
     ///
     /// A worker calls [`Lease::succeed`] instead.
     #[doc(alias = "Forget")]
-    pub fn forget(&self, key: &K) {
+    pub fn forget<Q>(&self, key: &Q)
+    where
+        K: Borrow<Q>,
+        Q: ToKey<K> + ?Sized,
+    {
         self.shared.forget(key);
     }
 
     /// Returns how often a key has failed since its failures were last forgotten.
     #[doc(alias = "NumRequeues")]
-    pub fn num_requeues(&self, key: &K) -> u32 {
+    pub fn num_requeues<Q>(&self, key: &Q) -> u32
+    where
+        K: Borrow<Q>,
+        Q: ToKey<K> + ?Sized,
+    {
         self.shared.num_requeues(key)
     }
 }
@@ -383,13 +446,14 @@ impl<K: Clone> Queue<K> {
     /// ```
     /// # futures_executor::block_on(async {
     /// let queue = requeue::Queue::new();
-    /// queue.add("key");
+    /// queue.add("key")?;
     /// queue.close();
     /// while let Some(lease) = queue.get().await {
     ///     assert_eq!(*lease, "key");
     ///     lease.succeed();
     /// }
-    /// # });
+    /// # Ok::<(), requeue::Closed<&str>>(())
+    /// # }).unwrap();
     /// ```
     #[doc(alias = "Get")]
     pub fn get(&self) -> Get<K> {
@@ -399,17 +463,44 @@ impl<K: Clone> Queue<K> {
     /// Waits for a key, blocking this thread. Returns `None` if the queue is closed and no
     /// key is ready.
     #[doc(alias = "Get")]
+    #[must_use = "a lease that is dropped is retried"]
     pub fn get_blocking(&self) -> Option<Lease<K>> {
         Arc::clone(&self.shared).exchange_blocking(None)
     }
 
-    /// Waits for a key for at most `timeout`, blocking this thread.
+    /// Waits for a key for at most `timeout` on the queue's clock.
+    ///
+    /// The time starts with this call. The future is independent of this handle and of any
+    /// runtime.
+    ///
+    /// # Cancel safety
+    ///
+    /// As that of [`get`](Self::get).
     ///
     /// # Errors
     ///
-    /// [`TryGetError::Empty`] after `timeout`, [`TryGetError::Closed`] if the queue is closed
-    /// and no key is ready.
-    pub fn get_timeout(&self, timeout: Duration) -> Result<Lease<K>, TryGetError> {
+    /// [`GetTimeoutError::Timeout`] after `timeout`, [`GetTimeoutError::Closed`] if the queue
+    /// is closed and no key is ready.
+    pub fn get_timeout(
+        &self,
+        timeout: Duration,
+    ) -> impl Future<Output = Result<Lease<K>, GetTimeoutError>> + use<K> {
+        let within = self.within(timeout, self.get());
+        async {
+            let lease = within.await.ok_or(GetTimeoutError::Timeout)?;
+            lease.ok_or(GetTimeoutError::Closed)
+        }
+    }
+
+    /// As [`get_timeout`](Self::get_timeout), blocking this thread.
+    ///
+    /// # Errors
+    ///
+    /// As [`get_timeout`](Self::get_timeout).
+    pub fn get_blocking_timeout(
+        &self,
+        timeout: Duration,
+    ) -> Result<Lease<K>, GetTimeoutError> {
         self.get_by(self.deadline(timeout))
     }
 
@@ -418,11 +509,14 @@ impl<K: Clone> Queue<K> {
     /// # Errors
     ///
     /// As [`get_timeout`](Self::get_timeout).
-    pub fn get_deadline(&self, deadline: Instant) -> Result<Lease<K>, TryGetError> {
+    pub fn get_blocking_deadline(
+        &self,
+        deadline: Instant,
+    ) -> Result<Lease<K>, GetTimeoutError> {
         self.get_by(Some(deadline))
     }
 
-    fn get_by(&self, deadline: Option<Instant>) -> Result<Lease<K>, TryGetError> {
+    fn get_by(&self, deadline: Option<Instant>) -> Result<Lease<K>, GetTimeoutError> {
         let taken = self.block(deadline, State::take)?;
         Ok(Lease::new(Arc::clone(&self.shared), taken))
     }
@@ -431,13 +525,75 @@ impl<K: Clone> Queue<K> {
         &self,
         deadline: Option<Instant>,
         take: impl Fn(&mut State<K>) -> Option<T>,
-    ) -> Result<T, TryGetError> {
+    ) -> Result<T, GetTimeoutError> {
         Getter::new(Arc::clone(&self.shared)).block(deadline, take)
     }
 
     /// `None` if the deadline exceeds the range of `Instant`, and so is never reached.
     fn deadline(&self, timeout: Duration) -> Option<Instant> {
         self.shared.clock.now().checked_add(timeout)
+    }
+
+    /// Waits for `event` for at most `timeout` from now. Returns `None` at the deadline.
+    fn within<F: Future + Unpin>(
+        &self,
+        timeout: Duration,
+        mut event: F,
+    ) -> impl Future<Output = Option<F::Output>> + use<K, F> {
+        let deadline = self.deadline(timeout);
+        let mut timer = deadline.map(|moment| self.shared.clock.timer(moment));
+        poll_fn(move |cx| match (Pin::new(&mut event).poll(cx), &mut timer) {
+            (Poll::Ready(output), _) => Poll::Ready(Some(output)),
+            (Poll::Pending, Some(timer)) => Pin::new(timer).poll(cx).map(|()| None),
+            (Poll::Pending, None) => Poll::Pending,
+        })
+    }
+
+    /// Returns a blocking iterator over leases. It ends when the queue is closed and no key
+    /// is ready.
+    ///
+    /// # Examples
+    ///
+    /// ```
+    /// let queue = requeue::Queue::new();
+    /// queue.add_all(["a", "b"])?;
+    /// queue.close();
+    /// for lease in queue.leases_blocking() {
+    ///     println!("{}", *lease);
+    ///     lease.succeed();
+    /// }
+    /// # Ok::<(), requeue::Closed<Vec<&str>>>(())
+    /// ```
+    pub fn leases_blocking(&self) -> LeasesBlocking<K> {
+        LeasesBlocking::new(Arc::clone(&self.shared))
+    }
+
+    /// Returns a stream of leases. It ends when the queue is closed and no key is ready.
+    ///
+    /// # Cancel safety
+    ///
+    /// Dropping the stream loses no key.
+    ///
+    /// # Examples
+    ///
+    /// Up to eight keys at the same time:
+    ///
+    /// ```
+    /// use futures::StreamExt;
+    ///
+    /// # futures::executor::block_on(async {
+    /// let queue = requeue::Queue::new();
+    /// queue.add_all(1..=100)?;
+    /// queue.close();
+    /// queue.leases().for_each_concurrent(8, async |lease| lease.succeed()).await;
+    /// assert!(queue.is_empty());
+    /// # Ok::<(), requeue::Closed<Vec<i32>>>(())
+    /// # }).unwrap();
+    /// ```
+    #[cfg(feature = "futures")]
+    #[cfg_attr(docsrs, doc(cfg(feature = "futures")))]
+    pub fn leases(&self) -> Leases<K> {
+        Leases::new(Arc::clone(&self.shared))
     }
 
     /// Returns a key if one is ready, without waiting.
@@ -474,6 +630,7 @@ impl<K: Clone> Queue<K> {
     }
 
     /// As [`get_many`](Self::get_many), blocking this thread.
+    #[must_use = "a batch that is dropped is retried"]
     pub fn get_many_blocking(&self, max: usize) -> Option<Batch<K>> {
         let taken = self.block(None, take_many(max)).ok()?;
         Some(Batch::new(Arc::clone(&self.shared), taken))
@@ -503,10 +660,11 @@ impl<K: Clone> Queue<K> {
     /// use std::time::Duration;
     ///
     /// let queue = requeue::Queue::new();
-    /// queue.add("now");
-    /// queue.add_after("later", Duration::from_secs(60));
+    /// queue.add("now")?;
+    /// queue.add_after("later", Duration::from_secs(60))?;
     /// assert_eq!(queue.close_now(), ["now", "later"]);
     /// assert!(queue.get_blocking().is_none());
+    /// # Ok::<(), requeue::Closed<&str>>(())
     /// ```
     pub fn close_now(&self) -> Vec<K> {
         self.shared.close();
@@ -534,11 +692,34 @@ impl<K: Clone> Queue<K> {
         self.shared.drain_blocking(None).unwrap_or_default()
     }
 
-    /// As [`drain_blocking`](Self::drain_blocking), for at most `timeout`.
+    /// As [`drain`](Self::drain), for at most `timeout` on the queue's clock.
+    ///
+    /// The time starts with this call.
+    ///
+    /// # Cancel safety
+    ///
+    /// As that of [`drain`](Self::drain).
     ///
     /// # Errors
     ///
-    /// [`DrainTimeout`] reports what is left. The queue is closed in any case.
+    /// [`DrainTimeout`] reports the keys that are left. The queue is closed in any case.
+    pub fn drain_timeout(
+        &self,
+        timeout: Duration,
+    ) -> impl Future<Output = Result<Vec<K>, DrainTimeout>> + use<K> {
+        let within = self.within(timeout, self.drain());
+        let shared = Arc::clone(&self.shared);
+        async move {
+            let left = || DrainTimeout { left: shared.with(|state| state.counts()) };
+            within.await.ok_or_else(left)
+        }
+    }
+
+    /// As [`drain_timeout`](Self::drain_timeout), blocking this thread.
+    ///
+    /// # Errors
+    ///
+    /// As [`drain_timeout`](Self::drain_timeout).
     ///
     /// # Examples
     ///
@@ -546,11 +727,15 @@ impl<K: Clone> Queue<K> {
     /// use std::time::Duration;
     ///
     /// let queue = requeue::Queue::new();
-    /// queue.add("without a worker");
-    /// let error = queue.drain_timeout(Duration::ZERO).unwrap_err();
+    /// queue.add("without a worker")?;
+    /// let error = queue.drain_blocking_timeout(Duration::ZERO).unwrap_err();
     /// assert_eq!(error.left.ready, 1);
+    /// # Ok::<(), requeue::Closed<&str>>(())
     /// ```
-    pub fn drain_timeout(&self, timeout: Duration) -> Result<Vec<K>, DrainTimeout> {
+    pub fn drain_blocking_timeout(
+        &self,
+        timeout: Duration,
+    ) -> Result<Vec<K>, DrainTimeout> {
         let deadline = self.deadline(timeout);
         let drained = self.shared.drain_blocking(deadline);
         drained.ok_or_else(|| DrainTimeout { left: self.counts() })
@@ -571,6 +756,20 @@ impl<K: Clone> Queue<K> {
     /// As [`wait_idle`](Self::wait_idle), blocking this thread.
     pub fn wait_idle_blocking(&self) {
         self.shared.wait_idle_blocking();
+    }
+}
+
+/// Adds the keys as [`add_all`](Queue::add_all) does. A closed queue drops them.
+impl<K: Eq + Hash> Extend<K> for Queue<K> {
+    fn extend<T: IntoIterator<Item = K>>(&mut self, keys: T) {
+        (&*self).extend(keys);
+    }
+}
+
+/// Adds the keys as [`add_all`](Queue::add_all) does. A closed queue drops them.
+impl<K: Eq + Hash> Extend<K> for &Queue<K> {
+    fn extend<T: IntoIterator<Item = K>>(&mut self, keys: T) {
+        drop(self.add_all(keys));
     }
 }
 

@@ -5,6 +5,8 @@
 
 use std::borrow::Borrow;
 
+use crate::key::ToKey;
+
 /// A key that is offered to the queue: owned, or cloned only if the queue needs it.
 pub(super) trait Offer<K> {
     /// Whether this is the given key.
@@ -22,6 +24,11 @@ pub(super) struct Owned<K>(Option<K>);
 impl<K> Owned<K> {
     pub(super) fn new(key: K) -> Self {
         Self(Some(key))
+    }
+
+    /// The key of an offer that was not taken.
+    pub(super) fn into_key(self) -> K {
+        self.0.expect(TAKEN)
     }
 }
 
@@ -58,7 +65,7 @@ impl<'a, K, Q: ?Sized> Borrowed<'a, K, Q> {
 impl<K, Q> Offer<K> for Borrowed<'_, K, Q>
 where
     K: Borrow<Q>,
-    Q: Eq + ToOwned<Owned = K> + ?Sized,
+    Q: ToKey<K> + ?Sized,
 {
     #[inline]
     fn is(&self, key: &K) -> bool {
@@ -67,11 +74,11 @@ where
 
     #[inline]
     fn key(&mut self) -> &K {
-        self.owned.get_or_insert_with(|| self.borrowed.to_owned())
+        self.owned.get_or_insert_with(|| self.borrowed.to_key())
     }
 
     #[inline]
     fn take(&mut self) -> K {
-        self.owned.take().unwrap_or_else(|| self.borrowed.to_owned())
+        self.owned.take().unwrap_or_else(|| self.borrowed.to_key())
     }
 }

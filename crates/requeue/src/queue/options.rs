@@ -2,10 +2,9 @@
 
 use std::time::Duration;
 
-/// The effect of adding a key.
-///
-/// It can be ignored: unless it is [`Closed`](Added::Closed), the key will be delivered.
+/// The effect of adding a key. In each case the key will be delivered.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+#[cfg_attr(feature = "serde", derive(serde::Serialize, serde::Deserialize))]
 #[non_exhaustive]
 pub enum Added {
     /// The key is ready.
@@ -16,20 +15,11 @@ pub enum Added {
     Delayed,
     /// The key was already pending, for the same time or earlier.
     Duplicate,
-    /// The queue is closed. The key was not added, and no failure was counted.
-    Closed,
-}
-
-impl Added {
-    /// Returns whether the queue accepted the key or merged it with a pending one.
-    #[must_use]
-    pub fn is_accepted(self) -> bool {
-        self != Self::Closed
-    }
 }
 
 /// The effect of [`add_all`](crate::Queue::add_all), in numbers of keys.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
+#[cfg_attr(feature = "serde", derive(serde::Serialize, serde::Deserialize))]
 #[non_exhaustive]
 pub struct AddedAll {
     /// Keys that became ready.
@@ -38,8 +28,6 @@ pub struct AddedAll {
     pub dirty: usize,
     /// Keys that were already pending.
     pub duplicate: usize,
-    /// Keys that were refused because the queue is closed.
-    pub closed: usize,
 }
 
 impl AddedAll {
@@ -48,7 +36,6 @@ impl AddedAll {
             Added::Ready | Added::Delayed => self.ready += 1,
             Added::Dirty => self.dirty += 1,
             Added::Duplicate => self.duplicate += 1,
-            Added::Closed => self.closed += 1,
         }
     }
 }
@@ -68,6 +55,7 @@ impl AddedAll {
 /// assert_eq!(queue.try_get().unwrap().key(), &"urgent");
 /// ```
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[cfg_attr(feature = "serde", derive(serde::Serialize, serde::Deserialize))]
 #[non_exhaustive]
 #[doc(alias = "AddOpts")]
 pub struct AddOptions {
@@ -113,6 +101,7 @@ impl AddOptions {
 ///
 /// A key that is ready or processing and also has a delay counts twice.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
+#[cfg_attr(feature = "serde", derive(serde::Serialize, serde::Deserialize))]
 pub struct Counts {
     /// Keys that can be delivered now.
     pub ready: usize,

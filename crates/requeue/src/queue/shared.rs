@@ -15,31 +15,31 @@
 //! nothing. Whatever panics, [`Locked`] restores the invariants and wakes getters.
 
 mod locked;
-mod policy;
-mod returns;
 
+use std::borrow::Borrow;
 use std::hash::Hash;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use super::delay::Progress;
+use super::finish::Finish;
 use super::hashing::Hashing;
 use super::nanos::Nanos;
-use super::offer::{Offer, Owned};
+use super::offer::{Borrowed, Owned};
 use super::options::{AddOptions, Added};
 use super::park::Park;
-use super::state::State;
+use super::policy::{Backoff, Policy, default_delay};
+use super::state::{State, Taken};
 use super::timing::News;
 use crate::clock::AnyClock;
 use crate::contain::contain;
+use crate::error::Closed;
+use crate::key::ToKey;
 use crate::metrics::{Gauges, Keeper, Probed, Recorder};
-use crate::retry::{ByCount, RetryPolicy};
 use crate::sync::{Mutex, lock};
 use crate::wake::{Wakes, Watch};
 
 pub(super) use self::locked::Locked;
-use self::policy::Backoff;
-pub(super) use self::returns::Return;
 
 /// The state that handles, leases and getters of one queue share.
 pub(super) struct Shared<K> {
@@ -49,11 +49,9 @@ pub(super) struct Shared<K> {
     /// When the queue was built. Times are nanoseconds since then.
     epoch: Instant,
     hashing: Hashing,
-    retry: Box<dyn RetryPolicy<K>>,
-    /// Whether the policy depends on the count only, so that the slots count failures.
-    counted: bool,
-    /// Whether such a policy counts failures at all.
-    counts: bool,
+    pub(super) policy: Policy<K>,
+    /// How a lease ends that is dropped.
+    pub(super) on_drop: Finish,
     recorder: Option<Box<dyn Recorder>>,
 }
 
@@ -70,22 +68,9 @@ pub(super) struct Parts<K> {
     pub(super) name: String,
     pub(super) clock: AnyClock,
     pub(super) hashing: Hashing,
-    pub(super) retry: Box<dyn RetryPolicy<K>>,
+    pub(super) policy: Policy<K>,
+    pub(super) on_drop: Finish,
     pub(super) recorder: Option<Box<dyn Recorder>>,
-}
-
-/// How a lease ends. See the methods of [`Lease`](crate::Lease) with the same names.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-#[non_exhaustive]
-pub enum Finish {
-    /// Ends the lease; the failures of the key are kept.
-    Done,
-    /// Success: the failures of the key are forgotten.
-    Succeed,
-    /// Failure: the key is retried after a delay that the retry policy chooses.
-    Retry,
-    /// The key is added again after this delay; its failures are forgotten.
-    RetryAfter(Duration),
 }
 
 impl<K> Core<K> {
@@ -135,16 +120,14 @@ impl<K> Shared<K> {
     pub(super) fn new(parts: Parts<K>) -> Self {
         let core =
             Core { state: parts.state, park: Park::default(), watch: Watch::default() };
-        let by_count = parts.retry.by_count();
         Self {
             core: Mutex::new(core),
             name: parts.name,
             epoch: parts.clock.now(),
             clock: parts.clock,
             hashing: parts.hashing,
-            counted: by_count.is_some(),
-            counts: by_count.is_none_or(ByCount::counts),
-            retry: parts.retry,
+            policy: parts.policy,
+            on_drop: parts.on_drop,
             recorder: parts.recorder,
         }
     }
@@ -334,24 +317,31 @@ impl<K> Shared<K> {
     /// Adds a key after `delay`, or at once if it is zero.
     pub(super) fn add_after(
         &self,
-        hash: u32,
-        offer: impl Offer<K>,
+        key: K,
         delay: Duration,
         priority: i32,
-    ) -> Added {
+    ) -> Result<Added, Closed<K>>
+    where
+        K: Eq + Hash,
+    {
+        let hash = self.hash(&key);
         let now = self.now();
-        self.add_at(hash, offer, now.saturating_add(nanos(delay)), priority, now)
+        self.add_at(hash, key, now.saturating_add(nanos(delay)), priority, now)
     }
 
     /// Adds a key at `deadline`, or at once if that has passed.
     pub(super) fn add_at(
         &self,
         hash: u32,
-        mut offer: impl Offer<K>,
+        key: K,
         deadline: Nanos,
         priority: i32,
         now: Nanos,
-    ) -> Added {
+    ) -> Result<Added, Closed<K>>
+    where
+        K: Eq,
+    {
+        let mut offer = Owned::new(key);
         let added = self.with_at(now, |state| {
             if deadline <= now {
                 state.add(hash, &mut offer, priority)
@@ -359,88 +349,132 @@ impl<K> Shared<K> {
                 state.add_at(hash, &mut offer, deadline, priority)
             }
         });
-        if added.is_accepted() {
+        self.answer_delayed(added, offer)
+    }
+
+    fn answer_delayed(
+        &self,
+        added: Option<Added>,
+        offer: Owned<K>,
+    ) -> Result<Added, Closed<K>> {
+        if added.is_some() {
             self.record(|recorder| recorder.delayed());
         }
-        added
+        answer(added, offer)
     }
 }
 
-impl<K> Shared<K> {
-    /// Replaces everything that is pending for a key by a delay.
-    pub(super) fn postpone(
-        &self,
-        hash: u32,
-        mut offer: impl Offer<K>,
-        delay: Duration,
-    ) -> Added {
-        let now = self.now();
-        let deadline = now.saturating_add(nanos(delay));
-        let added = self.with_at(now, |state| state.postpone(hash, &mut offer, deadline));
-        if added.is_accepted() {
-            self.record(|recorder| recorder.delayed());
-        }
-        added
-    }
+/// The result of an add: `added` is `None` if the queue is closed, and the key is then still
+/// in its offer.
+#[inline]
+fn answer<K>(added: Option<Added>, offer: Owned<K>) -> Result<Added, Closed<K>> {
+    added.ok_or_else(|| Closed::new(offer.into_key()))
 }
 
 /// A duration in nanoseconds; saturates after 584 years.
-fn nanos(duration: Duration) -> Nanos {
+pub(super) fn nanos(duration: Duration) -> Nanos {
     Nanos::try_from(duration.as_nanos()).unwrap_or(Nanos::MAX)
 }
 
 impl<K: Eq + Hash> Shared<K> {
-    /// Adds a key with options.
-    pub(super) fn add_with(&self, key: K, options: AddOptions) -> Added {
+    /// Adds a key, now.
+    #[inline]
+    pub(super) fn add(&self, key: K, priority: i32) -> Result<Added, Closed<K>> {
         let hash = self.hash(&key);
-        let priority = options.priority.unwrap_or(0);
-        if !options.rate_limited {
-            let Some(delay) = options.after else {
-                let mut offer = Owned::new(key);
-                return self.with(|state| state.add(hash, &mut offer, priority));
-            };
-            return self.add_after(hash, Owned::new(key), delay, priority);
-        }
-        self.add_rate_limited(hash, key, options.after, priority)
+        let mut offer = Owned::new(key);
+        let added = self.with(|state| state.add(hash, &mut offer, priority));
+        answer(added, offer)
     }
 
+    /// Adds a borrowed key, now.
+    #[inline]
+    pub(super) fn add_ref<Q>(&self, key: &Q) -> Result<Added, Closed>
+    where
+        K: Borrow<Q>,
+        Q: ToKey<K> + ?Sized,
+    {
+        let hash = self.hash(key);
+        let mut offer = Borrowed::new(key);
+        let added = self.with(|state| state.add(hash, &mut offer, 0));
+        added.ok_or(Closed::new(()))
+    }
+
+    /// Adds a key with options.
+    pub(super) fn add_with(
+        &self,
+        key: K,
+        options: AddOptions,
+    ) -> Result<Added, Closed<K>> {
+        let priority = options.priority.unwrap_or(0);
+        match options.after {
+            after if options.rate_limited => self.add_rate_limited(key, after, priority),
+            Some(delay) => self.add_after(key, delay, priority),
+            None => self.add(key, priority),
+        }
+    }
+
+    /// Counts a failure and adds the key after the delay of the policy, or after `after` if
+    /// that is shorter.
     fn add_rate_limited(
         &self,
-        hash: u32,
         key: K,
         after: Option<Duration>,
         priority: i32,
-    ) -> Added {
+    ) -> Result<Added, Closed<K>> {
         let shorter = |delay: Duration| after.map_or(delay, |after| after.min(delay));
-        if !self.counted {
+        if !self.policy.is_by_count() {
             // A closed queue counts no failure. If it closes between here and the add, the
             // failure of a refused key is counted, which no later key can notice.
             if self.peek(|state| state.is_closed()) {
-                return Added::Closed;
+                return Err(Closed::new(key));
             }
             let delay = shorter(self.when(&key));
-            return self.add_after(hash, Owned::new(key), delay, priority);
+            return self.add_after(key, delay, priority);
         }
+        let hash = self.hash(&key);
         let mut offer = Owned::new(key);
         let now = self.now();
-        let mut backoff = Backoff::from(Duration::ZERO);
-        let when = |retries: &mut u32| {
-            backoff = self.charge(retries, Some(now));
+        let mut backoff = Backoff { delay: Duration::ZERO, panicked: false };
+        let when = |failures: &mut u32| {
+            backoff = self.policy.count(failures);
             now.saturating_add(nanos(shorter(backoff.delay)))
         };
         let added = self.with_at(now, |state| {
             state.add_failed(hash, &mut offer, when, now, priority)
         });
-        if added.is_accepted() {
-            self.tell_backoff(backoff);
+        if added.is_some() {
+            self.report_backoff(backoff);
         }
-        added
+        answer(added, offer)
+    }
+
+    /// Asks a policy that counts by itself for the delay of a failed key.
+    fn when(&self, key: &K) -> Duration {
+        let advice = self.policy.when(key);
+        if advice.panicked {
+            self.record(|recorder| recorder.panicked());
+        }
+        advice.delay.unwrap_or_else(|| default_delay(0))
+    }
+
+    /// Replaces everything that is pending for a key by a delay.
+    pub(super) fn postpone(&self, key: K, delay: Duration) -> Result<Added, Closed<K>> {
+        let hash = self.hash(&key);
+        let mut offer = Owned::new(key);
+        let now = self.now();
+        let deadline = now.saturating_add(nanos(delay));
+        let added = self.with_at(now, |state| state.postpone(hash, &mut offer, deadline));
+        self.answer_delayed(added, offer)
     }
 
     /// Forgets the failures of a key.
-    pub(super) fn forget(&self, key: &K) {
-        if !self.counted {
-            return self.retry.forget(key);
+    pub(super) fn forget<Q>(&self, key: &Q)
+    where
+        K: Borrow<Q>,
+        Q: ToKey<K> + ?Sized,
+    {
+        if !self.policy.is_by_count() {
+            return self.policy.forget(&key.to_key());
         }
         let hash = self.hash(key);
         let forgotten = self.peek(|state| state.forget(hash, key));
@@ -448,15 +482,41 @@ impl<K: Eq + Hash> Shared<K> {
     }
 
     /// Returns how often a key has failed.
-    pub(super) fn num_requeues(&self, key: &K) -> u32 {
-        match self.retry.by_count() {
-            None => self.retry.num_requeues(key),
-            Some(policy) if !policy.counts() => 0,
-            Some(_) => {
-                let hash = self.hash(key);
-                self.peek(|state| state.num_retries(hash, key))
-            }
+    pub(super) fn num_requeues<Q>(&self, key: &Q) -> u32
+    where
+        K: Borrow<Q>,
+        Q: ToKey<K> + ?Sized,
+    {
+        if !self.policy.is_by_count() {
+            return self.policy.num_requeues(&key.to_key());
         }
+        let hash = self.hash(key);
+        self.peek(|state| state.num_retries(hash, key))
+    }
+}
+
+impl<K> Shared<K> {
+    /// Returns how often a leased key has failed.
+    pub(super) fn num_requeues_of(&self, taken: &Taken<K>) -> u32 {
+        let by_slot = || self.peek(|state| state.retries(taken.slot));
+        if self.policy.is_by_count() {
+            return by_slot();
+        }
+        self.policy.try_num_requeues(&taken.key).unwrap_or_else(|| {
+            self.record(|recorder| recorder.panicked());
+            by_slot()
+        })
+    }
+
+    /// Reports a lease or batch that is dropped by a panic of its thread.
+    pub(super) fn record_unwinding(&self) {
+        if std::thread::panicking() {
+            self.record(|recorder| recorder.panicked());
+        }
+    }
+
+    pub(super) fn is_measured(&self) -> bool {
+        self.recorder.is_some()
     }
 }
 

@@ -116,7 +116,7 @@ impl World {
 
     fn work_for_a_while(&self) {
         for _ in 0..3 {
-            match self.queue.get_timeout(STEP) {
+            match self.queue.get_blocking_timeout(STEP) {
                 Ok(lease) => self.ledger.work_and_finish(lease),
                 Err(TryGetError::Empty) => {}
                 Err(TryGetError::Closed) => break,

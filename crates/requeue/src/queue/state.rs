@@ -223,7 +223,7 @@ impl<K> State<K> {
         self.latest
     }
 
-    /// Adds the key of `offer`, now.
+    /// Adds the key of `offer`, now. Returns `None` if the queue is closed.
     #[inline(always)]
     #[expect(clippy::inline_always, reason = "measured: a tenth of a worker's cycle")]
     pub(super) fn add(
@@ -231,18 +231,18 @@ impl<K> State<K> {
         hash: u32,
         offer: &mut impl Offer<K>,
         priority: i32,
-    ) -> Added {
+    ) -> Option<Added> {
         if self.is_closed() {
-            return Added::Closed;
+            return None;
         }
-        match self.find_offer(hash, offer) {
+        Some(match self.find_offer(hash, offer) {
             Err(gap) => {
                 self.admit(Place { hash, gap }, offer, priority);
                 Added::Ready
             }
             Ok((_, phase)) if self.is_mere_duplicate(phase) => Added::Duplicate,
             Ok((slot, _)) => self.add_slot(slot, priority),
-        }
+        })
     }
 
     /// Makes an unknown key ready. The order runs before anything changes.
@@ -298,12 +298,12 @@ impl<K> State<K> {
         offer: &mut impl Offer<K>,
         deadline: Nanos,
         priority: i32,
-    ) -> Added {
+    ) -> Option<Added> {
         if self.is_closed() {
-            return Added::Closed;
+            return None;
         }
         let slot = self.enter(hash, offer);
-        self.delay_slot(slot, deadline, priority)
+        Some(self.delay_slot(slot, deadline, priority))
     }
 
     /// Adds the key of `offer` at the time that `when` computes from the number of its
@@ -315,9 +315,9 @@ impl<K> State<K> {
         when: impl FnOnce(&mut u32) -> Nanos,
         now: Nanos,
         priority: i32,
-    ) -> Added {
+    ) -> Option<Added> {
         if self.is_closed() {
-            return Added::Closed;
+            return None;
         }
         let found = self.find_offer(hash, offer).map(|(slot, _)| slot);
         let mut failures = found.map_or(0, |slot| self.retries(slot));
@@ -334,7 +334,7 @@ impl<K> State<K> {
             Err(gap) => (self.admit(Place { hash, gap }, offer, priority), Added::Ready),
         };
         *self.failures(slot) = failures;
-        added
+        Some(added)
     }
 
     /// Delays a key that has a slot. Also on a closed queue: the key is then among those
@@ -370,9 +370,9 @@ impl<K> State<K> {
         hash: u32,
         offer: &mut impl Offer<K>,
         deadline: Nanos,
-    ) -> Added {
+    ) -> Option<Added> {
         if self.is_closed() {
-            return Added::Closed;
+            return None;
         }
         let slot = self.enter(hash, offer);
         let priority = self.priorities.pending(slot).max(self.priorities.delayed(slot));
@@ -382,7 +382,7 @@ impl<K> State<K> {
             self.priorities.raise_delayed(slot, if cancelled { priority } else { 0 });
         }
         self.delays.replace(slot, deadline);
-        Added::Delayed
+        Some(Added::Delayed)
     }
 
     /// The number of failures of a key that is not resting, to be changed.

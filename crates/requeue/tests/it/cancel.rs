@@ -5,14 +5,14 @@ use std::task::{Context, Poll, Wake, Waker};
 use std::thread;
 use std::time::Duration;
 
-use requeue::{Counts, Finish, Queue, TryGetError};
+use requeue::{Counts, Finish, GetTimeoutError, Queue};
 
-use crate::helpers::{Task, Wakes, secs, timed, wait_for_parked};
+use crate::helpers::{Task, Wakes, finished, secs, timed, wait_for_parked};
 
 #[test]
 fn getter_dropped_before_it_is_polled_takes_nothing() {
     let queue = Queue::new();
-    queue.add("a");
+    queue.add("a").unwrap();
     drop(queue.get());
     drop(queue.get_many(1));
     assert_eq!(queue.len(), 1);
@@ -23,7 +23,7 @@ fn getter_dropped_after_it_was_woken_wakes_another() {
     let queue = Queue::new();
     let first = Task::parked(queue.get());
     let mut second = Task::parked(queue.get());
-    queue.add("a");
+    queue.add("a").unwrap();
     assert_eq!((first.wakes(), second.wakes()), (1, 0));
     drop(first);
     assert_eq!(second.wakes(), 1);
@@ -37,7 +37,7 @@ fn getter_dropped_after_it_was_woken_wakes_a_thread() {
     thread::scope(|scope| {
         let getter = scope.spawn(|| queue.get_blocking().map(|lease| *lease));
         wait_for_parked(&queue, 2);
-        queue.add("a");
+        queue.add("a").unwrap();
         assert_eq!(task.wakes(), 1, "it has waited longest");
         drop(task);
         assert_eq!(getter.join().unwrap(), Some("a"));
@@ -49,7 +49,7 @@ fn getter_of_many_that_is_dropped_wakes_another() {
     let queue = Queue::new();
     let first = Task::parked(queue.get_many(8));
     let mut second = Task::parked(queue.get_many(8));
-    queue.add("a");
+    queue.add("a").unwrap();
     assert_eq!((first.wakes(), second.wakes()), (1, 0));
     drop(first);
     assert_eq!(second.wakes(), 1);
@@ -70,11 +70,11 @@ fn getter_that_was_not_woken_wakes_nobody_when_it_is_dropped() {
 fn one_key_wakes_one_getter() {
     let queue = Queue::new();
     let getters: Vec<_> = (0..4).map(|_| Task::parked(queue.get())).collect();
-    queue.add("a");
-    queue.add("a");
+    queue.add("a").unwrap();
+    queue.add("a").unwrap();
     let wakes: Vec<_> = getters.iter().map(Task::wakes).collect();
     assert_eq!(wakes, [1, 0, 0, 0]);
-    queue.add_all(["b", "c"]);
+    queue.add_all(["b", "c"]).unwrap();
     let wakes: Vec<_> = getters.iter().map(Task::wakes).collect();
     assert_eq!(wakes, [1, 1, 1, 0]);
 }
@@ -84,10 +84,10 @@ fn getter_woken_in_vain_waits_on_in_its_old_place() {
     let queue = Queue::new();
     let mut first = Task::parked(queue.get());
     let second = Task::parked(queue.get());
-    queue.add("a");
+    queue.add("a").unwrap();
     let thief = queue.try_get().unwrap();
     assert!(first.poll().is_pending());
-    queue.add("b");
+    queue.add("b").unwrap();
     assert_eq!((first.wakes(), second.wakes()), (2, 0));
     thief.done();
 }
@@ -95,9 +95,9 @@ fn getter_woken_in_vain_waits_on_in_its_old_place() {
 #[test]
 fn done_of_a_dirty_key_wakes_a_getter() {
     let queue = Queue::new();
-    queue.add("a");
+    queue.add("a").unwrap();
     let lease = queue.try_get().unwrap();
-    queue.add("a");
+    queue.add("a").unwrap();
     let mut getter = Task::parked(queue.get());
     lease.done();
     assert_eq!(getter.wakes(), 1);
@@ -107,7 +107,7 @@ fn done_of_a_dirty_key_wakes_a_getter() {
 #[test]
 fn next_that_is_dropped_while_it_waits_has_ended_its_lease() {
     let (queue, _clock) = timed();
-    queue.add("a");
+    queue.add("a").unwrap();
     let next = Task::parked(queue.try_get().unwrap().next_with(Finish::Retry));
     drop(next);
     assert_eq!(queue.counts(), Counts { delayed: 1, ..Counts::default() });
@@ -117,7 +117,7 @@ fn next_that_is_dropped_while_it_waits_has_ended_its_lease() {
 #[test]
 fn dropped_leader_hands_the_timer_over_to_a_task() {
     let (queue, clock) = timed();
-    queue.add_after("a", secs(1));
+    queue.add_after("a", secs(1)).unwrap();
     let leader = Task::parked(queue.get());
     let mut other = Task::parked(queue.get());
     assert_eq!(clock.timers(), 1);
@@ -132,7 +132,7 @@ fn dropped_leader_hands_the_timer_over_to_a_task() {
 #[test]
 fn dropped_leader_hands_the_timer_over_to_a_thread() {
     let (queue, clock) = timed();
-    queue.add_after("a", secs(1));
+    queue.add_after("a", secs(1)).unwrap();
     let leader = Task::parked(queue.get());
     thread::scope(|scope| {
         let getter = scope.spawn(|| queue.get_blocking().map(|lease| *lease));
@@ -148,14 +148,15 @@ fn dropped_leader_hands_the_timer_over_to_a_thread() {
 #[test]
 fn leader_that_times_out_hands_the_timer_over() {
     let (queue, clock) = timed();
-    queue.add_after("a", secs(10));
+    queue.add_after("a", secs(10)).unwrap();
     thread::scope(|scope| {
-        let leader = scope.spawn(|| queue.get_timeout(secs(1)).map(|lease| *lease));
+        let leader =
+            scope.spawn(|| queue.get_blocking_timeout(secs(1)).map(|lease| *lease));
         wait_for_parked(&queue, 1);
         clock.wait_for_timers_blocking(1);
         let mut other = Task::parked(queue.get());
         clock.advance(secs(1));
-        assert_eq!(leader.join().unwrap(), Err(TryGetError::Empty));
+        assert_eq!(leader.join().unwrap(), Err(GetTimeoutError::Timeout));
         assert_eq!(other.wakes(), 1);
         assert!(other.poll().is_pending());
         clock.advance(secs(9));
@@ -166,11 +167,11 @@ fn leader_that_times_out_hands_the_timer_over() {
 #[test]
 fn leader_that_takes_a_ready_key_hands_the_timer_over() {
     let (queue, clock) = timed();
-    queue.add_after("delayed", secs(1));
+    queue.add_after("delayed", secs(1)).unwrap();
     let mut leader = Task::parked(queue.get());
     let mut other = Task::parked(queue.get());
-    queue.add("ready");
-    assert_eq!(*leader.output().unwrap(), "ready");
+    queue.add("ready").unwrap();
+    assert_eq!(finished(leader.output().unwrap()), "ready");
     assert_eq!((clock.timers(), other.wakes()), (0, 1));
     assert!(other.poll().is_pending());
     clock.advance(secs(1));
@@ -180,12 +181,12 @@ fn leader_that_takes_a_ready_key_hands_the_timer_over() {
 #[test]
 fn leader_that_takes_a_due_key_hands_the_timer_over() {
     let (queue, clock) = timed();
-    queue.add_after("soon", secs(1));
-    queue.add_after("later", secs(5));
+    queue.add_after("soon", secs(1)).unwrap();
+    queue.add_after("later", secs(5)).unwrap();
     let mut leader = Task::parked(queue.get());
     let mut other = Task::parked(queue.get());
     clock.advance(secs(1));
-    assert_eq!(*leader.output().unwrap(), "soon");
+    assert_eq!(finished(leader.output().unwrap()), "soon");
     assert_eq!((clock.timers(), other.wakes()), (0, 1));
     assert!(other.poll().is_pending());
     clock.advance(secs(4));
@@ -195,17 +196,17 @@ fn leader_that_takes_a_due_key_hands_the_timer_over() {
 #[test]
 fn ready_key_wakes_somebody_else_than_the_leader() {
     let (queue, _clock) = timed();
-    queue.add_after("delayed", secs(1));
+    queue.add_after("delayed", secs(1)).unwrap();
     let leader = Task::parked(queue.get());
     let other = Task::parked(queue.get());
-    queue.add("ready");
+    queue.add("ready").unwrap();
     assert_eq!((leader.wakes(), other.wakes()), (0, 1));
 }
 
 #[test]
 fn due_key_reaches_a_getter_although_the_leader_is_never_polled_again() {
     let (queue, clock) = timed();
-    queue.add_after("a", secs(1));
+    queue.add_after("a", secs(1)).unwrap();
     let stuck = Task::parked(queue.get());
     let mut other = Task::parked(queue.get());
     clock.advance(secs(1));
@@ -220,12 +221,12 @@ fn getter_that_loses_a_race_again_and_again_loses_no_key() {
     for key in 0..100 {
         let mut get = Task::parked(queue.get());
         if key % 2 == 0 {
-            queue.add(key);
+            queue.add(key).unwrap();
             drop(get);
-            assert_eq!(*queue.try_get().unwrap(), key);
+            assert_eq!(finished(queue.try_get().unwrap()), key);
         } else {
-            queue.add(key);
-            assert_eq!(*get.output().unwrap(), key);
+            queue.add(key).unwrap();
+            assert_eq!(finished(get.output().unwrap()), key);
         }
     }
     assert_eq!((queue.counts(), queue.parked()), (Counts::default(), 0));
@@ -240,7 +241,7 @@ fn getter_can_move_to_another_task_while_it_waits() {
         assert!(poll_once(&mut get, &Waker::from(Arc::clone(task))).is_pending());
     }
     assert_eq!(queue.parked(), 1);
-    queue.add("a");
+    queue.add("a").unwrap();
     assert_eq!((old.count(), new.count()), (0, 1));
 }
 
@@ -248,13 +249,14 @@ fn getter_can_move_to_another_task_while_it_waits() {
 fn timed_out_getter_that_was_woken_leaves_its_key_to_others() {
     let (queue, clock) = timed();
     thread::scope(|scope| {
-        let getter = scope.spawn(|| queue.get_timeout(secs(1)).map(|lease| *lease));
+        let getter =
+            scope.spawn(|| queue.get_blocking_timeout(secs(1)).map(|lease| *lease));
         clock.wait_for_timers_blocking(1);
         clock.advance(secs(1));
-        assert_eq!(getter.join().unwrap(), Err(TryGetError::Empty));
+        assert_eq!(getter.join().unwrap(), Err(GetTimeoutError::Timeout));
     });
     let mut task = Task::parked(queue.get());
-    queue.add("a");
+    queue.add("a").unwrap();
     assert_eq!(task.wakes(), 1, "nobody else is believed to be on the way");
     assert_eq!(*task.output().unwrap(), "a");
 }
@@ -297,7 +299,7 @@ fn waker_may_use_the_queue_when_it_is_woken_or_dropped() {
     let mut get = queue.get();
     assert!(poll_once(&mut get, &nosy(&queue)).is_pending());
     assert!(poll_once(&mut get, &nosy(&queue)).is_pending());
-    queue.add(1);
+    queue.add(1).unwrap();
     let lease = match poll_once(&mut get, &nosy(&queue)) {
         Poll::Ready(Some(lease)) => lease,
         Poll::Ready(None) | Poll::Pending => panic!("a key was added"),
@@ -313,5 +315,8 @@ fn waker_may_use_the_queue_when_it_is_woken_or_dropped() {
     drop(drain);
     lease.done();
     assert!(poll_once(&mut idle, Waker::noop()).is_ready());
-    assert_eq!(queue.get_timeout(Duration::ZERO).unwrap_err(), TryGetError::Closed);
+    assert_eq!(
+        queue.get_blocking_timeout(Duration::ZERO).unwrap_err(),
+        GetTimeoutError::Closed
+    );
 }

@@ -7,14 +7,14 @@ use std::time::Duration;
 use requeue::rate::{Limit, Limiter};
 use requeue::retry::RetryPolicy;
 use requeue::testing::FakeClock;
-use requeue::{AddOptions, Added, Counts, Queue, TryGetError};
+use requeue::{AddOptions, Closed, Counts, GetTimeoutError, Queue, TryGetError};
 
 use crate::helpers::{Task, ms, secs, take_all, timed, timed_with, wait_for_parked};
 
 #[test]
 fn closed_queue_hands_out_the_rest_and_then_nothing() {
     let queue = Queue::new();
-    queue.add_all(["a", "b"]);
+    queue.add_all(["a", "b"]).unwrap();
     queue.close();
     assert!(queue.is_closed());
     assert_eq!(*queue.get_blocking().unwrap(), "a");
@@ -23,21 +23,26 @@ fn closed_queue_hands_out_the_rest_and_then_nothing() {
     assert!(Task::new(queue.get()).output().is_none());
     assert!(queue.get_many_blocking(1).is_none());
     assert_eq!(queue.try_get().unwrap_err(), TryGetError::Closed);
-    assert_eq!(queue.get_timeout(secs(9)).unwrap_err(), TryGetError::Closed);
+    assert_eq!(queue.get_blocking_timeout(secs(9)).unwrap_err(), GetTimeoutError::Closed);
 }
 
 #[test]
-fn closed_queue_takes_no_keys() {
+fn closed_queue_returns_the_keys_that_are_added() {
     let (queue, clock) = timed();
     queue.close();
-    assert_eq!(queue.add(1), Added::Closed);
-    assert_eq!(queue.add_ref(&1), Added::Closed);
-    assert_eq!(queue.add_after(1, secs(1)), Added::Closed);
-    assert_eq!(queue.add_at(1, clock.now() + secs(1)), Added::Closed);
-    assert_eq!(queue.add_rate_limited(1), Added::Closed);
-    assert_eq!(queue.add_with(1, AddOptions::new().priority(1)), Added::Closed);
-    assert_eq!(queue.postpone(1, secs(1)), Added::Closed);
-    assert!(!Added::Closed.is_accepted());
+    let refused = [
+        queue.add(1),
+        queue.add_after(2, secs(1)),
+        queue.add_at(3, clock.now() + secs(1)),
+        queue.add_rate_limited(4),
+        queue.add_with(5, AddOptions::new().priority(1)),
+        queue.postpone(6, secs(1)),
+    ];
+    let keys = refused.map(|refused| refused.map_err(Closed::into_key));
+    assert_eq!(keys, [Err(1), Err(2), Err(3), Err(4), Err(5), Err(6)]);
+    assert!(queue.add_ref(&1).is_err());
+    let rest = queue.add_all(0..5000).map_err(Closed::into_key);
+    assert_eq!(rest, Err((0..5000).collect()));
     assert_eq!(queue.counts(), Counts::default());
     assert_eq!(queue.num_requeues(&1), 0, "no failure was counted");
 }
@@ -61,20 +66,21 @@ fn add_after_close_charges_no_limiter() {
     let limiter = Limiter::with_clock(Limit::per_second(1.0), 5, clock.clone());
     let policy = Shared(limiter.clone());
     let queue = Queue::builder().clock(clock).retry(policy).build();
-    queue.add_rate_limited(1);
+    queue.add_rate_limited(1).unwrap();
     assert!(!limiter.allow_n(5), "one token of five was taken");
     queue.close();
-    queue.add_rate_limited(2);
-    queue.add_with(3, AddOptions::new().rate_limited(true).after(secs(1)));
+    assert!(queue.add_rate_limited(2).is_err());
+    let options = AddOptions::new().rate_limited(true).after(secs(1));
+    assert!(queue.add_with(3, options).is_err());
     assert!(limiter.allow_n(4), "no token was taken for a key that was refused");
 }
 
 #[test]
 fn dirty_key_is_still_delivered_after_close() {
     let queue = Queue::new();
-    queue.add("a");
+    queue.add("a").unwrap();
     let lease = queue.try_get().unwrap();
-    queue.add("a");
+    queue.add("a").unwrap();
     queue.close();
     assert_eq!(queue.try_get().unwrap_err(), TryGetError::Closed);
     lease.done();
@@ -84,8 +90,8 @@ fn dirty_key_is_still_delivered_after_close() {
 #[test]
 fn closed_queue_keeps_delayed_keys_delayed() {
     let (queue, clock) = timed();
-    queue.add_after("due", secs(1));
-    queue.add_after("later", secs(2));
+    queue.add_after("due", secs(1)).unwrap();
+    queue.add_after("later", secs(2)).unwrap();
     clock.advance(secs(1));
     queue.close();
     clock.advance(secs(10));
@@ -97,12 +103,12 @@ fn closed_queue_keeps_delayed_keys_delayed() {
 #[test]
 fn close_now_hands_back_every_key_that_was_not_delivered() {
     let (queue, _clock) = timed();
-    queue.add_all(["processing", "dirty"]);
+    queue.add_all(["processing", "dirty"]).unwrap();
     let leases = queue.try_get_many(2).unwrap();
-    queue.add_after("later", secs(2));
-    queue.add_after("soon", secs(1));
-    queue.add_all(["dirty", "first", "second"]);
-    queue.add_after("first", secs(3));
+    queue.add_after("later", secs(2)).unwrap();
+    queue.add_after("soon", secs(1)).unwrap();
+    queue.add_all(["dirty", "first", "second"]).unwrap();
+    queue.add_after("first", secs(3)).unwrap();
     let undelivered = queue.close_now();
     assert_eq!(undelivered, ["first", "second", "dirty", "soon", "later"]);
     assert_eq!(queue.counts(), Counts { processing: 2, ..Counts::default() });
@@ -114,7 +120,7 @@ fn close_now_hands_back_every_key_that_was_not_delivered() {
 #[test]
 fn closing_twice_is_closing_once() {
     let queue = Queue::new();
-    queue.add("a");
+    queue.add("a").unwrap();
     queue.close();
     queue.close();
     assert_eq!(queue.close_now(), ["a"]);
@@ -126,17 +132,18 @@ fn closing_twice_is_closing_once() {
 #[test]
 fn close_ends_every_getter_that_waits() {
     let (queue, _clock) = timed::<u32>();
-    queue.add_after(1, secs(60));
+    queue.add_after(1, secs(60)).unwrap();
     let mut tasks: Vec<_> = (0..3).map(|_| Task::parked(queue.get())).collect();
     let mut many = Task::parked(queue.get_many(2));
     thread::scope(|scope| {
         let threads: Vec<_> =
             (0..3).map(|_| scope.spawn(|| queue.get_blocking().is_none())).collect();
-        let timed = scope.spawn(|| queue.get_timeout(secs(600)).map(|lease| *lease));
+        let timed =
+            scope.spawn(|| queue.get_blocking_timeout(secs(600)).map(|lease| *lease));
         wait_for_parked(&queue, 8);
         queue.close();
         assert!(threads.into_iter().all(|thread| thread.join().unwrap()));
-        assert_eq!(timed.join().unwrap(), Err(TryGetError::Closed));
+        assert_eq!(timed.join().unwrap(), Err(GetTimeoutError::Closed));
     });
     for task in &mut tasks {
         assert!(task.wakes() > 0);
@@ -149,10 +156,10 @@ fn close_ends_every_getter_that_waits() {
 #[test]
 fn drain_waits_for_ready_processing_and_dirty_keys() {
     let (queue, _clock) = timed();
-    queue.add_all(["a", "b"]);
-    queue.add_after("later", secs(1));
+    queue.add_all(["a", "b"]).unwrap();
+    queue.add_after("later", secs(1)).unwrap();
     let a = queue.try_get().unwrap();
-    queue.add("a");
+    queue.add("a").unwrap();
     let mut drain = Task::parked(queue.drain());
     assert!(queue.is_closed());
     take_all(&queue);
@@ -172,13 +179,13 @@ fn drain_of_an_idle_queue_is_over_at_once() {
     let queue = Queue::<u32>::new();
     assert!(queue.drain_blocking().is_empty());
     assert!(Task::new(queue.drain()).output().is_empty());
-    assert_eq!(queue.drain_timeout(Duration::ZERO), Ok(vec![]));
+    assert_eq!(queue.drain_blocking_timeout(Duration::ZERO), Ok(vec![]));
 }
 
 #[test]
 fn drain_waits_for_a_thread_that_works() {
     let queue = Queue::new();
-    queue.add_all(0..100);
+    queue.add_all(0..100).unwrap();
     let worked = AtomicUsize::new(0);
     thread::scope(|scope| {
         for _ in 0..2 {
@@ -197,10 +204,10 @@ fn drain_waits_for_a_thread_that_works() {
 #[test]
 fn drain_with_a_deadline_says_what_is_left() {
     let (queue, clock) = timed();
-    queue.add_all(["a", "b"]);
+    queue.add_all(["a", "b"]).unwrap();
     let lease = queue.try_get().unwrap();
     thread::scope(|scope| {
-        let drain = scope.spawn(|| queue.drain_timeout(secs(30)));
+        let drain = scope.spawn(|| queue.drain_blocking_timeout(secs(30)));
         clock.wait_for_timers_blocking(1);
         clock.advance(secs(30));
         let left = drain.join().unwrap().unwrap_err().left;
@@ -208,14 +215,18 @@ fn drain_with_a_deadline_says_what_is_left() {
     });
     lease.done();
     take_all(&queue);
-    assert_eq!(queue.drain_timeout(Duration::MAX), Ok(vec![]), "it can be tried again");
+    assert_eq!(
+        queue.drain_blocking_timeout(Duration::MAX),
+        Ok(vec![]),
+        "it can be tried again"
+    );
 }
 
 #[test]
 fn several_drains_all_end_and_one_gets_the_delayed_keys() {
     let (queue, _clock) = timed();
-    queue.add("a");
-    queue.add_after("later", secs(1));
+    queue.add("a").unwrap();
+    queue.add_after("later", secs(1)).unwrap();
     let lease = queue.try_get().unwrap();
     let mut drains: Vec<_> = (0..3).map(|_| Task::parked(queue.drain())).collect();
     thread::scope(|scope| {
@@ -233,8 +244,8 @@ fn several_drains_all_end_and_one_gets_the_delayed_keys() {
 #[test]
 fn dropped_drain_leaves_the_delayed_keys_for_the_next() {
     let (queue, _clock) = timed();
-    queue.add("a");
-    queue.add_after("later", secs(1));
+    queue.add("a").unwrap();
+    queue.add_after("later", secs(1)).unwrap();
     let lease = queue.try_get().unwrap();
     drop(Task::parked(queue.drain()));
     lease.done();
@@ -245,7 +256,7 @@ fn dropped_drain_leaves_the_delayed_keys_for_the_next() {
 #[test]
 fn key_that_retries_while_closing_is_handed_back() {
     let (queue, clock) = timed();
-    queue.add_all(["policy", "delay", "at once"]);
+    queue.add_all(["policy", "delay", "at once"]).unwrap();
     let leases: Vec<_> = queue.try_get_many(3).unwrap().into_iter().collect();
     let mut drain = Task::parked(queue.drain());
     let [policy, delay, at_once] = leases.try_into().unwrap();
@@ -259,7 +270,7 @@ fn key_that_retries_while_closing_is_handed_back() {
 #[test]
 fn key_that_panics_while_closing_is_handed_back() {
     let queue = Queue::new();
-    queue.add("a");
+    queue.add("a").unwrap();
     let lease = queue.try_get().unwrap();
     queue.close();
     thread::spawn(move || {
@@ -274,8 +285,8 @@ fn key_that_panics_while_closing_is_handed_back() {
 #[test]
 fn wait_idle_waits_for_delayed_keys_too_and_does_not_close() {
     let (queue, clock) = timed();
-    queue.add("a");
-    queue.add_after("later", secs(1));
+    queue.add("a").unwrap();
+    queue.add_after("later", secs(1)).unwrap();
     let mut idle = Task::parked(queue.wait_idle());
     take_all(&queue);
     assert!(idle.poll().is_pending());
@@ -292,10 +303,10 @@ fn wait_idle_waits_for_delayed_keys_too_and_does_not_close() {
 #[test]
 fn wait_idle_sleeps_while_a_key_is_delayed() {
     let (queue, _clock) = timed();
-    queue.add_after("a", secs(1));
+    queue.add_after("a", secs(1)).unwrap();
     let mut idle = Task::parked(queue.wait_idle());
     assert!(idle.poll().is_pending());
-    queue.add_after("b", secs(1));
+    queue.add_after("b", secs(1)).unwrap();
     assert_eq!(idle.wakes(), 0);
     queue.remove("a");
     queue.remove("b");
@@ -306,7 +317,7 @@ fn wait_idle_sleeps_while_a_key_is_delayed() {
 #[test]
 fn wait_idle_of_a_closed_queue_does_not_wait_for_delayed_keys() {
     let (queue, _clock) = timed();
-    queue.add_after("a", secs(1));
+    queue.add_after("a", secs(1)).unwrap();
     let mut idle = Task::parked(queue.wait_idle());
     thread::scope(|scope| {
         scope.spawn(|| queue.wait_idle_blocking());
@@ -320,7 +331,7 @@ fn wait_idle_of_a_closed_queue_does_not_wait_for_delayed_keys() {
 fn last_handle_closes_the_queue_for_getters_that_wait() {
     let (queue, _clock) = timed::<u32>();
     let other = queue.clone();
-    queue.add_after(1, secs(60));
+    queue.add_after(1, secs(60)).unwrap();
     let mut get = Task::parked(queue.get());
     let mut idle = Task::parked(queue.wait_idle());
     drop(queue);
@@ -333,7 +344,7 @@ fn last_handle_closes_the_queue_for_getters_that_wait() {
 #[test]
 fn worker_that_has_no_handle_ends_when_the_last_one_is_dropped() {
     let queue = Queue::new();
-    queue.add(1);
+    queue.add(1).unwrap();
     let lease = queue.get_blocking().unwrap();
     let worker = thread::spawn(move || lease.next_blocking().is_none());
     wait_for_parked(&queue, 1);
@@ -344,7 +355,7 @@ fn worker_that_has_no_handle_ends_when_the_last_one_is_dropped() {
 #[test]
 fn lease_outlives_its_queue() {
     let queue = Queue::new();
-    queue.add_all(["a".to_owned(), "b".to_owned()]);
+    queue.add_all(["a".to_owned(), "b".to_owned()]).unwrap();
     let lease = queue.try_get().unwrap();
     drop(queue);
     assert_eq!(lease.key(), "a");
@@ -356,7 +367,7 @@ fn lease_outlives_its_queue() {
 #[test]
 fn remove_and_forget_work_on_a_closed_queue() {
     let (queue, _clock) = timed_with(Queue::builder());
-    queue.add_all(["a", "b"]);
+    queue.add_all(["a", "b"]).unwrap();
     queue.try_get().unwrap().retry();
     queue.close();
     assert!(queue.remove("a") && queue.remove("b"));

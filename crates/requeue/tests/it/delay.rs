@@ -11,7 +11,7 @@ use crate::helpers::{Task, ms, secs, take_all, timed, timed_with, wait_for_parke
 #[test]
 fn delayed_key_is_ready_at_its_time_and_not_before() {
     let (queue, clock) = timed();
-    assert_eq!(queue.add_after("a", ms(10)), Added::Delayed);
+    assert_eq!(queue.add_after("a", ms(10)), Ok(Added::Delayed));
     assert_eq!(queue.counts(), Counts { delayed: 1, ..Counts::default() });
     clock.advance(Duration::from_nanos(9_999_999));
     assert_eq!(queue.len(), 0);
@@ -24,7 +24,7 @@ fn delayed_key_is_ready_at_its_time_and_not_before() {
 fn keys_become_ready_in_the_order_of_their_times() {
     let (queue, clock) = timed();
     for millis in [5, 1, 4000, 2, 90_000_000, 3] {
-        queue.add_after(millis, ms(millis));
+        queue.add_after(millis, ms(millis)).unwrap();
     }
     clock.advance(secs(1_000_000));
     assert_eq!(take_all(&queue), [1, 2, 3, 5, 4000, 90_000_000]);
@@ -33,10 +33,10 @@ fn keys_become_ready_in_the_order_of_their_times() {
 #[test]
 fn earlier_of_two_delays_wins() {
     let (queue, clock) = timed();
-    queue.add_after("sooner", secs(10));
-    assert_eq!(queue.add_after("sooner", secs(1)), Added::Delayed);
-    queue.add_after("kept", secs(1));
-    assert_eq!(queue.add_after("kept", secs(10)), Added::Duplicate);
+    queue.add_after("sooner", secs(10)).unwrap();
+    assert_eq!(queue.add_after("sooner", secs(1)), Ok(Added::Delayed));
+    queue.add_after("kept", secs(1)).unwrap();
+    assert_eq!(queue.add_after("kept", secs(10)), Ok(Added::Duplicate));
     assert_eq!(queue.counts().delayed, 2);
     clock.advance(secs(1));
     assert_eq!(queue.len(), 2);
@@ -48,13 +48,13 @@ fn earlier_of_two_delays_wins() {
 #[test]
 fn zero_delay_is_an_immediate_add() {
     let (queue, clock) = timed();
-    assert_eq!(queue.add_after("a", Duration::ZERO), Added::Ready);
+    assert_eq!(queue.add_after("a", Duration::ZERO), Ok(Added::Ready));
     let past = clock.now();
-    assert_eq!(queue.add_at("b", past), Added::Ready);
+    assert_eq!(queue.add_at("b", past), Ok(Added::Ready));
     clock.advance(secs(1));
-    assert_eq!(queue.add_at("c", past), Added::Ready);
+    assert_eq!(queue.add_at("c", past), Ok(Added::Ready));
     let now = AddOptions::new().after(Duration::ZERO);
-    assert_eq!(queue.add_with("d", now), Added::Ready);
+    assert_eq!(queue.add_with("d", now), Ok(Added::Ready));
     assert_eq!(take_all(&queue), ["a", "b", "c", "d"]);
 }
 
@@ -63,10 +63,10 @@ fn delay_of_any_length_is_accepted_and_never_panics() {
     let (queue, clock) = timed();
     let far = [Duration::MAX, secs(u64::MAX), secs(u64::from(u32::MAX) * 1000)];
     for (key, delay) in far.into_iter().enumerate() {
-        assert_eq!(queue.add_after(key, delay), Added::Delayed);
+        assert_eq!(queue.add_after(key, delay), Ok(Added::Delayed));
     }
-    assert_eq!(queue.postpone(3, Duration::MAX), Added::Delayed);
-    queue.add(4);
+    assert_eq!(queue.postpone(3, Duration::MAX), Ok(Added::Delayed));
+    queue.add(4).unwrap();
     queue.try_get().unwrap().retry_after(Duration::MAX);
     clock.advance(secs(100 * 365 * 86400));
     assert_eq!(queue.counts(), Counts { delayed: 5, ..Counts::default() });
@@ -76,14 +76,14 @@ fn delay_of_any_length_is_accepted_and_never_panics() {
 #[test]
 fn getter_waits_for_a_key_in_the_far_future_without_a_panic() {
     let (queue, _clock) = timed();
-    queue.add_after("never", Duration::MAX);
+    queue.add_after("never", Duration::MAX).unwrap();
     let waiting = Task::parked(queue.get());
-    let error = queue.get_timeout(Duration::ZERO).unwrap_err();
-    assert_eq!(error, requeue::TryGetError::Empty);
+    let error = queue.get_blocking_timeout(Duration::ZERO).unwrap_err();
+    assert_eq!(error, requeue::GetTimeoutError::Timeout);
     drop(waiting);
     // On the clock of the system, where the far future must fit into a real timer.
     let queue = Queue::new();
-    queue.add_after("never", Duration::MAX);
+    queue.add_after("never", Duration::MAX).unwrap();
     let mut waiting = Task::parked(queue.get());
     queue.close();
     assert!(waiting.output().is_none());
@@ -93,7 +93,7 @@ fn getter_waits_for_a_key_in_the_far_future_without_a_panic() {
 fn key_added_for_a_moment_is_ready_then() {
     let (queue, clock) = timed();
     let moment = clock.now() + secs(5);
-    assert_eq!(queue.add_at("a", moment), Added::Delayed);
+    assert_eq!(queue.add_at("a", moment), Ok(Added::Delayed));
     clock.advance(secs(5));
     assert_eq!(take_all(&queue), ["a"]);
 }
@@ -119,7 +119,7 @@ fn keys_added_for_one_moment_keep_their_order_while_the_clock_moves() {
     let clock = Restless { start, reads: AtomicU64::new(0) };
     let queue = Queue::builder().clock(clock).build();
     for key in 0..10 {
-        queue.add_at(key, start + secs(3600));
+        queue.add_at(key, start + secs(3600)).unwrap();
     }
     assert_eq!(queue.close_now(), (0..10).collect::<Vec<_>>());
 }
@@ -127,8 +127,8 @@ fn keys_added_for_one_moment_keep_their_order_while_the_clock_moves() {
 #[test]
 fn delayed_key_that_is_added_is_ready_now_and_once_more_at_its_time() {
     let (queue, clock) = timed();
-    queue.add_after("a", secs(1));
-    assert_eq!(queue.add("a"), Added::Ready);
+    queue.add_after("a", secs(1)).unwrap();
+    assert_eq!(queue.add("a"), Ok(Added::Ready));
     assert_eq!(queue.counts(), Counts { ready: 1, delayed: 1, ..Counts::default() });
     assert_eq!(take_all(&queue), ["a"]);
     clock.advance(secs(1));
@@ -138,8 +138,8 @@ fn delayed_key_that_is_added_is_ready_now_and_once_more_at_its_time() {
 #[test]
 fn delay_that_ends_while_the_key_is_ready_merges_with_it() {
     let (queue, clock) = timed();
-    queue.add("a");
-    assert_eq!(queue.add_after("a", secs(1)), Added::Delayed);
+    queue.add("a").unwrap();
+    assert_eq!(queue.add_after("a", secs(1)), Ok(Added::Delayed));
     clock.advance(secs(1));
     assert_eq!(take_all(&queue), ["a"]);
 }
@@ -147,8 +147,8 @@ fn delay_that_ends_while_the_key_is_ready_merges_with_it() {
 #[test]
 fn delay_that_ends_while_the_key_is_processing_makes_it_dirty() {
     let (queue, clock) = timed();
-    queue.add_after("a", secs(1));
-    queue.add("a");
+    queue.add_after("a", secs(1)).unwrap();
+    queue.add("a").unwrap();
     let lease = queue.try_get().unwrap();
     clock.advance(secs(1));
     assert_eq!(queue.counts(), Counts { processing: 1, dirty: 1, ..Counts::default() });
@@ -159,14 +159,14 @@ fn delay_that_ends_while_the_key_is_processing_makes_it_dirty() {
 #[test]
 fn absorbed_delay_does_not_come_again() {
     let (queue, clock) = timed_with(Queue::builder().absorb_delays(true));
-    queue.add_after("a", secs(1));
-    assert_eq!(queue.add("a"), Added::Ready);
+    queue.add_after("a", secs(1)).unwrap();
+    assert_eq!(queue.add("a"), Ok(Added::Ready));
     assert_eq!(queue.counts().delayed, 0);
-    assert_eq!(queue.add_after("a", secs(1)), Added::Duplicate);
+    assert_eq!(queue.add_after("a", secs(1)), Ok(Added::Duplicate));
     let lease = queue.try_get().unwrap();
-    assert_eq!(queue.add_after("a", secs(1)), Added::Delayed);
-    assert_eq!(queue.add("a"), Added::Dirty);
-    assert_eq!(queue.add_after("a", secs(1)), Added::Duplicate);
+    assert_eq!(queue.add_after("a", secs(1)), Ok(Added::Delayed));
+    assert_eq!(queue.add("a"), Ok(Added::Dirty));
+    assert_eq!(queue.add_after("a", secs(1)), Ok(Added::Duplicate));
     lease.done();
     assert_eq!(take_all(&queue), ["a"]);
     clock.advance(secs(1));
@@ -176,7 +176,7 @@ fn absorbed_delay_does_not_come_again() {
 #[test]
 fn removed_delay_does_not_end() {
     let (queue, clock) = timed();
-    queue.add_after("a", secs(1));
+    queue.add_after("a", secs(1)).unwrap();
     assert!(queue.contains("a"));
     assert!(queue.remove("a"));
     clock.advance(secs(1));
@@ -186,10 +186,10 @@ fn removed_delay_does_not_end() {
 #[test]
 fn postponed_key_comes_once_and_not_before_its_new_time() {
     let (queue, clock) = timed();
-    queue.add("ready");
-    queue.add_after("delayed", secs(1));
+    queue.add("ready").unwrap();
+    queue.add_after("delayed", secs(1)).unwrap();
     for key in ["ready", "delayed", "new"] {
-        assert_eq!(queue.postpone(key, secs(5)), Added::Delayed);
+        assert_eq!(queue.postpone(key, secs(5)), Ok(Added::Delayed));
     }
     assert_eq!(queue.counts(), Counts { delayed: 3, ..Counts::default() });
     clock.advance(secs(4));
@@ -203,10 +203,10 @@ fn postponed_key_comes_once_and_not_before_its_new_time() {
 #[test]
 fn postponed_dirty_key_comes_after_the_delay_instead_of_at_once() {
     let (queue, clock) = timed();
-    queue.add("a");
+    queue.add("a").unwrap();
     let lease = queue.try_get().unwrap();
-    queue.add("a");
-    queue.postpone("a", secs(1));
+    queue.add("a").unwrap();
+    queue.postpone("a", secs(1)).unwrap();
     assert_eq!(queue.counts(), Counts { processing: 1, delayed: 1, ..Counts::default() });
     lease.done();
     assert_eq!(queue.len(), 0);
@@ -218,7 +218,7 @@ fn postponed_dirty_key_comes_after_the_delay_instead_of_at_once() {
 fn postponing_for_every_event_waits_for_the_events_to_cease() {
     let (queue, clock) = timed();
     for _ in 0..1000 {
-        queue.postpone("noisy", secs(3));
+        queue.postpone("noisy", secs(3)).unwrap();
         clock.advance(secs(2));
         assert_eq!(queue.len(), 0);
     }
@@ -232,7 +232,7 @@ fn delayed_add_wakes_a_parked_thread_at_its_time() {
     thread::scope(|scope| {
         let getter = scope.spawn(|| queue.get_blocking().map(|lease| *lease));
         wait_for_parked(&queue, 1);
-        queue.add_after("a", secs(60));
+        queue.add_after("a", secs(60)).unwrap();
         clock.wait_for_timers_blocking(1);
         clock.advance(secs(60));
         assert_eq!(getter.join().unwrap(), Some("a"));
@@ -243,7 +243,7 @@ fn delayed_add_wakes_a_parked_thread_at_its_time() {
 fn delayed_add_wakes_a_parked_task_at_its_time() {
     let (queue, clock) = timed();
     let mut getter = Task::parked(queue.get());
-    queue.add_after("a", secs(60));
+    queue.add_after("a", secs(60)).unwrap();
     assert_eq!(getter.wakes(), 1, "it is told to set a timer");
     assert!(getter.poll().is_pending());
     clock.advance(secs(60));
@@ -254,9 +254,9 @@ fn delayed_add_wakes_a_parked_task_at_its_time() {
 #[test]
 fn earlier_delay_wakes_a_getter_that_sleeps_until_a_later_one() {
     let (queue, clock) = timed();
-    queue.add_after("later", secs(60));
+    queue.add_after("later", secs(60)).unwrap();
     let mut getter = Task::parked(queue.get());
-    queue.add_after("sooner", secs(1));
+    queue.add_after("sooner", secs(1)).unwrap();
     assert_eq!(getter.wakes(), 1);
     assert!(getter.poll().is_pending());
     clock.advance(secs(1));
@@ -266,9 +266,9 @@ fn earlier_delay_wakes_a_getter_that_sleeps_until_a_later_one() {
 #[test]
 fn later_delay_wakes_nobody() {
     let (queue, _clock) = timed();
-    queue.add_after("sooner", secs(1));
+    queue.add_after("sooner", secs(1)).unwrap();
     let getter = Task::parked(queue.get());
-    queue.add_after("later", secs(60));
+    queue.add_after("later", secs(60)).unwrap();
     assert_eq!(getter.wakes(), 0);
 }
 
@@ -277,7 +277,7 @@ fn keys_that_are_due_together_wake_as_many_getters() {
     let (queue, clock) = timed();
     let mut getters: Vec<_> = (0..3).map(|_| Task::parked(queue.get())).collect();
     for key in 0..3 {
-        queue.add_after(key, secs(1));
+        queue.add_after(key, secs(1)).unwrap();
     }
     for getter in &mut getters {
         assert!(getter.poll().is_pending());
@@ -298,24 +298,30 @@ fn keys_that_are_due_together_wake_as_many_getters() {
 fn timed_get_gives_up_at_its_deadline() {
     let (queue, clock) = timed::<&str>();
     thread::scope(|scope| {
-        let getter = scope.spawn(|| queue.get_timeout(secs(5)).map(|lease| *lease));
+        let getter =
+            scope.spawn(|| queue.get_blocking_timeout(secs(5)).map(|lease| *lease));
         clock.wait_for_timers_blocking(1);
         clock.advance(secs(5));
-        assert_eq!(getter.join().unwrap(), Err(requeue::TryGetError::Empty));
+        assert_eq!(getter.join().unwrap(), Err(requeue::GetTimeoutError::Timeout));
     });
     let past = clock.now();
     clock.advance(secs(1));
-    assert!(queue.get_deadline(past).is_err());
-    queue.add("a");
-    assert_eq!(*queue.get_deadline(past).unwrap(), "a", "a ready key needs no time");
+    assert!(queue.get_blocking_deadline(past).is_err());
+    queue.add("a").unwrap();
+    assert_eq!(
+        *queue.get_blocking_deadline(past).unwrap(),
+        "a",
+        "a ready key needs no time"
+    );
 }
 
 #[test]
 fn timed_get_takes_a_key_that_is_due_before_its_deadline() {
     let (queue, clock) = timed();
-    queue.add_after("a", secs(3));
+    queue.add_after("a", secs(3)).unwrap();
     thread::scope(|scope| {
-        let getter = scope.spawn(|| queue.get_timeout(secs(5)).map(|lease| *lease));
+        let getter =
+            scope.spawn(|| queue.get_blocking_timeout(secs(5)).map(|lease| *lease));
         clock.wait_for_timers_blocking(1);
         clock.advance(secs(3));
         assert_eq!(getter.join().unwrap(), Ok("a"));
@@ -331,10 +337,10 @@ fn key_that_became_dirty_by_its_delay_goes_behind_keys_that_were_due_before() {
         [|lease| lease.done(), |lease| lease.succeed(), |lease| drop(lease.next())];
     for end in ends {
         let (queue, clock) = timed();
-        queue.add("K");
+        queue.add("K").unwrap();
         let lease = queue.try_get().unwrap();
-        queue.add_after("K", secs(10));
-        queue.add_after("L", secs(20));
+        queue.add_after("K", secs(10)).unwrap();
+        queue.add_after("L", secs(20)).unwrap();
         clock.advance(secs(30));
         end(lease);
         assert_eq!(take_all(&queue), ["L", "K"]);
@@ -344,10 +350,10 @@ fn key_that_became_dirty_by_its_delay_goes_behind_keys_that_were_due_before() {
 #[test]
 fn dirty_key_goes_behind_keys_that_were_due_before_its_lease_ended() {
     let (queue, clock) = timed();
-    queue.add("K");
+    queue.add("K").unwrap();
     let lease = queue.try_get().unwrap();
-    queue.add("K");
-    queue.add_after("L", secs(20));
+    queue.add("K").unwrap();
+    queue.add_after("L", secs(20)).unwrap();
     clock.advance(secs(30));
     lease.done();
     assert_eq!(take_all(&queue), ["L", "K"]);
@@ -360,7 +366,7 @@ fn first_of_many_due_keys_is_found_whatever_the_order_of_their_delays() {
     let (queue, clock) = timed();
     for key in 0..50_000_u64 {
         let micros = key * 7919 % 50_000 * 20;
-        queue.add_after(micros, secs(1) + Duration::from_micros(micros));
+        queue.add_after(micros, secs(1) + Duration::from_micros(micros)).unwrap();
     }
     clock.advance(secs(3));
     for expected in (0..50_000).map(|number| number * 20) {
@@ -373,12 +379,12 @@ fn first_of_many_due_keys_is_found_whatever_the_order_of_their_delays() {
 fn hundred_thousand_keys_due_at_once_come_in_order() {
     let (queue, clock) = timed();
     for key in 0..100_000_u32 {
-        queue.add_after(key, secs(1) + Duration::from_nanos(u64::from(key) / 7));
+        queue.add_after(key, secs(1) + Duration::from_nanos(u64::from(key) / 7)).unwrap();
     }
     clock.advance(secs(2));
     let first = queue.try_get().unwrap();
     assert_eq!(*first, 0);
-    assert_eq!(queue.add(100_000), Added::Ready);
+    assert_eq!(queue.add(100_000), Ok(Added::Ready));
     assert_eq!(queue.len(), 100_000);
     assert!(take_all(&queue).into_iter().eq(1..=100_000));
 }

@@ -24,9 +24,9 @@ fn getters_say_why_there_is_no_key() {
 #[test]
 fn drain_says_what_is_left() {
     let queue = Queue::new();
-    queue.add_all(0..5);
+    queue.add_all(0..5).unwrap();
     let _lease = queue.try_get();
-    let error = queue.drain_timeout(Duration::ZERO).unwrap_err();
+    let error = queue.drain_blocking_timeout(Duration::ZERO).unwrap_err();
     let message = "not drained in time: 4 ready and 1 processing keys left";
     assert_says(&error, message);
 }

@@ -8,7 +8,7 @@ use crate::helpers::{secs, take_all, timed};
 fn keys_come_out_in_the_order_they_were_added() {
     let queue = Queue::new();
     for key in [3, 1, 2] {
-        assert_eq!(queue.add(key), Added::Ready);
+        assert_eq!(queue.add(key), Ok(Added::Ready));
     }
     assert_eq!(take_all(&queue), [3, 1, 2]);
 }
@@ -16,28 +16,28 @@ fn keys_come_out_in_the_order_they_were_added() {
 #[test]
 fn ready_key_keeps_its_place_when_it_is_added_again() {
     let queue = Queue::new();
-    queue.add_all(["a", "b"]);
-    assert_eq!(queue.add("a"), Added::Duplicate);
+    queue.add_all(["a", "b"]).unwrap();
+    assert_eq!(queue.add("a"), Ok(Added::Duplicate));
     assert_eq!(take_all(&queue), ["a", "b"]);
 }
 
 #[test]
 fn key_added_while_processing_goes_to_the_tail_when_it_is_done() {
     let queue = Queue::new();
-    queue.add("a");
+    queue.add("a").unwrap();
     let lease = queue.try_get().unwrap();
-    queue.add("a");
-    queue.add("b");
+    queue.add("a").unwrap();
+    queue.add("b").unwrap();
     assert_eq!(queue.len(), 1);
     lease.done();
-    queue.add("c");
+    queue.add("c").unwrap();
     assert_eq!(take_all(&queue), ["b", "a", "c"]);
 }
 
 #[test]
 fn key_retried_without_delay_goes_to_the_tail() {
     let queue = Queue::new();
-    queue.add_all(["a", "b"]);
+    queue.add_all(["a", "b"]).unwrap();
     queue.try_get().unwrap().retry_after(secs(0));
     assert_eq!(take_all(&queue), ["b", "a"]);
 }
@@ -46,7 +46,7 @@ fn key_retried_without_delay_goes_to_the_tail() {
 fn keys_due_at_the_same_time_come_out_in_the_order_they_were_delayed() {
     let (queue, clock) = timed();
     for key in (0..100).rev() {
-        queue.add_after(key, secs(1));
+        queue.add_after(key, secs(1)).unwrap();
     }
     clock.advance(secs(1));
     assert_eq!(take_all(&queue), (0..100).rev().collect::<Vec<_>>());
@@ -55,17 +55,17 @@ fn keys_due_at_the_same_time_come_out_in_the_order_they_were_delayed() {
 #[test]
 fn due_key_lines_up_behind_keys_that_were_ready_before_it() {
     let (queue, clock) = timed();
-    queue.add_after("late", secs(1));
-    queue.add("first");
+    queue.add_after("late", secs(1)).unwrap();
+    queue.add("first").unwrap();
     clock.advance(secs(1));
-    queue.add("last");
+    queue.add("last").unwrap();
     assert_eq!(take_all(&queue), ["first", "late", "last"]);
 }
 
 #[test]
 fn batches_take_and_add_in_order() {
     let queue = Queue::new();
-    let added = queue.add_all(0..5000);
+    let added = queue.add_all(0..5000).unwrap();
     assert_eq!(added.ready, 5000);
     let first = queue.try_get_many(3000).unwrap();
     assert!(first.keys().copied().eq(0..3000));

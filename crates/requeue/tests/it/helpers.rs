@@ -8,7 +8,7 @@ use std::task::{Context, Poll, Wake, Waker};
 use std::time::Duration;
 
 use requeue::testing::FakeClock;
-use requeue::{Builder, Queue};
+use requeue::{Builder, Lease, Queue};
 
 pub(crate) fn secs(seconds: u64) -> Duration {
     Duration::from_secs(seconds)
@@ -30,8 +30,14 @@ pub(crate) fn timed_with<K>(builder: Builder<K>) -> (Queue<K>, FakeClock) {
 
 /// Takes every key that is ready, in the order in which they are handed out.
 pub(crate) fn take_all<K: Clone>(queue: &Queue<K>) -> Vec<K> {
-    let next = || queue.try_get().ok().map(|lease| lease.key().clone());
-    std::iter::from_fn(next).collect()
+    std::iter::from_fn(|| queue.try_get().ok().map(finished)).collect()
+}
+
+/// Ends a lease and returns its key.
+pub(crate) fn finished<K: Clone>(lease: Lease<K>) -> K {
+    let key = lease.key().clone();
+    lease.done();
+    key
 }
 
 /// Waits until so many getters are parked. They are in the middle of going to sleep by

@@ -1,16 +1,16 @@
-//! A lease is the only right to work on its key, and ends in one of four ways.
+//! A lease is the only right to work on its key, and ends in one of seven ways.
 
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::thread;
 
 use requeue::{Counts, Finish, Queue};
 
-use crate::helpers::{Task, ms, secs, take_all, timed};
+use crate::helpers::{Task, ms, secs, take_all, timed, timed_with};
 
 #[test]
 fn lease_dereferences_to_its_key() {
     let queue = Queue::new();
-    queue.add("key".to_owned());
+    queue.add("key".to_owned()).unwrap();
     let lease = queue.try_get().unwrap();
     assert_eq!(lease.key(), "key");
     assert_eq!(lease.len(), 3);
@@ -18,18 +18,100 @@ fn lease_dereferences_to_its_key() {
 }
 
 #[test]
-fn dropped_lease_is_done() {
-    let queue = Queue::new();
-    queue.add(1);
-    drop(queue.try_get().unwrap());
-    assert_eq!(queue.counts(), Counts::default());
-    assert_eq!(queue.num_requeues(&1), 0);
+fn dropped_lease_is_retried_with_backoff() {
+    let (queue, clock) = timed();
+    queue.add(1).unwrap();
+    for delay in [5, 10, 20] {
+        drop(queue.try_get().unwrap());
+        assert_eq!(queue.counts(), Counts { delayed: 1, ..Counts::default() });
+        clock.advance(ms(delay - 1));
+        assert_eq!(queue.len(), 0);
+        clock.advance(ms(1));
+    }
+    assert_eq!((queue.len(), queue.num_requeues(&1)), (1, 3));
+}
+
+#[test]
+fn dropped_batch_is_retried() {
+    let (queue, clock) = timed();
+    queue.add_all(0..3).unwrap();
+    drop(queue.try_get_many(3).unwrap());
+    assert_eq!(queue.counts(), Counts { delayed: 3, ..Counts::default() });
+    clock.advance(ms(5));
+    assert_eq!(take_all(&queue), [0, 1, 2]);
+    assert_eq!(queue.num_requeues(&1), 1);
+}
+
+#[test]
+fn dropped_lease_ends_as_the_builder_says() {
+    for (finish, ready, failures) in [(Finish::Release, 1, 0), (Finish::Done, 0, 0)] {
+        let (queue, _clock) = timed_with(Queue::builder().on_drop(finish));
+        queue.add(1).unwrap();
+        drop(queue.try_get().unwrap());
+        drop(queue.try_get_many(1));
+        let counts = Counts { ready, ..Counts::default() };
+        assert_eq!((queue.counts(), queue.num_requeues(&1)), (counts, failures));
+    }
+}
+
+#[test]
+fn requeued_key_runs_again_and_has_no_failures() {
+    let (queue, clock) = timed();
+    queue.add("a").unwrap();
+    queue.try_get().unwrap().retry();
+    clock.advance(ms(5));
+    queue.try_get().unwrap().requeue_after(secs(30));
+    assert_eq!(queue.num_requeues(&"a"), 0);
+    clock.advance(secs(30));
+    assert_eq!(take_all(&queue), ["a"]);
+}
+
+#[test]
+fn released_key_is_ready_again_and_keeps_its_failures() {
+    let (queue, clock) = timed();
+    queue.add_all(["a", "b"]).unwrap();
+    queue.try_get().unwrap().retry();
+    queue.try_get().unwrap().done();
+    clock.advance(ms(5));
+    let lease = queue.try_get().unwrap();
+    queue.add("b").unwrap();
+    lease.release();
+    assert_eq!(queue.num_requeues(&"a"), 1);
+    assert_eq!(take_all(&queue), ["b", "a"], "the released key goes to the tail");
+}
+
+#[test]
+fn key_that_is_given_up_is_not_retried_and_starts_afresh() {
+    let (queue, clock) = timed();
+    queue.add("a").unwrap();
+    queue.try_get().unwrap().retry();
+    clock.advance(ms(5));
+    queue.try_get().unwrap().give_up();
+    assert_eq!((queue.counts(), queue.num_requeues(&"a")), (Counts::default(), 0));
+}
+
+#[test]
+fn closed_queue_returns_keys_that_are_retried_requeued_or_released() {
+    let (queue, _clock) = timed();
+    queue.add_all(0..4).unwrap();
+    let leases = queue.try_get_many(4).unwrap();
+    queue.close();
+    let finishes = [
+        Finish::Retry,
+        Finish::RetryAfter(secs(1)),
+        Finish::RequeueAfter(secs(0)),
+        Finish::Release,
+    ];
+    leases.into_iter().zip(finishes).for_each(|(lease, finish)| lease.finish(finish));
+    let mut left = queue.drain_blocking();
+    left.sort_unstable();
+    assert_eq!(left, [0, 1, 2, 3]);
 }
 
 #[test]
 fn done_remembers_failures_and_succeed_forgets_them() {
     let (queue, clock) = timed();
-    queue.add(1);
+    queue.add(1).unwrap();
     queue.try_get().unwrap().retry();
     clock.advance(ms(5));
     let lease = queue.try_get().unwrap();
@@ -37,7 +119,7 @@ fn done_remembers_failures_and_succeed_forgets_them() {
     lease.done();
     assert_eq!(queue.num_requeues(&1), 1);
     assert!(!queue.contains(&1));
-    queue.add(1);
+    queue.add(1).unwrap();
     queue.try_get().unwrap().succeed();
     assert_eq!(queue.num_requeues(&1), 0);
 }
@@ -45,7 +127,7 @@ fn done_remembers_failures_and_succeed_forgets_them() {
 #[test]
 fn retry_comes_again_after_the_delay_it_returns() {
     let (queue, clock) = timed();
-    queue.add("a");
+    queue.add("a").unwrap();
     let delay = queue.try_get().unwrap().retry();
     assert_eq!(queue.counts(), Counts { delayed: 1, ..Counts::default() });
     clock.advance(delay);
@@ -53,13 +135,13 @@ fn retry_comes_again_after_the_delay_it_returns() {
 }
 
 #[test]
-fn retry_after_forgets_failures() {
+fn retry_after_counts_a_failure() {
     let (queue, clock) = timed();
-    queue.add("a");
+    queue.add("a").unwrap();
     queue.try_get().unwrap().retry();
     clock.advance(ms(5));
     queue.try_get().unwrap().retry_after(secs(30));
-    assert_eq!(queue.num_requeues(&"a"), 0);
+    assert_eq!(queue.num_requeues(&"a"), 2);
     clock.advance(secs(30));
     assert_eq!(take_all(&queue), ["a"]);
 }
@@ -67,9 +149,9 @@ fn retry_after_forgets_failures() {
 #[test]
 fn key_that_retries_while_dirty_comes_at_once_and_again_after_its_delay() {
     let (queue, clock) = timed();
-    queue.add("a");
+    queue.add("a").unwrap();
     let lease = queue.try_get().unwrap();
-    queue.add("a");
+    queue.add("a").unwrap();
     let delay = lease.retry();
     assert_eq!(queue.counts(), Counts { ready: 1, delayed: 1, ..Counts::default() });
     assert_eq!(take_all(&queue), ["a"]);
@@ -80,7 +162,7 @@ fn key_that_retries_while_dirty_comes_at_once_and_again_after_its_delay() {
 #[test]
 fn lease_dropped_by_a_panic_is_retried() {
     let (queue, clock) = timed();
-    queue.add("a");
+    queue.add("a").unwrap();
     let work = || {
         let _lease = queue.try_get().unwrap();
         panic!("the work failed");
@@ -95,7 +177,7 @@ fn lease_dropped_by_a_panic_is_retried() {
 #[test]
 fn batch_dropped_by_a_panic_is_retried() {
     let (queue, _clock) = timed();
-    queue.add_all(["a", "b"]);
+    queue.add_all(["a", "b"]).unwrap();
     let work = || {
         let _batch = queue.try_get_many(2).unwrap();
         panic!("the work failed");
@@ -108,7 +190,7 @@ fn batch_dropped_by_a_panic_is_retried() {
 #[test]
 fn lease_moves_into_another_thread() {
     let queue = Queue::new();
-    queue.add("a".to_owned());
+    queue.add("a".to_owned()).unwrap();
     let lease = queue.try_get().unwrap();
     let len = thread::spawn(move || {
         let len = lease.len();
@@ -122,7 +204,7 @@ fn lease_moves_into_another_thread() {
 #[test]
 fn lease_moves_into_a_task() {
     let queue = Queue::new();
-    queue.add("a".to_owned());
+    queue.add("a".to_owned()).unwrap();
     let lease = queue.try_get().unwrap();
     let task: Box<dyn Future<Output = ()> + Send> = Box::new(async move {
         assert_eq!(lease.key(), "a");
@@ -133,9 +215,9 @@ fn lease_moves_into_a_task() {
 }
 
 #[test]
-fn task_that_is_aborted_gives_its_key_back() {
+fn key_of_an_aborted_task_is_retried() {
     let queue = Queue::new();
-    queue.add("a".to_owned());
+    queue.add("a".to_owned()).unwrap();
     let lease = queue.try_get().unwrap();
     let task = async move {
         std::future::pending::<()>().await;
@@ -144,15 +226,15 @@ fn task_that_is_aborted_gives_its_key_back() {
     let mut task = Task::parked(Box::pin(task));
     assert!(task.poll().is_pending());
     drop(task);
-    assert_eq!(queue.counts(), Counts::default());
+    assert_eq!(queue.counts(), Counts { delayed: 1, ..Counts::default() });
 }
 
 #[test]
 fn next_ends_a_lease_and_takes_the_next_key() {
     let queue = Queue::new();
-    queue.add_all(["a", "b"]);
+    queue.add_all(["a", "b"]).unwrap();
     let lease = queue.try_get().unwrap();
-    queue.add("a");
+    queue.add("a").unwrap();
     let lease = lease.next_blocking().unwrap();
     assert_eq!(*lease, "b");
     let lease = Task::new(lease.next()).output().unwrap();
@@ -165,17 +247,17 @@ fn next_ends_a_lease_and_takes_the_next_key() {
 #[test]
 fn next_waits_for_a_key() {
     let queue = Queue::new();
-    queue.add("a");
+    queue.add("a").unwrap();
     let mut next = Task::parked(queue.try_get().unwrap().next());
     assert_eq!(queue.counts(), Counts::default(), "the lease ends with the first poll");
-    queue.add("b");
+    queue.add("b").unwrap();
     assert_eq!(*next.output().unwrap(), "b");
 }
 
 #[test]
 fn next_that_is_dropped_unpolled_ends_its_lease() {
     let (queue, _clock) = timed();
-    queue.add("a");
+    queue.add("a").unwrap();
     let next = queue.try_get().unwrap().next_with(Finish::Retry);
     assert_eq!(queue.counts().processing, 1);
     drop(next);
@@ -185,21 +267,21 @@ fn next_that_is_dropped_unpolled_ends_its_lease() {
 #[test]
 fn next_with_ends_a_lease_in_the_way_it_is_told() {
     let (queue, _clock) = timed();
-    queue.add_all(0..5);
+    queue.add_all(0..5).unwrap();
     let lease = queue.try_get().unwrap();
     let lease = lease.next_blocking_with(Finish::Retry).unwrap();
     let lease = Task::new(lease.next_with(Finish::RetryAfter(secs(1)))).output().unwrap();
     let lease = lease.next_blocking_with(Finish::Succeed).unwrap();
     let lease = lease.next_blocking_with(Finish::Done).unwrap();
     assert_eq!(*lease, 4);
-    assert_eq!((queue.num_requeues(&0), queue.num_requeues(&1)), (1, 0));
+    assert_eq!((queue.num_requeues(&0), queue.num_requeues(&1)), (1, 1));
     assert_eq!(queue.counts(), Counts { delayed: 2, processing: 1, ..Counts::default() });
 }
 
 #[test]
 fn key_that_retries_at_once_may_be_the_next_key() {
     let queue = Queue::new();
-    queue.add("a");
+    queue.add("a").unwrap();
     let lease = queue.try_get().unwrap();
     let lease = lease.next_blocking_with(Finish::RetryAfter(secs(0))).unwrap();
     assert_eq!(*lease, "a");
@@ -208,7 +290,7 @@ fn key_that_retries_at_once_may_be_the_next_key() {
 #[test]
 fn finish_is_all_outcomes_in_one() {
     let (queue, _clock) = timed();
-    queue.add_all(0..4);
+    queue.add_all(0..4).unwrap();
     let ends =
         [Finish::Done, Finish::Succeed, Finish::Retry, Finish::RetryAfter(secs(9))];
     for finish in ends {
@@ -221,14 +303,14 @@ fn finish_is_all_outcomes_in_one() {
 #[test]
 fn batch_takes_at_most_as_many_as_it_is_told() {
     let queue = Queue::new();
-    queue.add_all(0..5);
+    queue.add_all(0..5).unwrap();
     let batch = queue.try_get_many(3).unwrap();
     assert_eq!((batch.len(), batch.is_empty()), (3, false));
     assert_eq!(batch.keys().copied().collect::<Vec<_>>(), [0, 1, 2]);
     assert_eq!(queue.counts().processing, 3);
     batch.done();
-    assert_eq!(queue.get_many_blocking(10).unwrap().len(), 2);
-    assert_eq!(queue.counts(), Counts::default(), "a dropped batch is done");
+    let rest = queue.get_many_blocking(10).unwrap();
+    assert_eq!(rest.len(), 2);
 }
 
 #[test]
@@ -245,7 +327,7 @@ fn batch_of_nothing_is_there_at_once() {
 fn batch_waits_for_a_key_and_takes_what_is_there() {
     let queue = Queue::new();
     let mut batch = Task::parked(queue.get_many(10));
-    queue.add_all(0..3);
+    queue.add_all(0..3).unwrap();
     assert_eq!(batch.wakes(), 1);
     assert_eq!(batch.output().unwrap().len(), 3);
 }
@@ -253,7 +335,7 @@ fn batch_waits_for_a_key_and_takes_what_is_there() {
 #[test]
 fn batch_ends_as_a_whole_or_key_by_key() {
     let (queue, _clock) = timed();
-    queue.add_all(0..4);
+    queue.add_all(0..4).unwrap();
     queue.try_get_many(2).unwrap().finish(Finish::Retry);
     assert_eq!((queue.num_requeues(&0), queue.num_requeues(&1)), (1, 1));
     for lease in queue.try_get_many(2).unwrap() {
@@ -267,7 +349,7 @@ fn batch_ends_as_a_whole_or_key_by_key() {
 #[test]
 fn rest_of_a_batch_that_is_not_looked_at_is_done() {
     let queue = Queue::new();
-    queue.add_all(0..4);
+    queue.add_all(0..4).unwrap();
     let mut leases = queue.try_get_many(4).unwrap().into_iter();
     let first = leases.next().unwrap();
     drop(leases);
@@ -278,9 +360,9 @@ fn rest_of_a_batch_that_is_not_looked_at_is_done() {
 #[test]
 fn dirty_keys_of_a_batch_come_again() {
     let queue = Queue::new();
-    queue.add_all(0..3);
+    queue.add_all(0..3).unwrap();
     let batch = queue.try_get_many(3).unwrap();
-    queue.add(1);
+    queue.add(1).unwrap();
     batch.succeed();
     assert_eq!(take_all(&queue), [1]);
 }

@@ -35,7 +35,7 @@ fn million_keys_pass_through_blocking_workers_each_exactly_once() {
             });
         }
         for start in (0..KEYS).step_by(1000) {
-            queue.add_all(start..start + 1000);
+            queue.add_all(start..start + 1000).unwrap();
         }
         assert!(queue.drain_blocking().is_empty());
     });
@@ -46,7 +46,7 @@ fn million_keys_pass_through_blocking_workers_each_exactly_once() {
 #[test]
 fn million_keys_pass_through_batches_each_exactly_once() {
     let (queue, tally) = (Queue::new(), tally());
-    queue.add_all(0..KEYS);
+    queue.add_all(0..KEYS).unwrap();
     queue.close();
     thread::scope(|scope| {
         for _ in 0..WORKERS {

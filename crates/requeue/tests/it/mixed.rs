@@ -7,7 +7,7 @@ use std::thread;
 use std::time::Duration;
 
 use futures_executor::block_on;
-use requeue::{Counts, Finish, Lease, Queue, TryGetError};
+use requeue::{Counts, Finish, GetTimeoutError, Lease, Queue};
 
 use crate::helpers::{Task, secs, timed, wait_for_parked};
 
@@ -45,9 +45,9 @@ fn spawn_getters<'scope>(
     // queue was closed: then a key that it made ready again could be left to nobody.
     scope.spawn(move || {
         loop {
-            match queue.get_timeout(secs(1)) {
+            match queue.get_blocking_timeout(secs(1)) {
                 Ok(lease) => work(lease),
-                Err(TryGetError::Closed) => break,
+                Err(GetTimeoutError::Closed) => break,
                 Err(_) => {}
             }
         }
@@ -71,7 +71,7 @@ fn getters_of_every_kind_share_the_keys_of_many_producers() {
                 let queue = &queue;
                 scope.spawn(move || {
                     for key in (0..20_000).filter(|key| key % 4 == producer) {
-                        queue.add(key);
+                        queue.add(key).unwrap();
                     }
                 })
             })
@@ -103,7 +103,7 @@ fn key_is_never_with_two_of_many_workers() {
     thread::scope(|scope| {
         spawn_getters(scope, &queue, &work);
         for round in 0..5000u64 {
-            queue.add(round % KEYS as u64);
+            queue.add(round % KEYS as u64).unwrap();
         }
         queue.drain_blocking();
     });
@@ -124,7 +124,7 @@ fn last_add_of_a_key_is_followed_by_a_run() {
         spawn_getters(scope, &queue, &work);
         for _ in 0..3000 {
             version.fetch_add(1, Ordering::SeqCst);
-            queue.add(7);
+            queue.add(7).unwrap();
         }
         queue.drain_blocking();
         assert_eq!(seen.load(Ordering::SeqCst), 3000);
@@ -142,7 +142,7 @@ fn delayed_keys_reach_threads_and_tasks() {
     thread::scope(|scope| {
         spawn_getters(scope, &queue, &work);
         for key in 0..200 {
-            queue.add_after(key, secs(key % 20 + 1));
+            queue.add_after(key, secs(key % 20 + 1)).unwrap();
         }
         for second in 1..=20 {
             wait_for_parked(&queue, 5);
@@ -168,7 +168,7 @@ fn delayed_keys_reach_threads_and_tasks_on_the_clock_of_the_system() {
     thread::scope(|scope| {
         spawn_getters(scope, &queue, &work);
         for key in 0..2000 {
-            queue.add_after(key, Duration::from_micros(key * 7919 % 5000));
+            queue.add_after(key, Duration::from_micros(key * 7919 % 5000)).unwrap();
         }
         queue.wait_idle_blocking();
         queue.close();
@@ -183,10 +183,10 @@ fn thread_and_task_are_woken_in_the_order_they_came() {
     thread::scope(|scope| {
         let second = scope.spawn(|| queue.get_blocking().map(|lease| *lease));
         wait_for_parked(&queue, 2);
-        queue.add("a");
+        queue.add("a").unwrap();
         assert_eq!(first.wakes(), 1);
         assert_eq!(*first.output().unwrap(), "a");
-        queue.add("b");
+        queue.add("b").unwrap();
         assert_eq!(second.join().unwrap(), Some("b"));
     });
 }

@@ -13,7 +13,7 @@ fn level(priority: i32) -> AddOptions {
 fn highest_priority_comes_first_and_equal_ones_in_order() {
     let queue = Queue::builder().order(Priority::new()).build();
     for (key, priority) in [("a", 0), ("b", -100), ("c", 10), ("d", 0), ("e", 10)] {
-        assert_eq!(queue.add_with(key, level(priority)), Added::Ready);
+        assert_eq!(queue.add_with(key, level(priority)), Ok(Added::Ready));
     }
     assert_eq!(take_all(&queue), ["c", "e", "a", "d", "b"]);
 }
@@ -21,8 +21,8 @@ fn highest_priority_comes_first_and_equal_ones_in_order() {
 #[test]
 fn lease_knows_the_priority_of_its_key() {
     let queue = Queue::builder().order(Priority::new()).build();
-    queue.add_with("a", level(-7));
-    queue.add("b");
+    queue.add_with("a", level(-7)).unwrap();
+    queue.add("b").unwrap();
     let b = queue.try_get().unwrap();
     let a = queue.try_get().unwrap();
     assert_eq!((*b, b.priority()), ("b", 0));
@@ -32,10 +32,10 @@ fn lease_knows_the_priority_of_its_key() {
 #[test]
 fn priority_is_not_lowered_by_adding_again() {
     let queue = Queue::builder().order(Priority::new()).build();
-    queue.add_with("a", level(5));
-    queue.add_with("b", level(1));
-    assert_eq!(queue.add("a"), Added::Duplicate);
-    queue.add_with("a", level(-5));
+    queue.add_with("a", level(5)).unwrap();
+    queue.add_with("b", level(1)).unwrap();
+    assert_eq!(queue.add("a"), Ok(Added::Duplicate));
+    queue.add_with("a", level(-5)).unwrap();
     let lease = queue.try_get().unwrap();
     assert_eq!((*lease, lease.priority()), ("a", 5));
 }
@@ -43,26 +43,26 @@ fn priority_is_not_lowered_by_adding_again() {
 #[test]
 fn raised_key_goes_to_the_end_of_its_new_level() {
     let queue = Queue::builder().order(Priority::new()).build();
-    queue.add("first");
-    queue.add_with("a", level(5));
-    queue.add_with("b", level(5));
-    queue.add_with("first", level(5));
+    queue.add("first").unwrap();
+    queue.add_with("a", level(5)).unwrap();
+    queue.add_with("b", level(5)).unwrap();
+    queue.add_with("first", level(5)).unwrap();
     assert_eq!(take_all(&queue), ["a", "b", "first"]);
 }
 
 #[test]
 fn key_added_again_with_the_same_priority_keeps_its_place() {
     let queue = Queue::builder().order(Priority::new()).build();
-    queue.add_with("a", level(5));
-    queue.add_with("b", level(5));
-    queue.add_with("a", level(5));
+    queue.add_with("a", level(5)).unwrap();
+    queue.add_with("b", level(5)).unwrap();
+    queue.add_with("a", level(5)).unwrap();
     assert_eq!(take_all(&queue), ["a", "b"]);
 }
 
 #[test]
 fn retry_keeps_the_priority() {
     let (queue, clock) = timed_with(Queue::builder().order(Priority::new()));
-    queue.add_with("a", level(5));
+    queue.add_with("a", level(5)).unwrap();
     queue.try_get().unwrap().retry();
     clock.advance(ms(5));
     let lease = queue.try_get().unwrap();
@@ -72,18 +72,18 @@ fn retry_keeps_the_priority() {
     let lease = queue.try_get().unwrap();
     assert_eq!(lease.priority(), 5);
     lease.succeed();
-    queue.add("a");
+    queue.add("a").unwrap();
     assert_eq!(queue.try_get().unwrap().priority(), 0, "a new start");
 }
 
 #[test]
 fn dirty_key_comes_again_with_the_priority_it_was_added_with_since() {
     let queue = Queue::builder().order(Priority::new()).build();
-    queue.add_with("a", level(5));
+    queue.add_with("a", level(5)).unwrap();
     let lease = queue.try_get().unwrap();
-    queue.add_with("a", level(1));
-    queue.add_with("a", level(3));
-    queue.add_with("b", level(4));
+    queue.add_with("a", level(1)).unwrap();
+    queue.add_with("a", level(3)).unwrap();
+    queue.add_with("b", level(4)).unwrap();
     lease.done();
     let leases = queue.try_get_many(2).unwrap();
     assert_eq!(leases.keys().copied().collect::<Vec<_>>(), ["b", "a"]);
@@ -94,12 +94,12 @@ fn dirty_key_comes_again_with_the_priority_it_was_added_with_since() {
 #[test]
 fn delayed_key_has_its_priority_when_it_is_due() {
     let (queue, clock) = timed_with(Queue::builder().order(Priority::new()));
-    queue.add_with("low", level(-1).after(secs(1)));
-    queue.add_with("high", level(9).after(secs(2)));
-    queue.add_after("default", secs(1));
-    queue.add("ready");
+    queue.add_with("low", level(-1).after(secs(1))).unwrap();
+    queue.add_with("high", level(9).after(secs(2))).unwrap();
+    queue.add_after("default", secs(1)).unwrap();
+    queue.add("ready").unwrap();
     assert_eq!(take_all(&queue), ["ready"]);
-    queue.add("ready");
+    queue.add("ready").unwrap();
     clock.advance(secs(2));
     assert_eq!(take_all(&queue), ["high", "ready", "default", "low"]);
 }
@@ -109,9 +109,9 @@ fn delayed_key_has_its_priority_when_it_is_due() {
 #[test]
 fn postponed_key_keeps_its_priority_and_has_zero_if_it_had_none() {
     let (queue, clock) = timed_with(Queue::builder().order(Priority::new()));
-    queue.add_with("known", level(-3));
-    queue.postpone("known", secs(1));
-    queue.postpone("new", secs(1));
+    queue.add_with("known", level(-3)).unwrap();
+    queue.postpone("known", secs(1)).unwrap();
+    queue.postpone("new", secs(1)).unwrap();
     clock.advance(secs(1));
     let (new, known) = (queue.try_get().unwrap(), queue.try_get().unwrap());
     assert_eq!((*new, new.priority()), ("new", 0));
@@ -124,8 +124,8 @@ fn postponed_key_keeps_its_priority_and_has_zero_if_it_had_none() {
 fn absorbed_delay_raises_the_priority_of_a_ready_key() {
     let builder = Queue::builder().order(Priority::new()).absorb_delays(true);
     let (queue, _clock) = timed_with(builder);
-    queue.add_all(["a", "b"]);
-    queue.add_with("b", level(7).after(secs(5)));
+    queue.add_all(["a", "b"]).unwrap();
+    queue.add_with("b", level(7).after(secs(5))).unwrap();
     let lease = queue.try_get().unwrap();
     assert_eq!((*lease, lease.priority()), ("b", 7));
 }
@@ -133,11 +133,11 @@ fn absorbed_delay_raises_the_priority_of_a_ready_key() {
 #[test]
 fn low_priority_does_not_wait_for_ever() {
     let queue = Queue::builder().order(Priority::ageing(10)).build();
-    queue.add_with(0, level(-100));
+    queue.add_with(0, level(-100)).unwrap();
     let mut handed_out = Vec::new();
     for key in 1..=30 {
-        queue.add_with(key, level(1));
-        queue.add_with(-key, level(1));
+        queue.add_with(key, level(1)).unwrap();
+        queue.add_with(-key, level(1)).unwrap();
         handed_out.push(*queue.try_get().unwrap());
     }
     assert_eq!(handed_out.iter().position(|key| *key == 0), Some(10));
@@ -146,9 +146,9 @@ fn low_priority_does_not_wait_for_ever() {
 #[test]
 fn strict_priority_lets_low_ones_wait() {
     let queue = Queue::builder().order(Priority::strict()).build();
-    queue.add_with(0, level(-100));
+    queue.add_with(0, level(-100)).unwrap();
     for key in 1..=1000 {
-        queue.add(key);
+        queue.add(key).unwrap();
         assert_eq!(*queue.try_get().unwrap(), key);
     }
     assert_eq!(take_all(&queue), [0]);
@@ -158,7 +158,7 @@ fn strict_priority_lets_low_ones_wait() {
 fn removed_and_closed_keys_leave_an_order_in_order() {
     let queue = Queue::builder().order(Priority::new()).build();
     for key in 0..10 {
-        queue.add_with(key, level(key % 3));
+        queue.add_with(key, level(key % 3)).unwrap();
     }
     for key in [2, 4, 9] {
         assert!(queue.remove(&key));
@@ -170,7 +170,7 @@ fn removed_and_closed_keys_leave_an_order_in_order() {
 fn groups_take_turns() {
     let group = |key: &&str| key.split('/').next().map(str::to_owned);
     let queue = Queue::builder().order(Fair::by(group)).build();
-    queue.add_all(["red/1", "red/2", "red/3", "blue/1", "blue/2"]);
+    queue.add_all(["red/1", "red/2", "red/3", "blue/1", "blue/2"]).unwrap();
     let expected = ["red/1", "blue/1", "red/2", "blue/2", "red/3"];
     assert_eq!(take_all(&queue), expected);
 }
@@ -178,7 +178,7 @@ fn groups_take_turns() {
 #[test]
 fn retried_key_joins_the_turns_of_its_group() {
     let queue = Queue::builder().order(Fair::by(|key: &u32| key / 10)).build();
-    queue.add_all([1, 2, 3, 11]);
+    queue.add_all([1, 2, 3, 11]).unwrap();
     queue.try_get().unwrap().retry_after(secs(0));
     assert_eq!(take_all(&queue), [11, 2, 3, 1]);
 }
@@ -209,11 +209,11 @@ impl<K> Order<K> for Lifo {
 #[test]
 fn order_of_the_users_decides() {
     let queue = Queue::builder().order(Lifo::default()).build();
-    queue.add_all(["a", "b", "c"]);
-    queue.add("b");
+    queue.add_all(["a", "b", "c"]).unwrap();
+    queue.add("b").unwrap();
     queue.remove("c");
     assert_eq!(take_all(&queue), ["b", "a"]);
-    queue.add("d");
+    queue.add("d").unwrap();
     assert_eq!(queue.close_now(), ["d"]);
 }
 
@@ -236,16 +236,17 @@ impl<K> Order<K> for Liar {
 #[test]
 fn order_that_names_keys_which_are_not_ready_does_no_harm() {
     let (queue, clock) = timed_with(Queue::builder().order(Liar::default()));
-    queue.add_all(["a", "b", "c"]);
+    queue.add_all(["a", "b", "c"]).unwrap();
     assert!(queue.remove("b"));
     let lease = queue.try_get().unwrap();
     assert_eq!(*lease, "c");
-    queue.add("c");
+    queue.add("c").unwrap();
     let other = queue.try_get().unwrap();
     assert_eq!(*other, "a", "c is processing, b was removed");
-    queue.add_after("d", secs(1));
+    queue.add_after("d", secs(1)).unwrap();
     clock.advance(secs(1));
-    drop((lease, other));
+    lease.done();
+    other.done();
     let mut rest = take_all(&queue);
     rest.sort_unstable();
     assert_eq!(rest, ["c", "d"]);
@@ -268,12 +269,16 @@ impl<K> Order<K> for Sieve {
 #[test]
 fn order_that_loses_keys_does_not_hang_the_queue() {
     let queue = Queue::builder().order(Sieve).build();
-    queue.add_all(["a", "b"]);
+    queue.add_all(["a", "b"]).unwrap();
     assert_eq!(queue.try_get().unwrap_err(), TryGetError::Empty);
     assert!(queue.remove("a"));
     queue.close();
     assert!(queue.get_blocking().is_none());
-    assert_eq!(queue.drain_timeout(secs(0)).unwrap(), ["b"], "the queue still has it");
+    assert_eq!(
+        queue.drain_blocking_timeout(secs(0)).unwrap(),
+        ["b"],
+        "the queue still has it"
+    );
 }
 
 /// A waiting getter once asked such an order half a million times a second.
@@ -282,7 +287,7 @@ fn getter_does_not_spin_while_the_order_withholds_keys() {
     let queue = Queue::builder().order(Sieve).build();
     let mut getter = Task::parked(queue.get());
     for round in 1..=3 {
-        queue.add(round);
+        queue.add(round).unwrap();
         assert_eq!(getter.wakes(), round, "it looks once for each key that is added");
         assert!(getter.poll().is_pending());
     }
@@ -306,7 +311,7 @@ impl<K> Order<K> for Broken {
 #[test]
 fn order_that_never_stops_naming_other_keys_does_not_hang_the_queue() {
     let queue = Queue::builder().order(Broken).build();
-    queue.add("a");
+    queue.add("a").unwrap();
     assert_eq!(queue.try_get().unwrap_err(), TryGetError::Empty);
     assert_eq!(queue.close_now(), ["a"]);
 }
@@ -315,9 +320,9 @@ fn order_that_never_stops_naming_other_keys_does_not_hang_the_queue() {
 #[test]
 fn delay_does_not_change_the_priority_of_a_ready_key() {
     let (queue, clock) = timed_with(Queue::builder().order(Priority::strict()));
-    queue.add_with("K", level(-3));
-    queue.add_with("K", level(5).after(secs(1)));
-    queue.add("L");
+    queue.add_with("K", level(-3)).unwrap();
+    queue.add_with("K", level(5).after(secs(1))).unwrap();
+    queue.add("L").unwrap();
     let lease = queue.try_get().unwrap();
     assert_eq!((*lease, lease.priority()), ("L", 0), "K is still at -3");
     lease.done();
@@ -332,10 +337,10 @@ fn delay_does_not_change_the_priority_of_a_ready_key() {
 #[test]
 fn delay_of_a_dirty_key_does_not_change_its_priority() {
     let (queue, clock) = timed_with(Queue::builder().order(Priority::strict()));
-    queue.add_with("K", level(1));
+    queue.add_with("K", level(1)).unwrap();
     let first = queue.try_get().unwrap();
-    queue.add_with("K", level(-3));
-    queue.add_with("K", level(5).after(secs(1)));
+    queue.add_with("K", level(-3)).unwrap();
+    queue.add_with("K", level(5).after(secs(1))).unwrap();
     first.done();
     let lease = queue.try_get().unwrap();
     assert_eq!(lease.priority(), -3);
@@ -348,10 +353,10 @@ fn delay_of_a_dirty_key_does_not_change_its_priority() {
 #[test]
 fn postponed_key_keeps_the_higher_of_its_priorities() {
     let (queue, clock) = timed_with(Queue::builder().order(Priority::strict()));
-    queue.add_with("K", level(-3));
-    queue.add_with("K", level(5).after(secs(1)));
-    queue.postpone("K", secs(2));
-    queue.postpone("new", secs(2));
+    queue.add_with("K", level(-3)).unwrap();
+    queue.add_with("K", level(5).after(secs(1))).unwrap();
+    queue.postpone("K", secs(2)).unwrap();
+    queue.postpone("new", secs(2)).unwrap();
     clock.advance(secs(2));
     let leases = [queue.try_get().unwrap(), queue.try_get().unwrap()];
     let levels = leases.iter().map(|lease| (**lease, lease.priority()));
@@ -362,13 +367,13 @@ fn postponed_key_keeps_the_higher_of_its_priorities() {
 fn add_that_absorbs_a_delay_takes_over_its_priority() {
     let builder = Queue::builder().order(Priority::strict()).absorb_delays(true);
     let (queue, _clock) = timed_with(builder);
-    queue.add_with("K", level(5).after(secs(1)));
-    queue.add_with("K", level(-3));
+    queue.add_with("K", level(5).after(secs(1))).unwrap();
+    queue.add_with("K", level(-3)).unwrap();
     assert_eq!(queue.counts(), Counts { ready: 1, ..Counts::default() });
     let lease = queue.try_get().unwrap();
     assert_eq!(lease.priority(), 5);
-    queue.add_with("K", level(-7).after(secs(1)));
+    queue.add_with("K", level(-7).after(secs(1))).unwrap();
     lease.done();
-    queue.add_with("K", level(-9));
+    queue.add_with("K", level(-9)).unwrap();
     assert_eq!(queue.try_get().unwrap().priority(), -7, "the 5 was used up");
 }

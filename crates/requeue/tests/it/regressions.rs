@@ -11,7 +11,7 @@ use std::thread;
 use std::time::Duration;
 
 use requeue::order::Priority;
-use requeue::{AddOptions, Added, Counts, Queue, TryGetError};
+use requeue::{AddOptions, Added, Counts, GetTimeoutError, Lease, Queue, TryGetError};
 
 use crate::helpers::{Task, ms, secs, take_all, timed, timed_with, wait_for_parked};
 
@@ -24,8 +24,8 @@ fn delayed_add_reaches_a_getter_that_parked_on_an_empty_queue() {
     thread::scope(|scope| {
         let getter = scope.spawn(|| queue.get_blocking().map(|lease| *lease));
         wait_for_parked(&queue, 2);
-        queue.add_after("a", secs(1));
-        queue.add_after("b", secs(1));
+        queue.add_after("a", secs(1)).unwrap();
+        queue.add_after("b", secs(1)).unwrap();
         assert!(task.poll().is_pending());
         clock.wait_for_timers_blocking(1);
         clock.advance(secs(1));
@@ -58,7 +58,7 @@ fn delays_are_not_rounded_to_milliseconds() {
     let (queue, clock) = timed();
     let nanos = Duration::from_nanos;
     for (key, delay) in [(3, 1_500_001), (1, 999), (2, 1_500_000)] {
-        queue.add_after(key, nanos(delay));
+        queue.add_after(key, nanos(delay)).unwrap();
     }
     clock.advance(nanos(999));
     assert_eq!(take_all(&queue), [1]);
@@ -73,7 +73,7 @@ fn delays_are_not_rounded_to_milliseconds() {
 #[test]
 fn worker_that_goes_away_gives_its_key_back() {
     let (queue, _clock) = timed();
-    queue.add("a");
+    queue.add("a").unwrap();
     let worker = queue.clone();
     let died = thread::spawn(move || {
         let _lease = worker.get_blocking();
@@ -81,7 +81,7 @@ fn worker_that_goes_away_gives_its_key_back() {
     });
     died.join().unwrap_err();
     assert_eq!(queue.counts(), Counts { delayed: 1, ..Counts::default() });
-    queue.add("a");
+    queue.add("a").unwrap();
     assert_eq!(take_all(&queue), ["a"]);
 }
 
@@ -90,7 +90,7 @@ fn worker_that_goes_away_gives_its_key_back() {
 fn delayed_duplicates_are_one_delayed_key() {
     let (queue, clock) = timed();
     for delay in (1..=100).rev() {
-        queue.add_after("a", secs(delay));
+        queue.add_after("a", secs(delay)).unwrap();
     }
     assert_eq!(queue.counts().delayed, 1);
     clock.advance(secs(200));
@@ -104,7 +104,7 @@ fn delayed_duplicates_are_one_delayed_key() {
 fn many_delayed_keys_need_one_timer() {
     let (queue, clock) = timed();
     for key in 0..10_000 {
-        queue.add_after(key, secs(key + 1));
+        queue.add_after(key, secs(key + 1)).unwrap();
     }
     assert_eq!(clock.timers(), 0, "nobody waits");
     let _getters: Vec<_> = (0..10).map(|_| Task::parked(queue.get())).collect();
@@ -124,7 +124,7 @@ fn many_consumers_share_one_queue() {
                 }
             });
         }
-        queue.add_all(0..1000);
+        queue.add_all(0..1000).unwrap();
         queue.drain_blocking();
     });
     assert_eq!(taken.into_inner(), 1000);
@@ -135,7 +135,7 @@ fn many_consumers_share_one_queue() {
 #[test]
 fn drain_does_not_return_while_a_key_is_ready() {
     let queue = Queue::new();
-    queue.add("nobody has asked for me");
+    queue.add("nobody has asked for me").unwrap();
     let mut drain = Task::parked(queue.drain());
     let lease = queue.try_get().unwrap();
     assert!(drain.poll().is_pending());
@@ -147,7 +147,7 @@ fn drain_does_not_return_while_a_key_is_ready() {
 #[test]
 fn last_done_ends_every_drain() {
     let queue = Queue::new();
-    queue.add(1);
+    queue.add(1).unwrap();
     let lease = queue.try_get().unwrap();
     let mut drains: Vec<_> = (0..4).map(|_| Task::parked(queue.drain())).collect();
     lease.done();
@@ -162,11 +162,11 @@ fn last_done_ends_every_drain() {
 #[test]
 fn drain_after_close_ends_when_its_time_is_over() {
     let (queue, clock) = timed();
-    queue.add("stuck");
+    queue.add("stuck").unwrap();
     let _stuck = queue.try_get().unwrap();
     queue.close();
     thread::scope(|scope| {
-        let drain = scope.spawn(|| queue.drain_timeout(secs(10)));
+        let drain = scope.spawn(|| queue.drain_blocking_timeout(secs(10)));
         clock.wait_for_timers_blocking(1);
         queue.close();
         clock.advance(secs(10));
@@ -178,8 +178,8 @@ fn drain_after_close_ends_when_its_time_is_over() {
 #[test]
 fn delayed_keys_are_handed_back_when_the_queue_closes() {
     let (queue, _clock) = timed();
-    queue.add_after("later", secs(2));
-    queue.add_rate_limited("failed");
+    queue.add_after("later", secs(2)).unwrap();
+    queue.add_rate_limited("failed").unwrap();
     queue.close();
     assert_eq!(queue.drain_blocking(), ["failed", "later"]);
 }
@@ -189,12 +189,12 @@ fn delayed_keys_are_handed_back_when_the_queue_closes() {
 fn delayed_add_never_blocks() {
     let (queue, _clock) = timed();
     for key in 0..5000 {
-        assert_eq!(queue.add_after(key, secs(1)), Added::Delayed);
+        assert_eq!(queue.add_after(key, secs(1)), Ok(Added::Delayed));
     }
     let mut drain = Task::new(queue.drain());
     assert_eq!(drain.output().len(), 5000);
     for key in 0..5000 {
-        assert_eq!(queue.add_after(key, secs(1)), Added::Closed);
+        assert!(queue.add_after(key, secs(1)).is_err());
     }
 }
 
@@ -204,7 +204,7 @@ fn equal_times_come_out_in_the_order_of_the_adds() {
     let (queue, clock) = timed();
     let keys: Vec<u64> = (0..1000).map(|n| n * 7919 % 1000).collect();
     for key in &keys {
-        queue.add_after(*key, ms(key % 3 + 1));
+        queue.add_after(*key, ms(key % 3 + 1)).unwrap();
     }
     clock.advance(ms(3));
     let mut expected = keys;
@@ -217,9 +217,9 @@ fn equal_times_come_out_in_the_order_of_the_adds() {
 #[test]
 fn key_cannot_be_finished_into_the_queue_twice() {
     let queue = Queue::new();
-    queue.add("a");
+    queue.add("a").unwrap();
     let lease = queue.try_get().unwrap();
-    queue.add("a");
+    queue.add("a").unwrap();
     lease.done();
     assert_eq!(queue.len(), 1);
     let _lease = queue.try_get().unwrap();
@@ -232,7 +232,7 @@ fn key_cannot_be_finished_into_the_queue_twice() {
 fn refused_key_counts_no_failure() {
     let (queue, _clock) = timed();
     queue.close();
-    queue.add_rate_limited("a");
+    assert!(queue.add_rate_limited("a").is_err());
     assert_eq!(queue.num_requeues(&"a"), 0);
 }
 
@@ -242,11 +242,11 @@ fn refused_key_counts_no_failure() {
 fn endless_failures_never_make_a_key_ready_at_once() {
     let (queue, _clock) = timed();
     for _ in 0..2000 {
-        queue.add_rate_limited("a");
+        queue.add_rate_limited("a").unwrap();
         queue.remove("a");
     }
     assert_eq!(queue.num_requeues(&"a"), 2000);
-    queue.add_rate_limited("a");
+    queue.add_rate_limited("a").unwrap();
     assert_eq!(queue.counts(), Counts { delayed: 1, ..Counts::default() });
 }
 
@@ -255,8 +255,8 @@ fn endless_failures_never_make_a_key_ready_at_once() {
 #[test]
 fn superfluous_second_run_can_be_switched_off() {
     let (queue, clock) = timed_with(Queue::builder().absorb_delays(true));
-    queue.add_after("a", secs(1));
-    queue.add("a");
+    queue.add_after("a", secs(1)).unwrap();
+    queue.add("a").unwrap();
     assert_eq!(take_all(&queue), ["a"]);
     clock.advance(secs(1));
     assert_eq!(queue.counts(), Counts::default());
@@ -266,9 +266,9 @@ fn superfluous_second_run_can_be_switched_off() {
 #[test]
 fn delayed_key_can_be_put_off_and_taken_back() {
     let (queue, clock) = timed();
-    queue.add_after("a", secs(1));
-    queue.add_after("b", secs(1));
-    queue.postpone("a", secs(5));
+    queue.add_after("a", secs(1)).unwrap();
+    queue.add_after("b", secs(1)).unwrap();
+    queue.postpone("a", secs(5)).unwrap();
     assert!(queue.remove("b"));
     clock.advance(secs(4));
     assert_eq!(queue.counts(), Counts { delayed: 1, ..Counts::default() });
@@ -279,12 +279,13 @@ fn delayed_key_can_be_put_off_and_taken_back() {
 fn blocked_get_can_give_up_while_the_queue_stays_open() {
     let (queue, clock) = timed::<u32>();
     thread::scope(|scope| {
-        let getter = scope.spawn(|| queue.get_timeout(secs(1)).map(|lease| *lease));
+        let getter =
+            scope.spawn(|| queue.get_blocking_timeout(secs(1)).map(|lease| *lease));
         clock.wait_for_timers_blocking(1);
         clock.advance(secs(1));
-        assert_eq!(getter.join().unwrap(), Err(TryGetError::Empty));
+        assert_eq!(getter.join().unwrap(), Err(GetTimeoutError::Timeout));
     });
-    assert_eq!(queue.add(1), Added::Ready);
+    assert_eq!(queue.add(1), Ok(Added::Ready));
 }
 
 /// k/k PR 104991: handed-out objects were kept alive by the slice behind the queue.
@@ -292,12 +293,12 @@ fn blocked_get_can_give_up_while_the_queue_stays_open() {
 fn queue_keeps_no_key_that_is_done() {
     let key = Arc::new(1);
     let (queue, clock) = timed();
-    queue.add(Arc::clone(&key));
+    queue.add(Arc::clone(&key)).unwrap();
     take_all(&queue);
-    queue.add_after(Arc::clone(&key), secs(1));
+    queue.add_after(Arc::clone(&key), secs(1)).unwrap();
     clock.advance(secs(1));
     take_all(&queue);
-    queue.add_after(Arc::clone(&key), secs(1));
+    queue.add_after(Arc::clone(&key), secs(1)).unwrap();
     queue.remove(&key);
     assert_eq!(Arc::strong_count(&key), 1);
 }
@@ -306,7 +307,7 @@ fn queue_keeps_no_key_that_is_done() {
 #[test]
 fn priority_queue_closes_twice_and_hands_out_the_rest() {
     let queue = Queue::builder().order(Priority::new()).build();
-    queue.add_all(["a", "b"]);
+    queue.add_all(["a", "b"]).unwrap();
     queue.close();
     queue.close();
     assert_eq!(take_all(&queue), ["a", "b"]);
@@ -318,7 +319,7 @@ fn priority_queue_closes_twice_and_hands_out_the_rest() {
 fn failure_counts_at_once() {
     let queue = Queue::builder().order(Priority::new()).build();
     for failures in 1..=3 {
-        queue.add_rate_limited("a");
+        queue.add_rate_limited("a").unwrap();
         assert_eq!(queue.num_requeues(&"a"), failures);
     }
 }
@@ -329,9 +330,9 @@ fn failure_counts_at_once() {
 fn delayed_key_that_is_added_lines_up_behind_its_level() {
     let builder = Queue::builder().order(Priority::new()).absorb_delays(true);
     let (queue, _clock) = timed_with(builder);
-    queue.add_after("early", secs(9));
-    queue.add_all(["a", "b"]);
-    queue.add("early");
+    queue.add_after("early", secs(9)).unwrap();
+    queue.add_all(["a", "b"]).unwrap();
+    queue.add("early").unwrap();
     assert_eq!(take_all(&queue), ["a", "b", "early"]);
 }
 
@@ -340,7 +341,7 @@ fn delayed_key_that_is_added_lines_up_behind_its_level() {
 #[test]
 fn key_that_is_given_up_leaves_no_failures() {
     let (queue, clock) = timed();
-    queue.add_rate_limited("a");
+    queue.add_rate_limited("a").unwrap();
     clock.advance(ms(5));
     queue.try_get().unwrap().succeed();
     assert_eq!(queue.num_requeues(&"a"), 0);
@@ -352,11 +353,11 @@ fn key_that_is_given_up_leaves_no_failures() {
 fn failures_of_one_key_do_not_leak_into_the_next() {
     let (queue, clock) = timed();
     for _ in 0..10 {
-        queue.add_rate_limited("slow");
+        queue.add_rate_limited("slow").unwrap();
     }
     queue.remove("slow");
     for key in ["slow", "new"] {
-        queue.add_with(key, AddOptions::new().rate_limited(true));
+        queue.add_with(key, AddOptions::new().rate_limited(true)).unwrap();
     }
     clock.advance(ms(5));
     assert_eq!(take_all(&queue), ["new"]);
@@ -366,8 +367,8 @@ fn failures_of_one_key_do_not_leak_into_the_next() {
 #[test]
 fn due_key_of_high_priority_overtakes() {
     let (queue, clock) = timed_with(Queue::builder().order(Priority::new()));
-    queue.add_with("high", AddOptions::new().after(secs(1)).priority(5));
-    queue.add_all(["low", "lower"]);
+    queue.add_with("high", AddOptions::new().after(secs(1)).priority(5)).unwrap();
+    queue.add_all(["low", "lower"]).unwrap();
     clock.advance(secs(1));
     assert_eq!(take_all(&queue), ["high", "low", "lower"]);
 }
@@ -380,9 +381,9 @@ fn getters_and_close_never_hang_on_each_other() {
         let queue = Queue::builder().order(Priority::new()).build();
         thread::scope(|scope| {
             for _ in 0..2 {
-                scope.spawn(|| while queue.get_blocking().is_some() {});
+                scope.spawn(|| queue.leases_blocking().for_each(Lease::succeed));
             }
-            scope.spawn(|| queue.add_all(0..10));
+            scope.spawn(|| queue.add_all(0..10).is_ok());
             queue.close();
         });
         assert_eq!(queue.counts(), Counts::default());
@@ -393,7 +394,7 @@ fn getters_and_close_never_hang_on_each_other() {
 #[test]
 fn delay_of_centuries_is_just_a_delay() {
     let (queue, clock) = timed();
-    queue.add("a");
+    queue.add("a").unwrap();
     queue.try_get().unwrap().retry_after(secs(86400 * 365 * 300));
     clock.advance(secs(86400 * 365 * 299));
     assert_eq!(queue.len(), 0);
@@ -405,9 +406,9 @@ fn delay_of_centuries_is_just_a_delay() {
 #[test]
 fn keys_held_up_by_busy_workers_stay_in_order() {
     let queue = Queue::new();
-    queue.add_all(0..10_000);
+    queue.add_all(0..10_000).unwrap();
     let busy = queue.try_get_many(10).unwrap();
-    queue.add_all(5..20);
+    queue.add_all(5..20).unwrap();
     busy.done();
     let expected: Vec<_> = (10..10_000).chain(5..10).collect();
     assert_eq!(take_all(&queue), expected);

@@ -2,17 +2,17 @@
 
 use std::collections::HashMap;
 use std::sync::{Arc, Mutex, OnceLock};
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use requeue::retry::{ByCount, Exponential, RetryPolicy};
-use requeue::{AddOptions, Added, Clock, Counts, Queue, SystemClock};
+use requeue::{AddOptions, Added, Counts, Queue};
 
 use crate::helpers::{ms, secs, take_all, timed, timed_with};
 
 /// What a queue's policy says for the first failures of a key.
 fn delays(queue: &Queue<u32>, failures: usize) -> Vec<Duration> {
     let fail = |_| {
-        queue.add(7);
+        queue.add(7).unwrap();
         let lease = queue.try_get().expect("a key was added");
         let delay = lease.retry();
         queue.remove(&7);
@@ -35,7 +35,7 @@ fn default_policy_doubles_from_5_ms_to_1000_s() {
 fn failures_of_one_key_do_not_delay_another() {
     let (queue, _clock) = timed();
     delays(&queue, 5);
-    queue.add(8);
+    queue.add(8).unwrap();
     assert_eq!(queue.try_get().unwrap().retry(), ms(5));
     assert_eq!((queue.num_requeues(&7), queue.num_requeues(&8)), (5, 1));
 }
@@ -43,8 +43,8 @@ fn failures_of_one_key_do_not_delay_another() {
 #[test]
 fn forget_starts_over_and_does_nothing_else() {
     let (queue, clock) = timed();
-    queue.add_rate_limited(1);
-    queue.add_rate_limited(1);
+    queue.add_rate_limited(1).unwrap();
+    queue.add_rate_limited(1).unwrap();
     queue.forget(&1);
     queue.forget(&2);
     assert_eq!(queue.num_requeues(&1), 0);
@@ -58,13 +58,13 @@ fn forget_starts_over_and_does_nothing_else() {
 #[test]
 fn rate_limited_add_counts_a_failure_and_delays() {
     let (queue, clock) = timed();
-    assert_eq!(queue.add_rate_limited(1), Added::Delayed);
+    assert_eq!(queue.add_rate_limited(1), Ok(Added::Delayed));
     assert_eq!(queue.num_requeues(&1), 1);
-    assert_eq!(queue.add_rate_limited(1), Added::Duplicate, "5 ms is before 10 ms");
+    assert_eq!(queue.add_rate_limited(1), Ok(Added::Duplicate), "5 ms is before 10 ms");
     assert_eq!(queue.num_requeues(&1), 2);
     clock.advance(ms(5));
     assert_eq!(take_all(&queue), [1]);
-    queue.add_rate_limited(1);
+    queue.add_rate_limited(1).unwrap();
     clock.advance(Duration::from_nanos(19_999_999));
     assert_eq!(queue.len(), 0);
     clock.advance(Duration::from_nanos(1));
@@ -75,9 +75,9 @@ fn rate_limited_add_counts_a_failure_and_delays() {
 fn shorter_of_a_delay_and_the_policy_counts() {
     let (queue, clock) = timed();
     let limited = AddOptions::new().rate_limited(true);
-    queue.add_with(1, limited.after(ms(1)));
-    queue.add_with(2, limited.after(ms(100)));
-    assert_eq!(queue.add_with(3, limited.after(Duration::ZERO)), Added::Ready);
+    queue.add_with(1, limited.after(ms(1))).unwrap();
+    queue.add_with(2, limited.after(ms(100))).unwrap();
+    assert_eq!(queue.add_with(3, limited.after(Duration::ZERO)), Ok(Added::Ready));
     assert_eq!(take_all(&queue), [3]);
     clock.advance(ms(1));
     assert_eq!(take_all(&queue), [1]);
@@ -97,7 +97,7 @@ fn policy_is_chosen_by_the_builder() {
 fn failures_of_resting_keys_are_bounded() {
     let (queue, _clock) = timed_with(Queue::builder().max_tracked(2));
     for key in 0..4 {
-        queue.add(key);
+        queue.add(key).unwrap();
         queue.try_get().unwrap().retry();
         queue.remove(&key);
     }
@@ -109,7 +109,7 @@ fn failures_of_resting_keys_are_bounded() {
 fn failures_of_keys_in_use_are_not_bounded() {
     let (queue, clock) = timed_with(Queue::builder().max_tracked(0));
     for key in 0..100 {
-        queue.add_rate_limited(key);
+        queue.add_rate_limited(key).unwrap();
     }
     assert!((0..100).all(|key| queue.num_requeues(&key) == 1));
     clock.advance(ms(5));
@@ -161,9 +161,9 @@ fn policy_of_the_users_is_called_without_the_lock() {
     let policy = Curious::default();
     let (queue, clock) = timed_with(Queue::builder().retry(policy.clone()));
     assert!(policy.queue.set(queue.clone()).is_ok());
-    queue.add(1);
+    queue.add(1).unwrap();
     assert_eq!(queue.try_get().unwrap().retry(), secs(1));
-    assert_eq!(queue.add_rate_limited(2), Added::Delayed);
+    assert_eq!(queue.add_rate_limited(2), Ok(Added::Delayed));
     clock.advance(secs(1));
     let lease = queue.try_get().unwrap();
     assert_eq!(lease.num_requeues(), 1);
@@ -210,44 +210,12 @@ fn policy_that_does_not_count_reports_no_failures() {
 }
 
 #[test]
-fn policy_is_told_the_time_by_the_systems_clock_alone() {
-    struct Told;
-    impl RetryPolicy<u32> for Told {
-        fn when(&self, _: &u32) -> Duration {
-            unreachable!("the queue counts")
-        }
-        fn forget(&self, _: &u32) {}
-        fn num_requeues(&self, _: &u32) -> u32 {
-            0
-        }
-        fn by_count(&self) -> Option<&dyn ByCount> {
-            Some(self)
-        }
-    }
-    impl ByCount for Told {
-        fn delay(&self, _: u32) -> Duration {
-            secs(1)
-        }
-        fn delay_at(&self, _: u32, now: Instant) -> Duration {
-            assert!(now <= SystemClock.now());
-            secs(2)
-        }
-    }
-    let (queue, _clock) = timed_with(Queue::builder().retry(Told));
-    assert_eq!(delays(&queue, 1), [secs(1)]);
-    let queue = Queue::builder().retry(Told).build();
-    queue.add_after(1, Duration::ZERO);
-    queue.add_after(2, secs(3600)); // so that the time matters when 1 ends
-    assert_eq!(queue.try_get().unwrap().retry(), secs(2));
-}
-
-#[test]
 fn policy_that_says_no_delay_makes_the_key_ready_at_once() {
     let policy = Exponential::new(Duration::ZERO, Duration::ZERO);
     let (queue, _clock) = timed_with(Queue::builder().retry(policy));
-    queue.add(1);
+    queue.add(1).unwrap();
     assert_eq!(queue.try_get().unwrap().retry(), Duration::ZERO);
-    assert_eq!(queue.add_rate_limited(2), Added::Ready);
+    assert_eq!(queue.add_rate_limited(2), Ok(Added::Ready));
     assert_eq!(take_all(&queue), [1, 2]);
     assert_eq!((queue.num_requeues(&1), queue.num_requeues(&2)), (1, 1));
 }
@@ -256,9 +224,9 @@ fn policy_that_says_no_delay_makes_the_key_ready_at_once() {
 fn policy_that_says_an_endless_delay_never_panics() {
     let policy = Exponential::new(Duration::MAX, Duration::MAX);
     let (queue, clock) = timed_with(Queue::builder().retry(policy));
-    queue.add(1);
+    queue.add(1).unwrap();
     assert!(queue.try_get().unwrap().retry() > secs(18_000_000_000));
-    queue.add_rate_limited(1);
+    queue.add_rate_limited(1).unwrap();
     clock.advance(secs(1_000_000_000));
     assert_eq!(queue.counts(), Counts { delayed: 1, ..Counts::default() });
 }

@@ -7,9 +7,9 @@ use crate::helpers::take_all;
 #[test]
 fn key_added_often_is_handed_out_once() {
     let queue = Queue::new();
-    assert_eq!(queue.add("a"), Added::Ready);
+    assert_eq!(queue.add("a"), Ok(Added::Ready));
     for _ in 0..10 {
-        assert_eq!(queue.add("a"), Added::Duplicate);
+        assert_eq!(queue.add("a"), Ok(Added::Duplicate));
     }
     assert_eq!(take_all(&queue), ["a"]);
 }
@@ -17,10 +17,10 @@ fn key_added_often_is_handed_out_once() {
 #[test]
 fn key_added_often_while_processing_is_handed_out_once_more() {
     let queue = Queue::new();
-    queue.add("a");
+    queue.add("a").unwrap();
     let lease = queue.try_get().unwrap();
-    assert_eq!(queue.add("a"), Added::Dirty);
-    assert_eq!(queue.add("a"), Added::Duplicate);
+    assert_eq!(queue.add("a"), Ok(Added::Dirty));
+    assert_eq!(queue.add("a"), Ok(Added::Duplicate));
     lease.done();
     assert_eq!(take_all(&queue), ["a"]);
 }
@@ -28,9 +28,9 @@ fn key_added_often_while_processing_is_handed_out_once_more() {
 #[test]
 fn processing_key_is_with_one_worker_only() {
     let queue = Queue::new();
-    queue.add("a");
+    queue.add("a").unwrap();
     let lease = queue.try_get().unwrap();
-    queue.add("a");
+    queue.add("a").unwrap();
     assert!(queue.try_get().is_err());
     assert_eq!(queue.counts(), Counts { ready: 0, delayed: 0, processing: 1, dirty: 1 });
     lease.done();
@@ -41,7 +41,7 @@ fn processing_key_is_with_one_worker_only() {
 fn key_that_is_done_can_be_added_again() {
     let queue = Queue::new();
     for _ in 0..3 {
-        assert_eq!(queue.add("a"), Added::Ready);
+        assert_eq!(queue.add("a"), Ok(Added::Ready));
         assert_eq!(take_all(&queue), ["a"]);
     }
     assert_eq!(queue.counts(), Counts::default());
@@ -50,11 +50,11 @@ fn key_that_is_done_can_be_added_again() {
 #[test]
 fn borrowed_and_owned_keys_are_the_same_key() {
     let queue = Queue::<String>::new();
-    assert_eq!(queue.add_ref("a"), Added::Ready);
-    assert_eq!(queue.add("a".to_owned()), Added::Duplicate);
+    assert_eq!(queue.add_ref("a"), Ok(Added::Ready));
+    assert_eq!(queue.add("a".to_owned()), Ok(Added::Duplicate));
     assert!(queue.contains("a"));
     let lease = queue.try_get().unwrap();
-    assert_eq!(queue.add_ref("a"), Added::Dirty);
+    assert_eq!(queue.add_ref("a"), Ok(Added::Dirty));
     assert!(queue.remove("a"));
     lease.done();
     assert!(!queue.contains("a"));
@@ -70,26 +70,24 @@ fn duplicate_given_by_reference_is_not_cloned() {
         }
     }
     let queue = Queue::new();
-    queue.add(Costly(1));
-    assert_eq!(queue.add_ref(&Costly(1)), Added::Duplicate);
+    queue.add(Costly(1)).unwrap();
+    assert_eq!(queue.add_ref(&Costly(1)), Ok(Added::Duplicate));
 }
 
 #[test]
 fn many_keys_are_counted_by_how_they_were_received() {
     let queue = Queue::new();
-    queue.add(0);
+    queue.add(0).unwrap();
     let lease = queue.try_get().unwrap();
-    let added = queue.add_all([0, 1, 1, 0, 2]);
-    assert_eq!((added.ready, added.dirty, added.duplicate, added.closed), (2, 1, 2, 0));
+    let added = queue.add_all([0, 1, 1, 0, 2]).unwrap();
+    assert_eq!((added.ready, added.dirty, added.duplicate), (2, 1, 2));
     lease.done();
-    queue.close();
-    assert_eq!(queue.add_all([3, 4]).closed, 2);
 }
 
 #[test]
 fn removed_key_is_not_handed_out() {
     let queue = Queue::new();
-    queue.add_all(["a", "b", "c"]);
+    queue.add_all(["a", "b", "c"]).unwrap();
     assert!(queue.remove("b"));
     assert!(!queue.remove("b"));
     assert!(!queue.contains("b"));
@@ -99,10 +97,10 @@ fn removed_key_is_not_handed_out() {
 #[test]
 fn removing_a_processing_key_takes_back_only_what_was_added_since() {
     let queue = Queue::new();
-    queue.add("a");
+    queue.add("a").unwrap();
     let lease = queue.try_get().unwrap();
     assert!(!queue.remove("a"));
-    queue.add("a");
+    queue.add("a").unwrap();
     assert!(queue.remove("a"));
     assert!(queue.contains("a"), "it is still processing");
     lease.done();
@@ -113,9 +111,9 @@ fn removing_a_processing_key_takes_back_only_what_was_added_since() {
 fn queue_with_a_hasher_of_the_users_finds_its_keys() {
     let queue = Queue::<String>::builder().hasher(std::hash::RandomState::new()).build();
     for key in 0..1000 {
-        queue.add(key.to_string());
+        queue.add(key.to_string()).unwrap();
     }
-    assert_eq!(queue.add_ref("500"), Added::Duplicate);
+    assert_eq!(queue.add_ref("500"), Ok(Added::Duplicate));
     assert_eq!(queue.len(), 1000);
 }
 
@@ -127,8 +125,8 @@ fn keys_with_equal_hashes_are_different_keys() {
         fn hash<H: std::hash::Hasher>(&self, _: &mut H) {}
     }
     let queue = Queue::new();
-    assert_eq!(queue.add_all((0..100).map(Same)).ready, 100);
-    assert_eq!(queue.add(Same(50)), Added::Duplicate);
+    assert_eq!(queue.add_all((0..100).map(Same)).unwrap().ready, 100);
+    assert_eq!(queue.add(Same(50)), Ok(Added::Duplicate));
     assert!(queue.remove(&Same(50)));
     let expected: Vec<_> = (0..100).filter(|key| *key != 50).map(Same).collect();
     assert_eq!(take_all(&queue), expected);

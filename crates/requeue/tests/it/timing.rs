@@ -118,7 +118,7 @@ const FAST: Duration = Duration::from_nanos(100);
 
 fn cycle(queue: &Queue<u64>, keys: u64) {
     for key in 0..keys {
-        queue.add(key);
+        queue.add(key).unwrap();
         queue.try_get().expect("a key is ready").done();
     }
 }
@@ -137,7 +137,7 @@ fn busy() -> (Queue<u64>, Ticking, Ledger) {
 fn untimed_lease(queue: &Queue<u64>, clock: &Ticking) -> Lease<u64> {
     loop {
         clock.readings();
-        queue.add(u64::MAX);
+        queue.add(u64::MAX).unwrap();
         let lease = queue.try_get().expect("a key is ready");
         if clock.readings() == 0 {
             return lease;
@@ -160,7 +160,7 @@ fn counts_are_exact_at_each_scrape_of_a_busy_queue() {
 fn scrape_in_the_middle_of_a_cycle_counts_what_has_happened() {
     let (queue, clock, ledger) = busy();
     let lease = untimed_lease(&queue, &clock);
-    queue.add(u64::MAX);
+    queue.add(u64::MAX).unwrap();
     let gauges = ledger.gauges();
     assert_eq!((gauges.ready, gauges.processing, gauges.dirty), (0, 1, 1));
     let (adds, gets, dones) = ledger.counts();
@@ -174,7 +174,7 @@ fn scrape_in_the_middle_of_a_cycle_counts_what_has_happened() {
 fn every_key_is_timed_if_they_do_not_come_fast() {
     let (queue, clock, ledger) = measured(Duration::ZERO);
     for key in 1..=1000 {
-        queue.add(key);
+        queue.add(key).unwrap();
         clock.advance(Duration::from_micros(key));
         let lease = queue.try_get().unwrap();
         clock.advance(ms(key));
@@ -197,27 +197,29 @@ fn clock_that_stands_still_does_not_make_a_queue_busy() {
 fn queue_is_busy_after_64_fast_adds_in_a_row() {
     let (queue, clock, _ledger) = measured(Duration::from_micros(1));
     for key in 0..63 {
-        queue.add(key);
+        queue.add(key).unwrap();
     }
     clock.advance(Duration::from_nanos(1));
     for key in 63..128 {
-        queue.add(key);
+        queue.add(key).unwrap();
     }
     assert_eq!(clock.readings(), 128, "each of them is timed, for one came too late");
-    queue.add(128);
+    queue.add(128).unwrap();
     assert_eq!(clock.readings(), 0, "it is not");
 }
 
 #[test]
 fn batches_that_come_fast_make_a_queue_busy_but_one_does_not() {
     let (queue, clock, ledger) = measured(Duration::from_micros(1));
-    queue.add_all(0..1000);
-    assert_eq!(queue.try_get_many(1000).unwrap().len(), 1000);
-    queue.add(1);
+    queue.add_all(0..1000).unwrap();
+    let batch = queue.try_get_many(1000).unwrap();
+    assert_eq!(batch.len(), 1000);
+    batch.done();
+    queue.add(1).unwrap();
     queue.try_get().unwrap().done();
     assert_eq!(clock.readings(), 6, "all calls read the clock");
     for _ in 0..1000 {
-        queue.add_all(0..10);
+        queue.add_all(0..10).unwrap();
         queue.try_get_many(10).unwrap().done();
     }
     assert!(clock.readings() < 1000, "of 3000 calls most do not");
@@ -234,7 +236,7 @@ fn every_key_is_timed_again_once_a_spell_is_over() {
     ledger.gauges();
     ledger.take_waited();
     for key in 1..=100 {
-        queue.add(key);
+        queue.add(key).unwrap();
         clock.advance(secs(key));
         queue.try_get().unwrap().done();
         assert_eq!(ledger.take_waited(), [secs(key) + FAST]);
@@ -245,12 +247,12 @@ fn every_key_is_timed_again_once_a_spell_is_over() {
 fn adds_that_come_slowly_are_timed_again_though_keys_are_left() {
     let (queue, clock, _ledger) = busy();
     for key in 0..200 {
-        queue.add(key);
+        queue.add(key).unwrap();
         clock.advance(ms(1));
     }
     clock.readings();
     for key in 200..300 {
-        queue.add(key);
+        queue.add(key).unwrap();
         clock.advance(ms(1));
     }
     assert_eq!(clock.readings(), 100);
@@ -260,7 +262,7 @@ fn adds_that_come_slowly_are_timed_again_though_keys_are_left() {
 fn slow_work_on_keys_that_came_fast_is_timed() {
     let (queue, clock, ledger) = measured(FAST);
     for key in 0..1000 {
-        queue.add(key);
+        queue.add(key).unwrap();
     }
     assert!(clock.readings() < 200);
     for key in 1..=1000 {
@@ -278,7 +280,7 @@ fn slow_work_on_keys_that_came_fast_is_timed() {
 fn untimed_key_that_hangs_is_seen() {
     let (queue, clock, ledger) = busy();
     let (first, second) = (untimed_lease(&queue, &clock), {
-        queue.add(1);
+        queue.add(1).unwrap();
         queue.try_get().unwrap()
     });
     ledger.gauges();
@@ -312,10 +314,10 @@ fn queue_that_is_gone_has_told_everything() {
 #[test]
 fn each_call_reads_the_clock_once_and_only_if_it_measures_something() {
     let (queue, clock, ledger) = measured(ms(1));
-    queue.add_all(0..100);
+    queue.add_all(0..100).unwrap();
     assert_eq!(clock.readings(), 1, "a batch is added");
-    queue.add_all(0..100);
-    queue.add(7);
+    queue.add_all(0..100).unwrap();
+    queue.add(7).unwrap();
     assert_eq!((queue.len(), queue.remove(&99)), (100, true));
     assert_eq!(clock.readings(), 0, "nothing is measured");
     let batch = queue.try_get_many(90).unwrap();
@@ -338,8 +340,8 @@ fn each_call_reads_the_clock_once_and_only_if_it_measures_something() {
 #[test]
 fn key_whose_delay_is_over_waits_from_the_moment_at_which_that_is_seen() {
     let (queue, clock, ledger) = measured(Duration::ZERO);
-    queue.add_after(1, secs(10));
-    queue.add_after(2, secs(10));
+    queue.add_after(1, secs(10)).unwrap();
+    queue.add_after(2, secs(10)).unwrap();
     clock.advance(secs(12));
     let lease = queue.try_get().unwrap();
     clock.advance(secs(1));
@@ -395,14 +397,14 @@ impl Count {
     fn step(&mut self, step: Step, clock: &Ticking) {
         match step {
             Step::Add(key) => {
-                self.queue.add(key);
+                self.queue.add(key).unwrap();
             }
             Step::AddAfter(key) => {
-                self.queue.add_after(key, FAST);
+                self.queue.add_after(key, FAST).unwrap();
             }
             Step::Fill(keys) => {
                 for key in 0..keys {
-                    self.queue.add(key);
+                    self.queue.add(key).unwrap();
                 }
             }
             Step::Remove(key) => {
@@ -472,7 +474,7 @@ proptest! {
     fn adds_that_change_something_are_told(keys in prop::collection::vec(0..200_u64, 1..2000)) {
         let (queue, _clock, ledger) = measured(FAST);
         let added = keys.into_iter().map(|key| queue.add(key));
-        let changed = added.filter(|added| *added == Added::Ready).count();
+        let changed = added.filter(|added| *added == Ok(Added::Ready)).count();
         ledger.gauges();
         prop_assert_eq!(ledger.counts().0, changed);
     }

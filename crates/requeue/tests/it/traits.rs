@@ -40,7 +40,7 @@ fn handles_are_clones_of_one_queue_whatever_the_key() {
     struct Unclonable;
     let queue = Queue::default();
     let other = queue.clone();
-    queue.add(Unclonable);
+    queue.add(Unclonable).unwrap();
     assert_eq!(other.len(), 1);
 }
 
@@ -64,8 +64,8 @@ fn orders_can_be_boxed() {
     order::<Fair<u32, u32>>();
     let boxed: Box<dyn Order<u32>> = Box::new(Priority::new());
     let queue = Queue::builder().order(boxed).build();
-    queue.add_with(1, AddOptions::new().priority(-1));
-    queue.add(2);
+    queue.add_with(1, AddOptions::new().priority(-1)).unwrap();
+    queue.add(2).unwrap();
     assert_eq!(*queue.try_get().unwrap(), 2);
 }
 
@@ -74,7 +74,7 @@ fn key_needs_no_debug_and_no_default() {
     #[derive(Clone, PartialEq, Eq, Hash)]
     struct Opaque(u32);
     let queue = Queue::new();
-    queue.add(Opaque(1));
+    queue.add(Opaque(1)).unwrap();
     assert_eq!(queue.try_get().unwrap().0, 1);
     assert!(format!("{queue:?}").starts_with("Queue"));
 }
@@ -90,10 +90,10 @@ fn errors_and_handles_pass_through_panics() {
 fn debug_shows_counts_and_never_keys() {
     let (queue, _clock) = timed();
     let keys = ["secret-ready", "secret-delayed", "secret-processing"];
-    queue.add(keys[2]);
+    queue.add(keys[2]).unwrap();
     let batch = queue.try_get_many(1).unwrap();
-    queue.add_all([keys[2], keys[0]]);
-    queue.add_after(keys[1], secs(1));
+    queue.add_all([keys[2], keys[0]]).unwrap();
+    queue.add_after(keys[1], secs(1)).unwrap();
     let get = queue.get();
     let waiting = Task::parked(queue.wait_idle());
     let shown = [
@@ -119,7 +119,7 @@ fn debug_shows_counts_and_never_keys() {
 #[test]
 fn lease_shows_its_key() {
     let queue = Queue::new();
-    queue.add("key");
+    queue.add("key").unwrap();
     let lease = queue.try_get().unwrap();
     assert_eq!(format!("{lease:?}"), "Lease { key: \"key\", priority: 0 }");
 }
@@ -135,5 +135,5 @@ fn builder_names_the_queue() {
 #[test]
 fn room_for_any_number_of_keys_can_be_asked_for() {
     let queue = Queue::builder().capacity(usize::MAX).max_tracked(usize::MAX).build();
-    assert_eq!(queue.add(1), Added::Ready);
+    assert_eq!(queue.add(1), Ok(Added::Ready));
 }

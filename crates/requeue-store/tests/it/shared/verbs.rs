@@ -155,9 +155,10 @@ async fn a_closed_handle_adds_nothing_and_waits_for_nothing() {
     settle().await;
     bench.queue.close();
     assert!(waiting.await.unwrap().unwrap().is_none());
-    assert_eq!(bench.queue.add("a".to_owned()).await.unwrap(), Added::Closed);
-    let all = bench.queue.add_all(["b".to_owned(), "c".to_owned()]).await.unwrap();
-    assert_eq!(all.closed, 2);
+    let refused = bench.queue.add("a".to_owned()).await.unwrap_err();
+    assert_eq!(refused.kind(), ErrorKind::Closed);
+    let refused = bench.queue.add_all(["b".to_owned(), "c".to_owned()]).await;
+    assert_eq!(refused.unwrap_err().kind(), ErrorKind::Closed);
     assert!(bench.queue.get().await.unwrap().is_none());
     assert_eq!(bench.spy.stats().await.unwrap().ready, 0);
 }

@@ -2,9 +2,9 @@
 
 use std::ops::{Deref, DerefMut};
 
-use super::returns::drop_each;
 use super::{Core, Shared};
 use crate::contain::contain;
+use crate::queue::finish::drop_each;
 use crate::queue::nanos::Nanos;
 use crate::sync::{MutexGuard, lock};
 

@@ -22,21 +22,26 @@ impl<K> State<K> {
         self.is_plain() && self.retries.is_empty() && self.delays.is_empty()
     }
 
-    /// Adds the keys of `offers`, each with its hash, now.
+    /// Adds the keys of `offers`, each with its hash, now. Returns whether it did, which it
+    /// does unless the queue is closed.
     #[inline(never)]
     pub(in crate::queue) fn add_many<O: Offer<K>>(
         &mut self,
         offers: &mut [(u32, O)],
         tally: &mut AddedAll,
-    ) {
-        let plain = self.is_plain() && !self.is_closed();
+    ) -> bool {
+        let plain = self.is_plain();
         for (hash, offer) in offers {
+            if self.is_closed() {
+                return false;
+            }
             if plain {
                 self.add_plain(*hash, offer, tally);
-            } else {
-                tally.count(self.add(*hash, offer, 0));
+            } else if let Some(added) = self.add(*hash, offer, 0) {
+                tally.count(added);
             }
         }
+        true
     }
 
     #[inline(always)]

@@ -42,17 +42,17 @@ fn broken() -> (Queue<u32>, Broken, Panics) {
 #[test]
 fn lease_ends_although_the_clock_panics() {
     let (queue, clock, panics) = broken();
-    queue.add_all(1..=5);
-    queue.add_after(9, secs(1));
+    queue.add_all(1..=5).unwrap();
+    queue.add_after(9, secs(1)).unwrap();
     let mut leases = queue.try_get_many(5).unwrap().into_iter();
-    queue.add_all(1..=5);
+    queue.add_all(1..=5).unwrap();
     clock.inner.advance(ms(100));
     assert_eq!(queue.len(), 0, "the time is seen");
     clock.fuse.light(true);
     leases.next().unwrap().done();
     leases.next().unwrap().finish(Finish::Retry);
     leases.next().unwrap().retry_after(secs(7));
-    drop(leases.next());
+    leases.next().unwrap().succeed();
     let next = leases.next().unwrap().next_blocking().unwrap();
     clock.fuse.light(false);
     assert_eq!(*next, 1);
@@ -74,13 +74,13 @@ fn calls_that_are_given_a_delay_panic_with_the_clock_and_change_nothing() {
     assert_panics(|| queue.postpone(1, secs(1)));
     clock.fuse.light(false);
     assert_eq!((queue.counts(), queue.contains(&1)), (Counts::default(), false));
-    assert_eq!(queue.add_after(1, secs(1)), Added::Delayed);
+    assert_eq!(queue.add_after(1, secs(1)), Ok(Added::Delayed));
 }
 
 #[test]
 fn waiting_getter_survives_a_clock_that_panics() {
     let (queue, clock, _) = broken();
-    queue.add_after(1, secs(1));
+    queue.add_after(1, secs(1)).unwrap();
     let mut getter = Task::parked(queue.get());
     let mut other = Task::parked(queue.get());
     clock.fuse.light(true);

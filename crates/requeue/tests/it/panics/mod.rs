@@ -72,10 +72,10 @@ impl Clone for Bomb {
 fn loaded() -> (Queue<Bomb>, requeue::Lease<Bomb>, Arc<Fuses>) {
     let fuses = Arc::new(Fuses::default());
     let queue = Queue::new();
-    queue.add(bomb(&fuses, 2));
+    queue.add(bomb(&fuses, 2)).unwrap();
     let lease = queue.try_get().expect("a key was added");
-    queue.add_all([bomb(&fuses, 0), bomb(&fuses, 1)]);
-    queue.add_after(bomb(&fuses, 3), secs(3600));
+    queue.add_all([bomb(&fuses, 0), bomb(&fuses, 1)]).unwrap();
+    queue.add_after(bomb(&fuses, 3), secs(3600)).unwrap();
     (queue, lease, fuses)
 }
 
@@ -108,9 +108,9 @@ fn call_all(queue: &Queue<Bomb>, fuses: &Arc<Fuses>, number: u32) {
 fn assert_whole(queue: &Queue<Bomb>, lease: requeue::Lease<Bomb>, fuses: &Arc<Fuses>) {
     let counts = Counts { ready: 2, delayed: 1, processing: 1, dirty: 0 };
     assert_eq!(queue.counts(), counts);
-    assert_eq!(queue.add(bomb(fuses, 0)), Added::Duplicate);
-    assert_eq!(queue.add(bomb(fuses, 2)), Added::Dirty);
-    assert_eq!(queue.add(bomb(fuses, 9)), Added::Ready);
+    assert_eq!(queue.add(bomb(fuses, 0)), Ok(Added::Duplicate));
+    assert_eq!(queue.add(bomb(fuses, 2)), Ok(Added::Dirty));
+    assert_eq!(queue.add(bomb(fuses, 9)), Ok(Added::Ready));
     lease.done();
     let numbers: Vec<_> = queue.close_now().iter().map(|key| key.number).collect();
     assert_eq!(numbers, [0, 1, 9, 2, 3]);
@@ -143,7 +143,7 @@ fn panicking_clone_of_a_borrowed_key_leaves_the_queue_as_it_was() {
     let (queue, lease, fuses) = loaded();
     fuses.clone.light(true);
     assert_panics(|| queue.add_ref(bomb(&fuses, 5).borrow()));
-    assert_eq!(queue.add_ref(&bomb(&fuses, 0)), Added::Duplicate, "it is not cloned");
+    assert_eq!(queue.add_ref(&bomb(&fuses, 0)), Ok(Added::Duplicate), "it is not cloned");
     fuses.clone.light(false);
     assert_whole(&queue, lease, &fuses);
 }
@@ -165,7 +165,7 @@ fn panicking_hash_among_many_keys_keeps_what_was_added_before() {
     let added = take_all(&queue);
     assert!((1000..2500).contains(&added.len()), "{} keys were added", added.len());
     assert!(added.into_iter().zip(0..).all(|(key, number)| key.0 == number));
-    assert_eq!(queue.add_all((0..2500).map(Fused)).ready, 2500);
+    assert_eq!(queue.add_all((0..2500).map(Fused)).unwrap().ready, 2500);
 }
 
 #[test]
@@ -176,7 +176,7 @@ fn queue_goes_on_waking_getters_after_a_panic() {
     fuses.eq.light(true);
     assert_panics(|| queue.add(bomb(&fuses, 2)));
     fuses.eq.light(false);
-    queue.add(bomb(&fuses, 2));
+    queue.add(bomb(&fuses, 2)).unwrap();
     lease.done();
     assert_eq!(getter.wakes(), 1);
     assert_eq!(getter.output().unwrap().number, 2);
@@ -186,7 +186,7 @@ fn queue_goes_on_waking_getters_after_a_panic() {
 fn strand(queue: &Queue<Bomb>, fuses: &Arc<Fuses>, numbers: &[u32]) {
     fuses.clone.light(true);
     for number in numbers {
-        queue.add(bomb(fuses, *number));
+        queue.add(bomb(fuses, *number)).unwrap();
         assert_panics(|| queue.try_get().is_ok());
     }
     fuses.clone.light(false);
@@ -202,11 +202,11 @@ fn numbers(keys: &[Bomb]) -> Vec<u32> {
 fn key_whose_clone_panics_when_it_is_leased_is_stranded_until_it_is_added_again() {
     let (fuses, queue) = (Arc::new(Fuses::default()), Queue::new());
     strand(&queue, &fuses, &[10, 20, 30]);
-    queue.add(bomb(&fuses, 1));
+    queue.add(bomb(&fuses, 1)).unwrap();
     assert_eq!(queue.stranded(), 3);
     assert_eq!(queue.counts(), Counts { ready: 1, ..Counts::default() });
     assert!(queue.contains(&bomb(&fuses, 10)));
-    assert_eq!(queue.add(bomb(&fuses, 10)), Added::Ready);
+    assert_eq!(queue.add(bomb(&fuses, 10)), Ok(Added::Ready));
     let second = bomb(&fuses, 20);
     assert!(queue.remove(&second) && !queue.remove(&second));
     assert_eq!(numbers(&take_all(&queue)), [1, 10]);
@@ -219,7 +219,7 @@ fn stranded_key_is_returned_by_drain_and_does_not_hold_it_up() {
     let (fuses, queue) = (Arc::new(Fuses::default()), Queue::new());
     strand(&queue, &fuses, &[10]);
     queue.wait_idle_blocking();
-    queue.add_after(bomb(&fuses, 20), secs(3600));
+    queue.add_after(bomb(&fuses, 20), secs(3600)).unwrap();
     assert_eq!(numbers(&queue.drain_blocking()), [20, 10]);
 }
 
@@ -228,9 +228,9 @@ fn stranded_key_can_be_delayed_and_is_ready_afterwards() {
     let fuses = Arc::new(Fuses::default());
     let (queue, clock) = timed_with(Queue::builder());
     strand(&queue, &fuses, &[10, 20]);
-    assert_eq!(queue.add_after(bomb(&fuses, 10), secs(1)), Added::Delayed);
+    assert_eq!(queue.add_after(bomb(&fuses, 10), secs(1)), Ok(Added::Delayed));
     assert_eq!(queue.stranded(), 2, "until then it is stranded");
-    assert_eq!(queue.postpone(bomb(&fuses, 20), secs(1)), Added::Delayed);
+    assert_eq!(queue.postpone(bomb(&fuses, 20), secs(1)), Ok(Added::Delayed));
     assert_eq!(queue.stranded(), 1, "it is delayed instead");
     clock.advance(secs(1));
     assert_eq!((queue.len(), queue.stranded()), (2, 0));
@@ -242,7 +242,7 @@ fn stranded_key_that_is_delayed_is_returned_once() {
     let fuses = Arc::new(Fuses::default());
     let queue = Queue::new();
     strand(&queue, &fuses, &[10]);
-    queue.add_after(bomb(&fuses, 10), secs(1));
+    queue.add_after(bomb(&fuses, 10), secs(1)).unwrap();
     assert_eq!(numbers(&queue.close_now()), [10]);
     assert_eq!(queue.stranded(), 0);
 }
@@ -256,17 +256,17 @@ fn getters_are_woken_after_a_panic_of_one_that_was_woken() {
     let mut second = Task::parked(queue.get());
     let mut many = Task::parked(queue.get_many(2));
     fuses.clone.light(true);
-    queue.add(bomb(&fuses, 10));
+    queue.add(bomb(&fuses, 10)).unwrap();
     assert_eq!((first.wakes(), second.wakes()), (1, 0));
     assert_panics(|| first.poll().is_pending());
-    queue.add(bomb(&fuses, 10));
+    queue.add(bomb(&fuses, 10)).unwrap();
     assert_panics(|| second.poll().is_pending());
-    queue.add(bomb(&fuses, 10));
+    queue.add(bomb(&fuses, 10)).unwrap();
     assert_panics(|| many.poll().is_pending());
     fuses.clone.light(false);
     drop((second, many));
     assert!(first.poll().is_pending(), "it can be polled again");
-    queue.add(bomb(&fuses, 11));
+    queue.add(bomb(&fuses, 11)).unwrap();
     assert_eq!(first.wakes(), 2);
     assert_eq!(first.output().unwrap().number, 11);
 }
@@ -274,7 +274,7 @@ fn getters_are_woken_after_a_panic_of_one_that_was_woken() {
 #[test]
 fn next_that_panics_has_ended_its_lease_and_can_be_polled_again() {
     let (fuses, queue) = (Arc::new(Fuses::default()), Queue::new());
-    queue.add_all([bomb(&fuses, 1), bomb(&fuses, 2), bomb(&fuses, 3)]);
+    queue.add_all([bomb(&fuses, 1), bomb(&fuses, 2), bomb(&fuses, 3)]).unwrap();
     let mut next = Task::new(queue.try_get().unwrap().next());
     fuses.clone.light(true);
     assert_panics(|| next.poll().is_pending());
@@ -287,8 +287,8 @@ fn next_that_panics_has_ended_its_lease_and_can_be_polled_again() {
 #[test]
 fn closing_returns_the_other_keys_if_a_clone_panics() {
     let (queue, lease, fuses) = loaded();
-    queue.add(bomb(&fuses, 2));
-    queue.add_after(bomb(&fuses, 2), secs(7200));
+    queue.add(bomb(&fuses, 2)).unwrap();
+    queue.add_after(bomb(&fuses, 2), secs(7200)).unwrap();
     fuses.clone.light(true);
     assert_eq!(numbers(&queue.close_now()), [0, 1, 3]);
     fuses.clone.light(false);
@@ -308,10 +308,10 @@ fn lease_ends_although_the_drop_of_its_key_panics() {
         }
     }
     let queue = Queue::new();
-    queue.add_all([7, 8, 9].map(Grudge));
+    queue.add_all([7, 8, 9].map(Grudge)).unwrap();
     queue.try_get().unwrap().succeed();
     assert_eq!(queue.counts().processing, 0);
-    queue.add(Grudge(7));
+    queue.add(Grudge(7)).unwrap();
     queue.try_get_many(3).unwrap().succeed();
     assert_eq!(queue.counts(), Counts::default());
 }
@@ -333,11 +333,11 @@ fn keys_before_the_one_whose_clone_panics_are_ready_again() {
         }
     }
     let queue = Queue::new();
-    queue.add_all((1..=5).map(Plain));
+    queue.add_all((1..=5).map(Plain)).unwrap();
     assert_panics(|| queue.try_get_many(5).is_ok());
     assert_eq!(queue.counts(), Counts { ready: 4, ..Counts::default() });
     BURNS.store(false, Ordering::SeqCst);
-    queue.add(Plain(3));
+    queue.add(Plain(3)).unwrap();
     assert_eq!(take_all(&queue), [4, 5, 1, 2, 3].map(Plain));
 }
 

@@ -24,13 +24,13 @@ fn grouped(fuse: &Arc<Fuse>) -> Fair<u32, u32> {
 fn order_that_panics_in_an_add_leaves_the_queue_as_it_was() {
     let fuse = Arc::new(Fuse::default());
     let queue = Queue::builder().order(grouped(&fuse)).build();
-    queue.add(1);
+    queue.add(1).unwrap();
     fuse.light(true);
     assert_panics(|| queue.add(2));
     assert_panics(|| queue.add_all([2, 3]));
     assert_eq!(queue.counts(), Counts { ready: 1, ..Counts::default() });
     fuse.light(false);
-    assert_eq!(queue.add_all([1, 2, 3]).ready, 2);
+    assert_eq!(queue.add_all([1, 2, 3]).unwrap().ready, 2);
     assert_eq!(take_all(&queue), [1, 2, 3]);
 }
 
@@ -49,7 +49,7 @@ fn key_whose_order_panics_when_its_delay_ends_is_stranded() {
     let (queue, clock, fuse, panics) = fair();
     let mut worker = Task::parked(queue.get());
     for key in 1..=3 {
-        queue.add_after(key, secs(1));
+        queue.add_after(key, secs(1)).unwrap();
     }
     assert!(worker.poll().is_pending(), "it leads");
     fuse.light(true);
@@ -60,7 +60,7 @@ fn key_whose_order_panics_when_its_delay_ends_is_stranded() {
     assert_panics(|| queue.add(2));
     assert_eq!(queue.stranded(), 1, "it is stranded again");
     fuse.light(false);
-    assert_eq!(queue.add(2), Added::Ready);
+    assert_eq!(queue.add(2), Ok(Added::Ready));
     assert_eq!(take_all(&queue), [3, 2]);
 }
 
@@ -68,7 +68,7 @@ fn key_whose_order_panics_when_its_delay_ends_is_stranded() {
 fn key_that_was_stranded_when_its_delay_ended_can_be_removed_and_returned() {
     let (queue, clock, fuse, _) = fair();
     for close in [false, true] {
-        queue.add_after(2, secs(1));
+        queue.add_after(2, secs(1)).unwrap();
         fuse.light(true);
         clock.advance(secs(1));
         assert_eq!((queue.len(), queue.stranded()), (0, 1));
@@ -89,20 +89,20 @@ fn key_whose_order_panics_when_its_lease_ends_is_stranded() {
     let ends: [fn(Lease<u32>); 4] = [
         |lease| lease.done(),
         |lease| lease.succeed(),
-        |lease| drop(lease),
+        |lease| lease.give_up(),
         |lease| drop(lease.next()),
     ];
     for end in ends {
         let (queue, _clock, fuse, panics) = fair();
-        queue.add(2);
+        queue.add(2).unwrap();
         let lease = queue.try_get().unwrap();
-        queue.add(2);
+        queue.add(2).unwrap();
         fuse.light(true);
         end(lease);
         fuse.light(false);
         assert_eq!((queue.counts(), queue.stranded()), (Counts::default(), 1));
         assert_eq!(panics.count(), 1);
-        assert_eq!(queue.add(2), Added::Ready);
+        assert_eq!(queue.add(2), Ok(Added::Ready));
         assert_eq!(take_all(&queue), [2]);
         assert_eq!(queue.counts(), Counts::default());
     }
@@ -114,15 +114,15 @@ fn key_whose_order_panics_when_its_lease_ends_is_stranded() {
 fn batch_ends_completely_although_the_order_panics_for_one_key() {
     for finish in [Finish::Done, Finish::Succeed, Finish::Retry] {
         let (queue, clock, fuse, _) = fair();
-        queue.add_all(1..=4);
+        queue.add_all(1..=4).unwrap();
         let batch = queue.try_get_many(4).unwrap();
-        queue.add_all([2, 3]);
+        queue.add_all([2, 3]).unwrap();
         fuse.light(true);
         batch.finish(finish);
         fuse.light(false);
         assert_eq!((queue.counts().processing, queue.counts().dirty), (0, 0));
         assert_eq!((queue.len(), queue.stranded()), (1, 1), "3 is ready, 2 stranded");
-        queue.add(2);
+        queue.add(2).unwrap();
         assert_eq!(take_all(&queue), [3, 2]);
         clock.advance(secs(1));
         let retried = if finish == Finish::Retry { 4 } else { 0 };
@@ -199,8 +199,8 @@ fn level(priority: i32) -> AddOptions {
 #[test]
 fn order_that_panics_in_remove_leaves_the_queue_as_it_was() {
     let (queue, clock, fuses) = fused(false);
-    queue.add_with(1, level(3));
-    queue.add_after(1, secs(1));
+    queue.add_with(1, level(3)).unwrap();
+    queue.add_after(1, secs(1)).unwrap();
     fuses.remove.light(true);
     assert_panics(|| queue.remove(&1));
     assert_panics(|| queue.postpone(1, secs(9)));
@@ -216,8 +216,8 @@ fn order_that_panics_in_remove_leaves_the_queue_as_it_was() {
 fn order_that_panics_in_touch_leaves_the_queue_as_it_was() {
     for absorb in [false, true] {
         let (queue, _clock, fuses) = fused(absorb);
-        queue.add_with(1, level(3));
-        queue.add(2);
+        queue.add_with(1, level(3)).unwrap();
+        queue.add(2).unwrap();
         fuses.touch.light(true);
         assert_panics(|| queue.add_with(1, level(5)));
         assert_panics(|| queue.add_all([1]));
@@ -236,10 +236,10 @@ fn order_that_panics_in_touch_leaves_the_queue_as_it_was() {
 #[test]
 fn order_that_panics_in_push_leaves_failures_and_delays_as_they_were() {
     let (queue, clock, fuses) = fused(true);
-    queue.add_rate_limited(1);
+    queue.add_rate_limited(1).unwrap();
     clock.advance(secs(1));
     queue.try_get().unwrap().done();
-    queue.add_after(2, secs(1));
+    queue.add_after(2, secs(1)).unwrap();
     fuses.push.light(true);
     assert_panics(|| queue.add(1));
     assert_panics(|| queue.add(2));
@@ -247,7 +247,7 @@ fn order_that_panics_in_push_leaves_failures_and_delays_as_they_were() {
     assert_eq!(queue.num_requeues(&1), 1);
     assert_eq!(queue.counts(), Counts { delayed: 1, ..Counts::default() });
     clock.advance(secs(1));
-    assert_eq!(queue.add(1), Added::Ready);
+    assert_eq!(queue.add(1), Ok(Added::Ready));
     assert_eq!(take_all(&queue), [2, 1]);
 }
 
@@ -263,7 +263,7 @@ fn order_that_panics_for_a_failed_key_leaves_the_queue_as_it_was() {
     fuses.push.light(false);
     assert!(!queue.contains(&1));
     assert_eq!(queue.num_requeues(&1), 0);
-    assert_eq!(queue.add_rate_limited(1), Added::Ready);
+    assert_eq!(queue.add_rate_limited(1), Ok(Added::Ready));
     assert_eq!(queue.num_requeues(&1), 1);
 }
 
@@ -273,7 +273,7 @@ fn order_that_panics_in_pop_leaves_the_key_to_another_getter() {
     let (queue, _clock, fuses) = fused(false);
     let mut first = Task::parked(queue.get());
     let mut second = Task::parked(queue.get());
-    queue.add(1);
+    queue.add(1).unwrap();
     fuses.pop.light(true);
     assert_panics(|| first.poll().is_pending());
     assert_panics(|| queue.try_get().is_ok());
@@ -286,8 +286,8 @@ fn order_that_panics_in_pop_leaves_the_key_to_another_getter() {
 #[test]
 fn order_that_panics_in_pop_does_not_keep_keys_from_closing() {
     let (queue, _clock, fuses) = fused(false);
-    queue.add_all([1, 2]);
-    queue.add_with(3, level(9));
+    queue.add_all([1, 2]).unwrap();
+    queue.add_with(3, level(9)).unwrap();
     fuses.pop.light(true);
     fuses.remove.light(true);
     let mut keys = queue.close_now();
@@ -300,7 +300,7 @@ fn order_that_panics_in_pop_does_not_keep_keys_from_closing() {
 #[test]
 fn order_that_panics_in_shrink_costs_no_lease() {
     let (queue, _clock, fuses) = fused(false);
-    queue.add_all(0..5000);
+    queue.add_all(0..5000).unwrap();
     let mut leases: Vec<_> = queue.try_get_many(5000).unwrap().into_iter().collect();
     fuses.remove.light(true);
     leases.drain(..).for_each(Lease::done);

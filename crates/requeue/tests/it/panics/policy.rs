@@ -33,7 +33,7 @@ fn with_moody_policy() -> (Queue<u32>, FakeClock, Panics) {
     let (fuse, panics) = (Arc::new(Fuse::default()), Panics::default());
     let builder = Queue::builder().retry(Moody(Arc::clone(&fuse)));
     let (queue, clock) = timed_with(builder.metrics(panics.clone()));
-    queue.add_all(0..8);
+    queue.add_all(0..8).unwrap();
     fuse.light(true);
     (queue, clock, panics)
 }
@@ -50,7 +50,7 @@ fn policy_that_panics_costs_no_key() {
     let lease = Task::new(lease.next_with(Finish::Retry)).output().unwrap();
     lease.done();
     queue.try_get_many(2).unwrap().finish(Finish::Retry);
-    assert_eq!(queue.add_rate_limited(100), Added::Delayed);
+    assert_eq!(queue.add_rate_limited(100), Ok(Added::Delayed));
     assert_eq!(queue.counts(), Counts { delayed: 7, ..Counts::default() });
     assert_eq!(panics.count(), 8);
     clock.advance(ms(5));
@@ -60,14 +60,14 @@ fn policy_that_panics_costs_no_key() {
 #[test]
 fn policy_that_panics_again_and_again_backs_off() {
     let (queue, clock, _) = with_moody_policy();
-    drop(queue.try_get_many(7));
+    queue.try_get_many(7).unwrap().done();
     for delay in [5, 10, 20] {
         let lease = queue.try_get().unwrap();
         assert_eq!(lease.retry(), ms(delay));
         clock.advance(ms(delay));
     }
     queue.try_get().unwrap().succeed();
-    queue.add(7);
+    queue.add(7).unwrap();
     assert_eq!(queue.try_get().unwrap().retry(), ms(5), "success is success");
 }
 
@@ -76,7 +76,7 @@ fn policy_that_panics_again_and_again_backs_off() {
 #[test]
 fn policy_that_panics_while_its_worker_panics_costs_no_key() {
     let (queue, clock, panics) = with_moody_policy();
-    drop(queue.try_get_many(5));
+    queue.try_get_many(5).unwrap().done();
     assert_panics(|| {
         let _lease = queue.try_get();
         panic!("the work failed");
@@ -123,13 +123,13 @@ fn policy_by_count_that_panics_costs_no_key() {
     let panics = Panics::default();
     let builder = Queue::builder().retry(Overflows).metrics(panics.clone());
     let (queue, clock) = timed_with(builder);
-    queue.add_rate_limited(1);
-    queue.postpone(1, Duration::ZERO);
+    queue.add_rate_limited(1).unwrap();
+    queue.postpone(1, Duration::ZERO).unwrap();
     assert_eq!(queue.try_get().unwrap().retry(), ms(10), "the second failure");
     assert_eq!(queue.counts(), Counts { delayed: 1, ..Counts::default() });
     clock.advance(ms(10));
     queue.try_get().unwrap().done();
-    assert_eq!(queue.add_rate_limited(1), Added::Delayed);
+    assert_eq!(queue.add_rate_limited(1), Ok(Added::Delayed));
     assert_eq!((queue.num_requeues(&1), panics.count()), (3, 2));
     clock.advance(ms(20));
     assert_eq!(take_all(&queue), [1]);

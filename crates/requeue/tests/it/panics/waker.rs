@@ -30,20 +30,20 @@ fn waker_that_panics_does_not_keep_other_getters_asleep() {
         assert!(poll(get).is_pending());
     }
     let mut others = [Task::parked(queue.get()), Task::parked(queue.get())];
-    queue.add_all([1, 2, 3, 4]);
+    queue.add_all([1, 2, 3, 4]).unwrap();
     assert_eq!(others.each_ref().map(Task::wakes), [1, 1]);
     for other in &mut others {
         other.output().unwrap().done();
     }
     drop(hostile);
-    queue.add_all([1, 2]);
-    queue.drain_timeout(std::time::Duration::ZERO).unwrap_err();
+    queue.add_all([1, 2]).unwrap();
+    queue.drain_blocking_timeout(std::time::Duration::ZERO).unwrap_err();
 }
 
 #[test]
 fn waker_that_panics_keeps_nothing_from_closing() {
     let queue = Queue::<u32>::new();
-    queue.add(1);
+    queue.add(1).unwrap();
     let lease = queue.try_get().unwrap();
     let (mut get, mut idle) = (queue.get(), queue.wait_idle());
     assert!(poll(&mut get).is_pending() && poll(&mut idle).is_pending());

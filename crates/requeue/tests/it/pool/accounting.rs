@@ -8,7 +8,6 @@ use std::collections::HashSet;
 use std::panic::resume_unwind;
 use std::thread;
 
-use requeue::Added;
 use requeue::pool::Stopped;
 
 use super::*;
@@ -55,9 +54,9 @@ fn quick_retries() -> Queue<u32> {
 /// Adds keys from another thread, ends the pool, and looks for each key.
 fn account(pool: &Handle<u32>, successes: &Successes, random: &mut Random) {
     let queue = pool.queue().clone();
-    queue.add_all(0..KEYS / 2);
+    queue.add_all(0..KEYS / 2).unwrap();
     let adding = thread::spawn(move || {
-        let added = |key: &u32| queue.add(*key) != Added::Closed;
+        let added = |key: &u32| queue.add(*key).is_ok();
         (KEYS / 2..KEYS).filter(added).collect::<Vec<_>>()
     });
     let within = Duration::from_micros(random.below(300));

@@ -14,8 +14,8 @@ fn drain_finishes_what_is_ready_and_hands_back_what_is_delayed() {
     let queue = queue_on(&clock);
     let runs = Runs::default();
     let seen = runs.clone();
-    queue.add_all(["a", "b", "c"]);
-    queue.add_after("later", SECOND);
+    queue.add_all(["a", "b", "c"]).unwrap();
+    queue.add_after("later", SECOND).unwrap();
     let pool = Pool::new(queue.clone()).clock(clock).run(move |key: &&'static str| {
         seen.note(key);
         if *key == "b" { Err("fails") } else { Ok(()) }
@@ -33,7 +33,7 @@ fn drain_finishes_what_is_ready_and_hands_back_what_is_delayed() {
 fn stop_finishes_what_runs_and_hands_back_the_rest() {
     let queue = Queue::new();
     let (gate, pool) = gated(&queue, 1);
-    queue.add_all([1, 2, 3]);
+    queue.add_all([1, 2, 3]).unwrap();
     assert_eq!(gate.begun.recv(), Ok(1));
     let stopping = pool.clone();
     let waiting = thread::spawn(move || stopping.stop_blocking(LONG));
@@ -50,7 +50,7 @@ fn stop_finishes_what_runs_and_hands_back_the_rest() {
 fn stop_names_the_keys_that_still_run_at_the_deadline() {
     let clock = FakeClock::new();
     let queue = Queue::new();
-    queue.add_all(["slow", "slower", "never ran"]);
+    queue.add_all(["slow", "slower", "never ran"]).unwrap();
     let (start, begun) = mpsc::channel();
     let (leave, left) = mpsc::channel::<()>();
     let (start, left) = (Mutex::new(start), Mutex::new(left));
@@ -64,7 +64,7 @@ fn stop_names_the_keys_that_still_run_at_the_deadline() {
     for _ in 0..2 {
         begun.recv().unwrap();
     }
-    queue.add("slow"); // once more: it is to be worked on, whatever becomes of the run
+    queue.add("slow").unwrap(); // once more: it is to be worked on, whatever becomes of the run
     let stopping = pool.clone();
     let waiting = thread::spawn(move || stopping.stop_blocking(SECOND));
     clock.wait_for_timers_blocking(1);
@@ -82,7 +82,7 @@ fn stop_names_the_keys_that_still_run_at_the_deadline() {
 fn deadline_of_zero_does_not_wait() {
     let queue = Queue::new();
     let (gate, pool) = gated(&queue, 1);
-    queue.add_all([1, 2]);
+    queue.add_all([1, 2]).unwrap();
     gate.begun.recv().unwrap();
     let stopped = pool.stop_blocking(Duration::ZERO);
     assert_eq!((stopped.still_running, stopped.left), (vec![1], vec![2]));
@@ -102,7 +102,7 @@ fn deadline_that_never_comes_is_none() {
 #[test]
 fn workers_leave_when_the_queue_is_closed_and_empty() {
     let queue = Queue::new();
-    queue.add_all(0..100);
+    queue.add_all(0..100).unwrap();
     let runs = Arc::new(Mutex::new(0));
     let count = Arc::clone(&runs);
     let pool = Pool::new(queue.clone()).workers(3).run(move |_: &i32| {
@@ -118,7 +118,7 @@ fn workers_leave_when_the_queue_is_closed_and_empty() {
 #[test]
 fn workers_leave_when_every_handle_is_dropped() {
     let queue = Queue::new();
-    queue.add(1);
+    queue.add(1).unwrap();
     let (over, is_over) = mpsc::channel::<()>();
     let pool = Pool::new(queue).workers(3).run(move |_: &i32| {
         let _kept = &over;
@@ -132,7 +132,7 @@ fn workers_leave_when_every_handle_is_dropped() {
 #[test]
 fn paused_pool_drains_nothing_and_says_so() {
     let queue = Queue::new();
-    queue.add(1);
+    queue.add(1).unwrap();
     let pool = Pool::new(queue).workers(0).run(|_| Ok::<_, String>(())).unwrap();
     let stopped = pool.drain_blocking(LONG);
     assert_eq!((stopped.in_time(), stopped.left), (true, vec![1]));
@@ -141,7 +141,7 @@ fn paused_pool_drains_nothing_and_says_so() {
 #[test]
 fn debug_shows_counts_and_no_key() {
     let queue = Queue::<&str>::new();
-    queue.add("secret");
+    queue.add("secret").unwrap();
     let pool = Pool::new(queue).workers(0);
     assert!(!format!("{pool:?}").contains("secret"));
     let pool = pool.run(|_| Ok::<_, String>(())).unwrap();
@@ -153,7 +153,7 @@ fn debug_shows_counts_and_no_key() {
 fn second_stop_lists_the_runs_that_have_not_ended_yet() {
     let queue = Queue::new();
     let (gate, pool) = gated(&queue, 2);
-    queue.add_all([1, 2]);
+    queue.add_all([1, 2]).unwrap();
     gate.begun.recv().unwrap();
     gate.begun.recv().unwrap();
     for _ in 0..2 {
@@ -176,8 +176,8 @@ fn second_stop_lists_the_runs_that_have_not_ended_yet() {
 fn drain_that_is_dropped_takes_no_key() {
     let queue = Queue::new();
     let (gate, pool) = gated(&queue, 1);
-    queue.add(1);
-    queue.add_after(2, SECOND);
+    queue.add(1).unwrap();
+    queue.add_after(2, SECOND).unwrap();
     gate.begun.recv().unwrap();
     for _ in 0..2 {
         let mut drain = std::pin::pin!(pool.drain(LONG));

@@ -73,7 +73,7 @@ impl fmt::Debug for Key {
 fn assert_all_workers_run(pool: &Handle<Key>) {
     assert_eq!(pool.workers(), WORKERS);
     for name in ["meet 1", "meet 2", "meet 3", "meet 4"] {
-        pool.queue().add(Key::new(name));
+        pool.queue().add(Key::new(name)).unwrap();
     }
     while pool.queue().counts().processing + pool.queue().len() > 0 {
         std::thread::yield_now();
@@ -116,7 +116,7 @@ fn key_whose_clone_panics_costs_no_worker_and_is_not_lost() {
         for key in &keys {
             key.trap.panics_at.store(panics_at, Ordering::SeqCst);
         }
-        queue.add_all(keys);
+        queue.add_all(keys).unwrap();
         let unsettled =
             || queue.counts().processing + queue.counts().delayed + queue.len();
         while unsettled() > 0 {
@@ -147,7 +147,7 @@ fn key_that_the_pool_cannot_clone_is_a_failed_run() {
     let key = Key::new("a");
     // The queue makes the first clone, to lease the key.
     key.trap.panics_at.store(2, Ordering::SeqCst);
-    queue.add(key);
+    queue.add(key).unwrap();
     assert_eq!(is_done.recv(), Ok("a"), "it was retried");
     let message = "the handler panicked: the key's clone panicked".to_owned();
     assert_eq!(*failures.lock().unwrap(), [("a", message)]);
@@ -162,7 +162,7 @@ fn key_whose_drop_panics_costs_no_worker() {
     for name in ["a", "b", "c", "d", "e", "f"] {
         let key = Key::new(name);
         key.trap.drop_panics.store(true, Ordering::SeqCst);
-        queue.add(key);
+        queue.add(key).unwrap();
     }
     assert_all_workers_run(&pool);
     assert!(pool.drain_blocking(LONG).left.is_empty());
@@ -195,7 +195,7 @@ fn error_whose_code_panics_costs_no_worker() {
     let handler = handler_with(move |_| Err(BadError(Arc::clone(&dropped))));
     let pool = Pool::new(queue.clone()).workers(WORKERS).max_retries(0);
     let pool = pool.run(handler).unwrap();
-    queue.add_all(six());
+    queue.add_all(six()).unwrap();
     queue.wait_idle_blocking();
     assert_all_workers_run(&pool);
     assert_eq!(drops.load(Ordering::SeqCst), 6);
@@ -217,7 +217,7 @@ fn payload_whose_drop_panics_costs_no_worker() {
     let pool = Pool::new(queue.clone()).workers(WORKERS).max_retries(1);
     let pool = pool.on_dead(|_, _| panic_any(PanicsOnDrop));
     let pool = pool.run(handler).unwrap();
-    queue.add_all(six());
+    queue.add_all(six()).unwrap();
     queue.wait_idle_blocking();
     assert_all_workers_run(&pool);
     assert!(pool.drain_blocking(LONG).left.is_empty());
@@ -266,7 +266,7 @@ fn recorder_that_panics_costs_no_worker() {
     let handler = handler_with(|_| Err("fails"));
     let pool = Pool::new(queue.clone()).workers(WORKERS).max_retries(1);
     let pool = pool.timeout(Duration::ZERO).metrics(BadRecorder).run(handler).unwrap();
-    queue.add_all(six());
+    queue.add_all(six()).unwrap();
     queue.wait_idle_blocking();
     assert_all_workers_run(&pool);
     assert!(pool.drain_blocking(LONG).left.is_empty());
@@ -309,7 +309,7 @@ fn clock_that_panics_costs_no_worker_and_no_deadline() {
         let pool = Pool::new(queue.clone()).workers(WORKERS).clock(BadClock(breaks));
         let pool = pool.timeout(SECOND).run(handler).unwrap();
         assert_all_workers_run(&pool);
-        queue.add(Key::new("stuck"));
+        queue.add(Key::new("stuck")).unwrap();
         assert_eq!(begun.recv(), Ok("stuck"));
         let stopped = pool.stop_blocking(Duration::from_millis(1));
         assert_eq!(stopped.still_running, [Key::new("stuck")]);
@@ -325,7 +325,7 @@ fn task_is_timed_out_even_if_the_clock_panics() {
     for breaks in [Breaks::Now, Breaks::Timer, Breaks::Poll] {
         let queue = quick_queue();
         let (send, failures) = mpsc::channel();
-        queue.add(Key::new("stuck"));
+        queue.add(Key::new("stuck")).unwrap();
         runtime.block_on(async {
             let pool = Pool::new(queue.clone()).clock(BadClock(breaks)).max_retries(0);
             let pool = pool.timeout(Duration::from_millis(1));
@@ -350,7 +350,7 @@ fn key_whose_code_panics_costs_no_task() {
         let queue = quick_queue();
         let key = Key::new("a");
         key.trap.panics_at.store(panics_at, Ordering::SeqCst);
-        queue.add(key);
+        queue.add(key).unwrap();
         runtime.block_on(async {
             let pool = Pool::new(queue.clone());
             let runs = AtomicU32::new(0);
@@ -363,7 +363,7 @@ fn key_whose_code_panics_costs_no_task() {
                 tokio::task::yield_now().await;
             }
             assert_eq!(pool.workers(), 1);
-            queue.add(Key::new("b"));
+            queue.add(Key::new("b")).unwrap();
             queue.wait_idle().await;
             pool.drain(LONG).await;
         });

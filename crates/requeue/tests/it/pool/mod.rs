@@ -66,7 +66,7 @@ fn key_that_went_well_is_gone_and_its_failures_forgotten() {
         if seen.note(key) == 0 { Err("not yet") } else { Ok(()) }
     });
     let pool = pool.unwrap();
-    queue.add("a");
+    queue.add("a").unwrap();
     clock.wait_for_timers_blocking(1); // the retry waits
     assert_eq!(queue.num_requeues(&"a"), 1);
     clock.advance(SECOND);
@@ -85,7 +85,7 @@ fn key_that_is_to_come_after_a_delay_comes_then() {
         let first = seen.note(key) == 0;
         Ok::<_, String>(if first { Outcome::After(SECOND * 90) } else { Outcome::Done })
     });
-    queue.add("a");
+    queue.add("a").unwrap();
     clock.wait_for_timers_blocking(1);
     clock.advance(SECOND * 89);
     assert_eq!((queue.counts().delayed, runs.of("a")), (1, 1));
@@ -98,7 +98,7 @@ fn key_that_is_to_come_after_a_delay_comes_then() {
 #[test]
 fn key_that_was_given_up_is_dead_and_comes_no_more() {
     let (queue, morgue) = (Queue::new(), Morgue::new());
-    queue.add("a");
+    queue.add("a").unwrap();
     let pool = Pool::new(queue.clone())
         .on_dead(morgue.callback())
         .run(|_: &&str| Ok::<_, String>(Outcome::GiveUp))
@@ -144,7 +144,7 @@ fn key_is_dead_after_so_many_retries_and_starts_afresh_when_added() {
         .on_dead(morgue.callback())
         .run(move |key: &&'static str| Err::<(), _>(format!("run {}", seen.note(key))));
     for round in 1..=2 {
-        queue.add("a");
+        queue.add("a").unwrap();
         for backoff in [SECOND, SECOND * 2] {
             clock.wait_for_timers_blocking(1);
             clock.advance(backoff);
@@ -169,7 +169,7 @@ fn panic_is_caught_and_retried_and_costs_no_worker() {
             Ok::<_, String>(())
         },
     );
-    queue.add("a");
+    queue.add("a").unwrap();
     clock.wait_for_timers_blocking(1);
     let message = "the first run of a".to_owned();
     assert_eq!(failures.bodies(), [("a", Failure::Panicked(message))]);
@@ -183,7 +183,7 @@ fn panic_is_caught_and_retried_and_costs_no_worker() {
 #[test]
 fn panic_of_a_callback_changes_nothing() {
     let (queue, morgue) = (Queue::new(), Morgue::new());
-    queue.add_all(["a", "b"]);
+    queue.add_all(["a", "b"]).unwrap();
     let pool = Pool::new(queue.clone())
         .max_retries(0)
         .on_failure(|_, _| panic!("the callback's own"))
@@ -224,12 +224,12 @@ fn panic_of_the_policy_costs_neither_worker_nor_key() {
     let pool = Pool::new(queue.clone()).max_retries(3).run(move |key: &&'static str| {
         if seen.note(key) == 0 { Err("not yet") } else { Ok(()) }
     });
-    queue.add("a");
+    queue.add("a").unwrap();
     clock.wait_for_timers_blocking(1);
     assert_eq!((runs.of("a"), queue.counts().delayed), (1, 1));
     clock.advance(SECOND);
     queue.wait_idle_blocking();
-    queue.add("b");
+    queue.add("b").unwrap();
     clock.wait_for_timers_blocking(1);
     assert_eq!((runs.of("a"), runs.of("b")), (2, 1), "by the only worker");
     drop(pool);
@@ -266,12 +266,12 @@ fn key_added_while_its_handler_runs_is_run_once_more() {
     let seen = runs.clone();
     let pool = Pool::new(queue.clone()).workers(3).run(move |key: &&'static str| {
         if seen.note(key) == 0 {
-            adder.add(*key);
-            adder.add(*key);
+            adder.add(*key).unwrap();
+            adder.add(*key).unwrap();
         }
         Ok::<_, String>(())
     });
-    queue.add("a");
+    queue.add("a").unwrap();
     queue.wait_idle_blocking();
     assert_eq!(runs.of("a"), 2);
     drop(pool);
@@ -280,7 +280,7 @@ fn key_added_while_its_handler_runs_is_run_once_more() {
 #[test]
 fn workers_run_at_the_same_time() {
     let queue = Queue::new();
-    queue.add_all(0..12);
+    queue.add_all(0..12).unwrap();
     // Each run waits for three others: with fewer than four workers this hangs.
     let four = Arc::new(Barrier::new(4));
     let pool = Pool::new(queue.clone()).workers(4).run(move |_| {
@@ -313,7 +313,7 @@ fn gated(queue: &Queue<u32>, workers: usize) -> (Gate, Handle<u32>) {
 fn workers_that_are_added_start_at_once() {
     let queue = Queue::new();
     let (gate, pool) = gated(&queue, 1);
-    queue.add_all([1, 2, 3]);
+    queue.add_all([1, 2, 3]).unwrap();
     assert_eq!(gate.begun.recv(), Ok(1));
     assert_eq!(queue.len(), 2);
     pool.set_workers(3).unwrap();
@@ -329,7 +329,7 @@ fn workers_that_are_added_start_at_once() {
 fn worker_that_is_too_many_finishes_its_run_and_takes_no_other_key() {
     let queue = Queue::new();
     let (gate, pool) = gated(&queue, 2);
-    queue.add_all([1, 2, 3, 4]);
+    queue.add_all([1, 2, 3, 4]).unwrap();
     gate.begun.recv().unwrap();
     gate.begun.recv().unwrap();
     pool.set_workers(1).unwrap();
@@ -351,7 +351,7 @@ fn workers_without_a_key_leave_at_once_and_come_back() {
     pool.set_workers(0).unwrap();
     pool.join_blocking();
     assert_eq!(queue.parked(), 0);
-    queue.add(1);
+    queue.add(1).unwrap();
     assert_eq!(queue.len(), 1, "the pool pauses");
     pool.set_workers(2).unwrap();
     queue.wait_idle_blocking();
@@ -377,7 +377,7 @@ proptest! {
             Ok::<_, &str>(())
         }).unwrap();
         for (index, chunk) in keys.chunks(keys.len().div_ceil(staffing.len())).enumerate() {
-            queue.add_all(chunk.iter().copied());
+            queue.add_all(chunk.iter().copied()).unwrap();
             pool.set_workers(staffing[index]).unwrap();
         }
         queue.wait_idle_blocking();

@@ -12,7 +12,7 @@ use super::LONG;
 fn thread_of(name: &str) -> Option<String> {
     let (send, names) = mpsc::channel();
     let queue = Queue::new();
-    queue.add(1);
+    queue.add(1).unwrap();
     let pool = Pool::<u32, String>::new(queue).name(name);
     let pool = pool.run(move |_| {
         send.send(thread::current().name().map(str::to_owned))

@@ -93,7 +93,7 @@ fn recorder_hears_of_workers_and_of_how_each_run_ended() {
     assert_eq!(events.take(), [Event::Workers(1)]);
     let told = |how| [Event::Started, Event::Ended(how, SECOND)].to_vec();
     let run = |key| {
-        queue.add(key);
+        queue.add(key).unwrap();
         while queue.counts().ready + queue.counts().processing > 0 {
             std::thread::yield_now();
         }
@@ -124,7 +124,7 @@ fn run_on_a_thread_that_takes_too_long_is_counted_and_its_result_stands() {
             Ok::<_, String>(())
         })
         .unwrap();
-    queue.add_all([SECOND, SECOND * 2]);
+    queue.add_all([SECOND, SECOND * 2]).unwrap();
     assert!(pool.drain_blocking(LONG).left.is_empty());
     let expected = [
         Event::Workers(1),
@@ -152,7 +152,7 @@ impl Clock for Counted {
 fn clock_is_read_only_for_a_timeout_or_a_recorder() {
     let readings = |configure: fn(Pool<u32, String>) -> Pool<u32, String>| {
         let (queue, clock) = (Queue::builder().name("files").build(), Counted::default());
-        queue.add(1);
+        queue.add(1).unwrap();
         let pool = configure(Pool::new(queue.clone())).clock(clock.clone());
         let pool = pool.run(|_| Ok(())).unwrap();
         queue.wait_idle_blocking();

@@ -33,7 +33,7 @@ fn stuck(queue: &Queue<u32>, events: &Events) -> (Runtime, Handle<u32>) {
 #[test]
 fn runs_that_are_dropped_return_their_keys_to_the_queue() {
     let (queue, events) = (Queue::new(), Events::default());
-    queue.add_all([1, 2, 3]);
+    queue.add_all([1, 2, 3]).unwrap();
     let (runtime, pool) = stuck(&queue, &events);
     assert_eq!(queue.counts().processing, 2);
     drop(runtime);
@@ -49,7 +49,7 @@ fn runs_that_are_dropped_return_their_keys_to_the_queue() {
 #[test]
 fn callers_on_other_threads_return() {
     let (queue, events) = (Queue::new(), Events::default());
-    queue.add_all([1, 2]);
+    queue.add_all([1, 2]).unwrap();
     let (runtime, pool) = stuck(&queue, &events);
     let calls: [fn(&Handle<u32>); 3] = [
         |pool| pool.join_blocking(),
@@ -83,7 +83,7 @@ fn set_workers_after_the_shutdown_is_an_error() {
     assert_eq!(error.to_string(), "the tokio runtime has shut down");
     assert_eq!((pool.workers(), queue.parked()), (0, 0));
     pool.set_workers(0).unwrap();
-    queue.add(1);
+    queue.add(1).unwrap();
     assert_eq!(pool.stop_blocking(LONG).left, [1]);
 }
 
@@ -111,7 +111,7 @@ impl Drop for PanicsOnDrop {
 #[test]
 fn future_that_panics_in_the_shutdown_returns_its_key() {
     let queue = Queue::new();
-    queue.add(1);
+    queue.add(1).unwrap();
     let runtime = Builder::new_current_thread().build().unwrap();
     let pool = runtime.block_on(async {
         let pool = Pool::new(queue.clone()).run_async(|_: i32| async {

@@ -24,7 +24,7 @@ fn pool_on_a_closed_queue_starts_each_worker_once() {
 fn number_of_workers_stays_zero_after_stop() {
     let queue = Queue::new();
     let (gate, pool) = gated(&queue, 1);
-    queue.add_all([1, 2]);
+    queue.add_all([1, 2]).unwrap();
     gate.begun.recv().unwrap();
     let stopped = pool.stop_blocking(Duration::ZERO);
     assert_eq!((stopped.still_running, stopped.left), (vec![1], vec![2]));
@@ -53,7 +53,7 @@ impl Wake for Counter {
 fn dropped_join_drain_and_stop_release_their_wakers() {
     let queue = Queue::new();
     let (gate, pool) = gated(&queue, 1);
-    queue.add(1);
+    queue.add(1).unwrap();
     gate.begun.recv().unwrap();
     let counter = Arc::new(Counter::default());
     let waker = Waker::from(Arc::clone(&counter));
@@ -85,7 +85,7 @@ impl Wake for PanicsOnWake {
 fn waker_that_panics_does_not_keep_other_callers_waiting() {
     let queue = Queue::new();
     let (gate, pool) = gated(&queue, 1);
-    queue.add(1);
+    queue.add(1).unwrap();
     gate.begun.recv().unwrap();
     let counter = Arc::new(Counter::default());
     let wakers = [
@@ -127,7 +127,7 @@ impl Drop for Reenters {
 fn waker_that_calls_the_pool_does_not_deadlock() {
     let queue = Queue::new();
     let (gate, pool) = gated(&queue, 1);
-    queue.add(1);
+    queue.add(1).unwrap();
     gate.begun.recv().unwrap();
     {
         let mut join = pin!(pool.join());
@@ -174,7 +174,7 @@ impl Wake for PolledInline {
 fn stop_inside_a_wake_up_of_the_queue_does_not_deadlock() {
     let queue = Queue::new();
     let (gate, pool) = gated(&queue, 1);
-    queue.add(1);
+    queue.add(1).unwrap();
     gate.begun.recv().unwrap();
     let (done, is_done) = mpsc::channel();
     let stopping = pool.clone();

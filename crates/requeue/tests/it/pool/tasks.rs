@@ -35,7 +35,7 @@ fn outcomes_of_tasks_are_those_of_threads() {
     let (morgue, runs) = (Morgue::new(), Runs::default());
     let seen = runs.clone();
     alone(async {
-        queue.add_all(["done", "after", "give up", "error", "panic"]);
+        queue.add_all(["done", "after", "give up", "error", "panic"]).unwrap();
         let pool = Pool::new(queue.clone())
             .workers(2)
             .max_retries(1)
@@ -107,7 +107,7 @@ fn run_that_takes_too_long_is_cancelled_and_retried() {
                 }
             })
             .unwrap();
-        queue.add_all(["slow", "quick"]);
+        queue.add_all(["slow", "quick"]).unwrap();
         settle().await;
         assert_eq!((queue.len(), alive.load(Ordering::Relaxed)), (1, 1));
         clock.advance(SECOND * 5);
@@ -132,7 +132,7 @@ fn stop_cancels_what_still_runs_at_the_deadline_and_names_it() {
     let queue = Queue::builder().name("files").clock(clock.clone()).build();
     let events = Events::default();
     alone(async {
-        queue.add_all(["stuck", "stuck too", "never ran"]);
+        queue.add_all(["stuck", "stuck too", "never ran"]).unwrap();
         let pool = Pool::new(queue.clone())
             .workers(2)
             .clock(clock.clone())
@@ -159,7 +159,7 @@ fn stop_cancels_what_still_runs_at_the_deadline_and_names_it() {
 fn dropped_stop_loses_nothing() {
     let queue = Queue::new();
     alone(async {
-        queue.add_all(["stuck", "left"]);
+        queue.add_all(["stuck", "left"]).unwrap();
         let pool = Pool::new(queue.clone());
         let pool = pool.run_async(|_| pending::<Result<(), String>>()).unwrap();
         settle().await;
@@ -200,7 +200,7 @@ fn panic_of_a_future_that_is_dropped_costs_no_worker() {
                 pending().await
             })
             .unwrap();
-        queue.add_all(["bomb", "quick"]);
+        queue.add_all(["bomb", "quick"]).unwrap();
         settle().await;
         clock.advance(SECOND);
         settle().await;
@@ -218,7 +218,7 @@ fn tasks_come_and_go_while_the_pool_runs() {
     let held = Arc::new(AtomicU32::new(0));
     let running = Arc::clone(&held);
     alone(async {
-        queue.add_all(0..10);
+        queue.add_all(0..10).unwrap();
         let pool = Pool::new(queue.clone()).run_async(move |_: i32| {
             let counted = Counted::new(&running);
             async move {
@@ -265,7 +265,7 @@ fn many_tasks_on_several_threads_run_every_key_once_at_a_time() {
         });
         let pool = pool.unwrap();
         for round in 0..500 {
-            queue.add(round % 8);
+            queue.add(round % 8).unwrap();
             if round % 50 == 0 {
                 pool.set_workers(1 + round % 17).unwrap();
             }
@@ -289,7 +289,7 @@ fn pool_of_tasks_needs_a_runtime() {
 fn thread_can_change_and_drain_a_pool_of_tasks() {
     let runtime = runtime();
     let queue = Queue::new();
-    queue.add_all(0..100);
+    queue.add_all(0..100).unwrap();
     let pool = runtime.block_on(async {
         Pool::new(queue).run_async(|_: i32| ready(Ok::<_, String>(()))).unwrap()
     });

@@ -84,7 +84,7 @@ fn install() {
 fn each_run_has_a_span_and_each_failure_an_event() {
     install();
     let queue = Queue::builder().name("traced").build();
-    queue.add_all(["traced-fine", "traced-flawed"]);
+    queue.add_all(["traced-fine", "traced-flawed"]).unwrap();
     let pool = Pool::new(queue.clone()).max_retries(0).run(|key: &&str| {
         if *key == "traced-fine" { Ok(()) } else { Err("it has a flaw") }
     });
@@ -119,7 +119,7 @@ impl Debug for PanicsOnDebug {
 fn key_whose_debug_panics_costs_no_worker() {
     install();
     let queue = Queue::new();
-    queue.add_all([1, 2, 3].map(PanicsOnDebug));
+    queue.add_all([1, 2, 3].map(PanicsOnDebug)).unwrap();
     let (done, is_done) = mpsc::channel();
     let pool = Pool::new(queue).run(move |key: &PanicsOnDebug| done.send(key.0));
     assert!(pool.unwrap().drain_blocking(LONG).left.is_empty());
@@ -130,7 +130,7 @@ fn key_whose_debug_panics_costs_no_worker() {
 fn subscriber_that_panics_costs_no_worker() {
     install();
     let queue = Queue::new();
-    queue.add_all(["bad span", "fine"]);
+    queue.add_all(["bad span", "fine"]).unwrap();
     let (done, is_done) = mpsc::channel();
     let pool = Pool::new(queue).max_retries(0);
     let pool = pool.run(move |key: &&'static str| done.send(*key)).unwrap();
@@ -143,7 +143,7 @@ fn subscriber_that_panics_costs_no_worker() {
 fn run_on_a_thread_that_takes_too_long_has_an_event() {
     install();
     let (clock, queue) = (FakeClock::new(), Queue::new());
-    queue.add("slow");
+    queue.add("slow").unwrap();
     let pool = Pool::new(queue).clock(clock.clone()).timeout(SECOND);
     let pool = pool.run(move |_: &&str| {
         clock.advance(SECOND * 2);

@@ -68,7 +68,7 @@ impl Replay {
             "add" => {
                 let options =
                     AddOptions::new().priority(step.int(2)).after(step.nanos(3));
-                self.queue.add_with(step.int(1), options);
+                self.queue.add_with(step.int(1), options).unwrap();
             }
             "get" => {
                 assert_eq!(self.get(), (step.0[1].clone(), step.0[2].clone()), "{row}");

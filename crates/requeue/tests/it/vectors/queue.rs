@@ -76,15 +76,10 @@ impl Replay {
 
     fn call(&mut self, step: &Step<'_>, row: &str) {
         match step.call() {
-            "add" => {
-                self.queue.add(step.int(1));
-            }
-            "add_after" => {
-                self.queue.add_after(step.int(1), step.nanos(2));
-            }
-            "add_rate_limited" => {
-                self.queue.add_rate_limited(step.int(1));
-            }
+            // Go ignores an add to a closed queue.
+            "add" => drop(self.queue.add(step.int(1))),
+            "add_after" => drop(self.queue.add_after(step.int(1), step.nanos(2))),
+            "add_rate_limited" => drop(self.queue.add_rate_limited(step.int(1))),
             "get" => assert_eq!(self.get(), step.0[1], "{row}"),
             "done" => self.held.remove(&step.int(1)).expect(row).done(),
             "forget" => self.queue.forget(&step.int(1)),

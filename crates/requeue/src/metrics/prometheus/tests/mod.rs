@@ -135,7 +135,7 @@ fn counts_are_exact_when_scraped_and_once_the_queue_is_gone() {
         }
     };
     for key in 1..=10_000 {
-        queue.add(key);
+        queue.add(key).unwrap();
         queue.try_get().unwrap().done();
         if key % 999 == 0 {
             check(key, [prometheus.encode(), openmetrics(&prometheus)]);

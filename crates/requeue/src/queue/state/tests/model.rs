@@ -30,26 +30,27 @@ impl Model {
         Self { absorb, max_resting, ..Self::default() }
     }
 
-    pub(super) fn add(&mut self, key: Key) -> Added {
+    /// Returns `None` if the queue is closed.
+    pub(super) fn add(&mut self, key: Key) -> Option<Added> {
         if self.closed {
-            return Added::Closed;
+            return None;
         }
         self.resting.retain(|other| *other != key);
         if self.absorb {
             self.waiting.remove(&key);
         }
         if !self.dirty.insert(key) {
-            return Added::Duplicate;
+            return Some(Added::Duplicate);
         }
         if self.processing.contains(&key) {
-            return Added::Dirty;
+            return Some(Added::Dirty);
         }
         self.queue.push_back(key);
-        Added::Ready
+        Some(Added::Ready)
     }
 
-    pub(super) fn add_at(&mut self, key: Key, deadline: Nanos) -> Added {
-        if self.closed { Added::Closed } else { self.wait(key, deadline) }
+    pub(super) fn add_at(&mut self, key: Key, deadline: Nanos) -> Option<Added> {
+        if self.closed { None } else { Some(self.wait(key, deadline)) }
     }
 
     /// The earlier time wins; a key that is moved goes behind those of the same time.
@@ -66,12 +67,12 @@ impl Model {
         Added::Delayed
     }
 
-    pub(super) fn postpone(&mut self, key: Key, deadline: Nanos) -> Added {
+    pub(super) fn postpone(&mut self, key: Key, deadline: Nanos) -> Option<Added> {
         if self.closed {
-            return Added::Closed;
+            return None;
         }
         self.unplan(key);
-        self.wait(key, deadline)
+        Some(self.wait(key, deadline))
     }
 
     /// The keys that wait, in the order in which they become ready.
