@@ -12,7 +12,6 @@ use crate::data_loss::{LossCounts, Setting};
 use crate::fault::FaultCounts;
 use crate::process::child::name_of;
 use crate::run::{RunConfig, RunResult};
-use crate::server::scripts::ScriptCounts;
 use crate::store::Kind;
 use crate::store::bug::Bug;
 
@@ -29,12 +28,6 @@ pub(crate) fn run(config: &RunConfig, result: &RunResult) {
     println!("{store}, {load}, {seconds} s, seed {seed}");
     faults(&result.faults);
     verdict(&result.verdict);
-    let ScriptCounts { adds, leases, finishes } = result.scripts;
-    let waited = result.verdict.counts.waited;
-    println!(
-        "  single-key scripts: {adds} adds, {leases} leases, {finishes} finishes; \
-         {waited} leases granted by a wait"
-    );
     for path in result.unreached(config) {
         println!("  NOT REACHED: {path}");
     }

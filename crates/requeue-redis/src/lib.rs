@@ -84,7 +84,6 @@ mod cluster;
 mod fault;
 mod link;
 mod name;
-mod next;
 mod partition;
 mod people;
 mod reply;

@@ -16,7 +16,6 @@ use requeue_store::{
 use crate::builder::Builder;
 use crate::link::Call;
 use crate::name::name_of;
-use crate::next::Spare;
 use crate::partition::{Chunk, guard, names, spread};
 use crate::people::NOTHING;
 use crate::reply::Answer;
@@ -39,7 +38,6 @@ pub struct RedisStore {
     pub(crate) watch: Arc<Watch>,
     /// Where the next lease begins.
     pub(crate) turn: Arc<AtomicUsize>,
-    pub(crate) spare: Arc<Spare>,
     /// Whether the last lease may have been another's, or a key may have failures.
     pub(crate) one_of_many: Arc<AtomicBool>,
 }
@@ -66,8 +64,8 @@ impl RedisStore {
         let names = [names(&queue, 0).into_iter().chain(guard).collect()].into();
         let watch = watch_on(&servers, &names);
         let clock = settings.clock.clone();
-        let (turn, spare, one_of_many) = Default::default();
-        Self { servers, queue, names, clock, watch, turn, spare, one_of_many }
+        let (turn, one_of_many) = Default::default();
+        Self { servers, queue, names, clock, watch, turn, one_of_many }
     }
 
     /// The same, of a queue with so many partitions.
@@ -352,15 +350,5 @@ impl Store for RedisStore {
 
     fn wait(&self, at_most: Duration) -> Reply<'_, ()> {
         Box::pin(self.watch.wait(at_most))
-    }
-
-    fn wait_and_lease<'a>(
-        &'a self,
-        request: &'a LeaseRequest,
-        at_most: Duration,
-    ) -> Option<Reply<'a, Leased>> {
-        self.leases_after_wait().then(|| {
-            Box::pin(self.lease_after_wait(request, at_most)) as Reply<'a, Leased>
-        })
     }
 }

@@ -35,7 +35,7 @@ use crate::servers::Servers;
 
 /// How long the blocking command of a server lasts. When it ends, one waiter looks for keys:
 /// a mark that went to a process which died with it costs the others no more than this.
-pub(crate) const LASTS: Duration = Duration::from_secs(5);
+const LASTS: Duration = Duration::from_secs(5);
 
 /// The same for the first post of a cluster, where a look is a call for each partition: a
 /// little less than [`UNWATCHED`], after which queues look by themselves.
@@ -124,11 +124,6 @@ impl Watch {
     /// After a lease that failed, and may not have looked.
     pub(crate) fn put_waited(&self, waited: bool) {
         self.waited.fetch_or(waited, Ordering::AcqRel);
-    }
-
-    /// The command that waits for a mark of the first post.
-    pub(crate) fn take_mark(&self, at_most: Duration) -> Cmd {
-        self.posts[0].take_mark(at_most)
     }
 
     fn enlist(self: &Arc<Self>) -> Waiter {

@@ -160,7 +160,7 @@ impl RedisStore {
         (0..count).map(share).collect()
     }
 
-    pub(crate) fn lease_command(
+    fn lease_command(
         &self,
         request: &LeaseRequest,
         partition: usize,
@@ -219,13 +219,6 @@ fn worse(so_far: Result<(), Error>, error: Error) -> Result<(), Error> {
         Err(first) if error.kind() == ErrorKind::Unavailable => Err(first),
         Ok(()) | Err(_) => Err(error),
     }
-}
-
-/// What the only partition says that there is.
-pub(crate) fn read_leased(value: Value) -> Result<Leased, Error> {
-    let mut grants = Vec::new();
-    let Visit { more_in, paused, .. } = read_visit(value, &mut grants)?;
-    Ok(Leased { grants, more_in, paused })
 }
 
 /// The partitions that have more, and how much of it is wanted.

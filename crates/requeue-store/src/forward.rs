@@ -18,7 +18,7 @@
 ///
 ///     forward_store!(self => self.0; describe, lease, extend, finish, reclaim, expire,
 ///         forget, remove, look, stats, failing, workers, dead, revive, drop_dead, pause,
-///         resume, wait, wait_and_lease);
+///         resume, wait);
 /// }
 /// ```
 #[macro_export]
@@ -119,11 +119,6 @@ macro_rules! forward_store {
     (@wait $self:ident $to:expr) => {
         fn wait(&$self, at_most: ::std::time::Duration) -> $crate::Reply<'_, ()> {
             $to.wait(at_most)
-        }
-    };
-    (@wait_and_lease $self:ident $to:expr) => {
-        fn wait_and_lease<'a>(&'a $self, request: &'a $crate::LeaseRequest, at_most: ::std::time::Duration) -> Option<$crate::Reply<'a, $crate::Leased>> {
-            $to.wait_and_lease(request, at_most)
         }
     };
 }

@@ -191,29 +191,10 @@ pub trait Store: Send + Sync + 'static {
     /// Dropping the future loses no key. Another waiter of this process is woken in its
     /// stead.
     fn wait(&self, at_most: Duration) -> Reply<'_, ()>;
-
-    /// Waits as [`wait`](Store::wait) does, and then leases, if the store can be asked for
-    /// both at once; `None` if it cannot, and then they are asked for one after the other.
-    ///
-    /// It saves a round trip between a key that becomes ready and the worker that has it.
-    /// The wait may last a fraction of a second longer. The answer does not say when the
-    /// leases began: whoever counts them from before the call takes off the whole wait.
-    ///
-    /// # Cancel safety
-    ///
-    /// Dropping the future loses no key: what is leased after that is released.
-    fn wait_and_lease<'a>(
-        &'a self,
-        request: &'a LeaseRequest,
-        at_most: Duration,
-    ) -> Option<Reply<'a, Leased>> {
-        let _ = (request, at_most);
-        None
-    }
 }
 
 impl<S: Store + ?Sized> Store for Arc<S> {
     crate::forward_store!(self => (**self); describe, add, lease, extend, finish, reclaim,
         expire, forget, remove, look, stats, failing, workers, dead, revive, drop_dead,
-        pause, resume, wait, wait_and_lease);
+        pause, resume, wait);
 }

@@ -100,8 +100,6 @@ pub(crate) struct Counts {
     pub(crate) refused: usize,
     /// Leases of a key whose earlier lease was never finished.
     pub(crate) redelivered: usize,
-    /// Leases that were granted at the end of a wait.
-    pub(crate) waited: usize,
     /// Keys that were seen dead, and those of them that reached the limit of deliveries.
     pub(crate) dead: usize,
     pub(crate) exhausted: usize,
@@ -176,7 +174,6 @@ fn count_grants(key: &KeyHistory, counts: &mut Counts) {
         counts.in_doubt += finishes().filter(|finish| finish.answer.is_none()).count();
         counts.refused += finishes().filter(|finish| finish.is_refused()).count();
         counts.redelivered += usize::from(grant.deliveries > 1);
-        counts.waited += usize::from(grant.waited);
     }
 }
 

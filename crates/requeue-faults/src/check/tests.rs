@@ -75,7 +75,7 @@ impl Process {
     fn delivery(self, at: u64, token: u64, version: u64, deliveries: u32) -> Self {
         let (owner, key) = (self.name.to_owned(), "k".to_owned());
         let grants = vec![Grant { key: key.clone(), token, deliveries }];
-        let lease = Request::Lease { owner, lease: LEASE, waits: false };
+        let lease = Request::Lease { owner, lease: LEASE };
         let this = self.call(at, lease, Some((at + 1, Answer::Leased(grants))));
         this.at(at + 2, Event::Run { key, token, versions: vec![version] })
     }
@@ -312,7 +312,7 @@ fn an_answer_recorded_late_is_not_a_stale_finish() {
 fn a_lease_recorded_after_a_newer_one_is_still_the_older() {
     let (key, owner) = ("k".to_owned(), "a".to_owned());
     let grants = vec![Grant { key: key.clone(), token: 20, deliveries: 1 }];
-    let lease = Request::Lease { owner, lease: LEASE, waits: false };
+    let lease = Request::Lease { owner, lease: LEASE };
     let stopped = a()
         .call(20, lease, Some((800, Answer::Leased(grants))))
         .at(801, Event::Run { key, token: 20, versions: vec![1] })

@@ -43,8 +43,6 @@ pub(crate) enum Request {
     Lease {
         owner: String,
         lease: u64,
-        /// Whether the same call first waits for a key.
-        waits: bool,
     },
     Extend {
         held: Vec<Held>,

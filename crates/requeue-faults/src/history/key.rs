@@ -62,8 +62,6 @@ pub(crate) struct Granted {
     pub(crate) answered: u64,
     /// The duration of the lease, which starts between `sent` and `answered`.
     pub(crate) lease: u64,
-    /// Whether the call waited for a key first.
-    pub(crate) waited: bool,
     /// The versions that the run read.
     pub(crate) versions: Option<Vec<u64>>,
     pub(crate) finishes: Vec<FinishCall>,

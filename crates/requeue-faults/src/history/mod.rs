@@ -71,7 +71,7 @@ impl History {
     }
 
     fn put_grants(&mut self, process: usize, call: &Call<'_>) {
-        let Request::Lease { owner, lease, waits } = call.request else { return };
+        let Request::Lease { owner, lease } = call.request else { return };
         let Some((answered, Answer::Leased(grants))) = call.answer else { return };
         for Grant { key, token, deliveries } in grants {
             let grant = Granted {
@@ -82,7 +82,6 @@ impl History {
                 sent: call.sent,
                 answered,
                 lease: *lease,
-                waited: *waits,
                 ..Granted::default()
             };
             self.key(key).grants.push(grant);

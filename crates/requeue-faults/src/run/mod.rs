@@ -26,7 +26,6 @@ use crate::process::role::Role;
 use crate::process::runtime;
 use crate::server::Servers;
 use crate::server::engine::Persistence;
-use crate::server::scripts::ScriptCounts;
 use crate::store::bug::Bug;
 use crate::store::{self, Kind};
 use crate::time::now;
@@ -56,7 +55,6 @@ pub(crate) struct RunConfig {
 pub(crate) struct RunResult {
     pub(crate) folder: PathBuf,
     pub(crate) faults: FaultCounts,
-    pub(crate) scripts: ScriptCounts,
     pub(crate) verdict: Verdict,
 }
 
@@ -64,23 +62,13 @@ impl RunResult {
     /// Returns the code paths that this run should have reached and did not. Such a run
     /// proves less than it claims.
     pub(crate) fn unreached(&self, config: &RunConfig) -> Vec<&'static str> {
-        let Counts { waited, dead, rate_limited, .. } = self.verdict.counts;
-        let ScriptCounts { adds, leases, finishes } = self.scripts;
-        let single_key = [
-            (adds, "the single-key script for adds"),
-            (leases, "the single-key script for leases"),
-            (finishes, "the single-key script for finishes"),
-            (waited, "a lease granted by a wait"),
-        ];
+        let Counts { dead, rate_limited, .. } = self.verdict.counts;
         let long_run = [(dead, "a dead key"), (rate_limited, "the shared rate")];
         let cluster = [(self.faults.moves, "a moved slot")];
         let cluster =
             cluster.into_iter().filter(|_| config.scenario.store == Kind::Cluster);
         let is_long = config.seconds >= LONG_RUN;
-        let single_key =
-            single_key.into_iter().filter(|_| config.scenario.has_single_key_scripts());
-        let long_run = long_run.into_iter().chain(cluster).filter(|_| is_long);
-        let paths = single_key.chain(long_run);
+        let paths = long_run.into_iter().chain(cluster).filter(|_| is_long);
         paths.filter(|(count, _)| *count == 0).map(|(_, path)| path).collect()
     }
 }
@@ -88,16 +76,13 @@ impl RunResult {
 /// Executes a run. The caller removes the folder.
 pub(crate) fn run(config: &RunConfig) -> Result<RunResult> {
     let folder = create_folder(config)?;
-    let (faults, scripts, verdict) = run_in(config, &folder).with_context(|| {
+    let (faults, verdict) = run_in(config, &folder).with_context(|| {
         format!("the run failed; its files are in {}", folder.display())
     })?;
-    Ok(RunResult { folder, faults, scripts, verdict })
+    Ok(RunResult { folder, faults, verdict })
 }
 
-fn run_in(
-    config: &RunConfig,
-    folder: &Path,
-) -> Result<(FaultCounts, ScriptCounts, Verdict)> {
+fn run_in(config: &RunConfig, folder: &Path) -> Result<(FaultCounts, Verdict)> {
     let mut targets = start(config, folder)?;
     let end = SystemClock.now() + Duration::from_secs(config.seconds);
     let journal = Journal::create(folder, "nemesis")?;
@@ -105,10 +90,9 @@ fn run_in(
     let faults = nemesis.run_until(end)?;
     let state = finish(folder, &mut targets)?;
     fs::write(folder.join(FINAL_STATE), serde_json::to_string(&state)?)?;
-    let scripts = targets.servers.script_counts();
     drop(targets);
     let verdict = check(History::read(folder)?, &state, &config.scenario);
-    Ok((faults, scripts, verdict))
+    Ok((faults, verdict))
 }
 
 fn create_folder(config: &RunConfig) -> Result<PathBuf> {

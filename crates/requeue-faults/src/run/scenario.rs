@@ -8,9 +8,6 @@ use serde::{Deserialize, Serialize};
 use crate::random::Random;
 use crate::store::Kind;
 
-/// The shortest lease with which a store grants a lease at the end of a wait.
-const LEASE_AFTER_WAIT: Duration = Duration::from_secs(30);
-
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum, Serialize, Deserialize)]
 pub(crate) enum Load {
     /// Workers always have keys, and faults last longer than leases
@@ -97,13 +94,12 @@ impl Scenario {
         let partitions = match (store, load) {
             (Kind::Cluster, _) => 6,
             (Kind::Redis, Load::Busy) => random,
-            // A wait grants leases only on a queue with one partition.
             (Kind::Redis, Load::Calm)
             | (Kind::Memory | Kind::Fjall | Kind::Postgres, _) => 1,
         };
         let lease = match load {
             Load::Busy => Duration::from_millis(400),
-            Load::Calm => LEASE_AFTER_WAIT,
+            Load::Calm => Duration::from_secs(30),
         };
         Self { store, load, partitions, lease, durability: Durability::All }
     }
@@ -118,13 +114,6 @@ impl Scenario {
 
     pub(crate) fn is_calm(&self) -> bool {
         self.load == Load::Calm
-    }
-
-    /// Returns whether the store uses its scripts for single keys and grants leases at the
-    /// end of a wait.
-    pub(crate) fn has_single_key_scripts(&self) -> bool {
-        let is_single = self.store == Kind::Redis && self.partitions == 1;
-        is_single && self.is_calm() && self.lease >= LEASE_AFTER_WAIT
     }
 
     /// Returns how many keys a worker process runs at a time. With one, workers request one
@@ -151,8 +140,7 @@ impl Scenario {
         }
     }
 
-    /// Picks the priority of an add. It is always 0 in a calm run: other priorities do not
-    /// use the single-key scripts.
+    /// Picks the priority of an add. It is always 0 in a calm run.
     pub(crate) fn priority(&self, random: &mut Random) -> i32 {
         let priorities = [-1, 1, 9];
         let has_priority = !self.is_calm() && random.percent(20);

@@ -2,7 +2,6 @@
 
 pub(crate) mod engine;
 pub(crate) mod proxy;
-pub(crate) mod scripts;
 
 use std::ops::{Deref, DerefMut};
 use std::path::Path;
@@ -11,7 +10,6 @@ use anyhow::Result;
 
 use self::engine::{Engine, Persistence};
 use self::proxy::Proxy;
-use self::scripts::ScriptCounts;
 use crate::store::Kind;
 
 #[derive(Debug)]
@@ -84,10 +82,6 @@ impl Servers {
     /// Ends all connection faults.
     pub(crate) fn heal(&self) {
         self.iter().for_each(|server| server.proxy.heal());
-    }
-
-    pub(crate) fn script_counts(&self) -> ScriptCounts {
-        self.iter().map(|server| server.proxy.script_counts()).sum()
     }
 }
 

@@ -13,7 +13,6 @@ use std::time::Duration;
 
 use anyhow::{Context, Result};
 
-use super::scripts::{ScriptCounter, ScriptCounts};
 use crate::time::sleep_blocking;
 
 /// How long `ConnectionFault::Delay` holds back each read.
@@ -41,7 +40,6 @@ pub(crate) struct Proxy {
 struct Shared {
     fault: AtomicU8,
     links: Mutex<Vec<Arc<Link>>>,
-    scripts: ScriptCounter,
 }
 
 /// One client connection and its connection to the server.
@@ -64,11 +62,8 @@ impl Proxy {
     pub(crate) fn start(server: u16) -> Result<Self> {
         let listener = TcpListener::bind("127.0.0.1:0").context("cannot listen")?;
         let port = listener.local_addr()?.port();
-        let shared = Arc::new(Shared {
-            fault: AtomicU8::new(0),
-            links: Mutex::default(),
-            scripts: ScriptCounter::new(),
-        });
+        let shared =
+            Arc::new(Shared { fault: AtomicU8::new(0), links: Mutex::default() });
         let accepting = Arc::clone(&shared);
         std::thread::spawn(move || {
             for client in listener.incoming().flatten() {
@@ -88,10 +83,6 @@ impl Proxy {
         self.cut_if(|link| {
             link.broken.iter().any(|broken| broken.load(Ordering::Relaxed))
         });
-    }
-
-    pub(crate) fn script_counts(&self) -> ScriptCounts {
-        self.shared.scripts.counts()
     }
 
     /// Cuts every connection.
@@ -158,10 +149,6 @@ impl Shared {
             }
             if self.has(ConnectionFault::Delay) {
                 sleep_blocking(DELAY);
-            }
-            match direction {
-                Direction::ToServer => self.scripts.read_request(&buffer[..size]),
-                Direction::ToClient => self.scripts.read_answer(&buffer[..size]),
             }
             to.write_all(&buffer[..size])?;
         }

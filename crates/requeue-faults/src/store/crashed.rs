@@ -70,5 +70,5 @@ impl Store for CrashedRuns {
 
     forward_store!(self => self.store; describe, add, lease, reclaim, expire, forget,
         remove, look, stats, failing, workers, dead, revive, drop_dead, pause, resume,
-        wait, wait_and_lease);
+        wait);
 }

@@ -87,9 +87,9 @@ fn finished(finished: &Finished) -> event::FinishAnswer {
     }
 }
 
-fn lease_request(request: &LeaseRequest, waits: bool) -> Request {
+fn lease_request(request: &LeaseRequest) -> Request {
     let (owner, lease) = (request.owner.to_string(), micros_of(request.lease));
-    Request::Lease { owner, lease, waits }
+    Request::Lease { owner, lease }
 }
 
 /// Returns the named keys. No process of a run uses `All`: the history would not show which
@@ -121,16 +121,7 @@ impl Store for Recorder {
     }
 
     fn lease<'a>(&'a self, request: &'a LeaseRequest) -> Reply<'a, Leased> {
-        self.record(lease_request(request, false), || self.store.lease(request), grants)
-    }
-
-    fn wait_and_lease<'a>(
-        &'a self,
-        request: &'a LeaseRequest,
-        at_most: Duration,
-    ) -> Option<Reply<'a, Leased>> {
-        let call = self.store.wait_and_lease(request, at_most)?;
-        Some(self.record(lease_request(request, true), || call, grants))
+        self.record(lease_request(request), || self.store.lease(request), grants)
     }
 
     fn extend<'a>(

@@ -8,7 +8,6 @@ mod faults;
 mod line;
 mod model;
 mod moving;
-mod next;
 mod nodes;
 mod opening;
 mod plain;

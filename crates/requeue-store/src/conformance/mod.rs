@@ -322,7 +322,6 @@ suite! {
         a_key_of_a_paused_queue_waits_on
         a_key_that_was_granted_or_failed_before_has_waited_too
         a_clock_that_steps_back_takes_no_time_away
-        a_wait_that_leases_tells_it_too
     }
     batches {
         answers_come_in_the_order_of_what_was_asked

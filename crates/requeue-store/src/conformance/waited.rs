@@ -6,7 +6,7 @@ use std::time::Duration;
 use requeue::Added;
 
 use super::tools::{
-    LEASE, REVIVE, TICK, Trial, all_now, bury, key, many, millis, ranked, request, retry,
+    LEASE, REVIVE, TICK, Trial, all_now, bury, key, many, millis, ranked, retry,
     secs, worker,
 };
 use crate::{Backoff, Ending, Grant, Key, When, Which};
@@ -278,14 +278,4 @@ pub(super) async fn a_clock_that_steps_back_takes_no_time_away(t: Trial) {
         t.add_ranked("a", priority).await;
         assert_eq!(t.waited_after(secs(6)).await, secs(6));
     }
-}
-
-pub(super) async fn a_wait_that_leases_tells_it_too(t: Trial) {
-    assert!(t.lease(1).await.is_empty());
-    t.add("a").await;
-    t.clock.advance(secs(2));
-    let request = request(1);
-    let Some(leased) = t.store.wait_and_lease(&request, LEASE) else { return };
-    let grants = leased.await.expect("keys are leased").grants;
-    assert_eq!(by_key(grants), HashMap::from([(key("a"), secs(2))]));
 }

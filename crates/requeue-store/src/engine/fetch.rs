@@ -12,15 +12,11 @@ use crate::getters::{Handout, Turn};
 use crate::held::fence;
 use crate::lease::RawLease;
 use crate::tally::Counted;
-use crate::{Error, ErrorKind, Grant, Hold, LeaseRequest, Leased, Reply, Store, race};
+use crate::{Error, ErrorKind, Grant, Hold, LeaseRequest, Leased, Store, race};
 
 /// How long an idle worker waits before it looks again, should a wake-up be lost. A store
 /// that can lose one and has cheaper ways to look returns earlier from its wait.
 const IDLE: Duration = Duration::from_secs(20);
-
-/// How long a wait lasts after which the store leases by itself. The lease is counted from
-/// before it, and lasts at least six times as long.
-const LEASING_WAIT: Duration = Duration::from_secs(5);
 
 /// The most keys that are fetched at a time.
 const MAX_FETCH: usize = 256;
@@ -139,25 +135,13 @@ impl<S: Store> Engine<S> {
         last: Step,
     ) -> Result<Step, Error> {
         self.reclaim().await;
-        let request = self.request(wanted);
-        let mut waiting = None;
         if let Step::FoundNone { more_in } = last {
-            waiting = self.leasing_wait(&request, more_in);
-            if waiting.is_none() {
-                return self.wait(more_in).await;
-            }
+            return self.wait(more_in).await;
         }
         let _leasing = self.leasing.read().await;
         let asked = self.terms.clock.now();
-        let leased = match waiting {
-            Some(waiting) => self.unless_closed(waiting).await?,
-            None => Some(self.store.lease(&request).await?),
-        };
-        let Some(Leased { grants, more_in, paused }) = leased else {
-            // The wait was given up, and may have leased already.
-            self.in_doubt.store(true, Ordering::Release);
-            return Ok(Step::Looked);
-        };
+        let leased = self.store.lease(&self.request(wanted)).await?;
+        let Leased { grants, more_in, paused } = leased;
         if grants.is_empty() {
             // What is ready in a paused queue is no reason to look again.
             return Ok(Step::FoundNone { more_in: more_in.filter(|_| !paused) });
@@ -169,39 +153,17 @@ impl<S: Store> Engine<S> {
         Ok(Step::Looked)
     }
 
-    /// A wait that leases by itself, if it may and the store has one.
-    fn leasing_wait<'a>(
-        &'a self,
-        request: &'a LeaseRequest,
-        more_in: Option<Duration>,
-    ) -> Option<Reply<'a, Leased>> {
-        self.may_lease_after(more_in)
-            .then(|| self.store.wait_and_lease(request, LEASING_WAIT))
-            .flatten()
-    }
-
     /// Waits until keys may be ready or the queue is closed.
     async fn wait(&self, more_in: Option<Duration>) -> Result<Step, Error> {
-        let wait = self.store.wait(more_in.unwrap_or(IDLE).min(IDLE));
-        let waited = self.unless_closed(wait).await?;
-        Ok(waited.map_or(Step::Looked, |()| Step::Waited))
-    }
-
-    /// The answer to a call that waits, unless the queue is closed before it comes.
-    async fn unless_closed<T>(&self, call: Reply<'_, T>) -> Result<Option<T>, Error> {
         let closed = self.closing.notified();
         if self.is_closed() {
-            return Ok(None);
+            return Ok(Step::Looked);
         }
-        race::first(call, Some(closed)).await.transpose()
-    }
-
-    /// Whether a wait may lease by itself: nothing is due in its time, which only this side
-    /// can watch closely, and the lease is so long that the wait does not matter to its
-    /// fence.
-    fn may_lease_after(&self, more_in: Option<Duration>) -> bool {
-        let undisturbed = |more_in| more_in > LEASING_WAIT + Duration::from_secs(1);
-        more_in.is_none_or(undisturbed) && self.terms.lease / 6 >= LEASING_WAIT
+        let wait = self.store.wait(more_in.unwrap_or(IDLE).min(IDLE));
+        match race::first(wait, Some(closed)).await {
+            Some(waited) => waited.map(|()| Step::Waited),
+            None => Ok(Step::Looked),
+        }
     }
 
     /// Tells those who wait, if waiting longer makes no sense, and tries to bring back keys
