@@ -1,11 +1,11 @@
-//! What errors say: exact, since people search for it.
+//! The exact messages of errors: people search for them.
 
 use std::error::Error;
 use std::time::Duration;
 
 use requeue::rate::{Limit, Limiter, Pacer};
 use requeue::testing::FakeClock;
-use requeue::{Queue, TryGetError};
+use requeue::{GetTimeoutError, Queue, TryGetError};
 
 use crate::helpers::secs;
 
@@ -16,13 +16,18 @@ fn assert_says(error: &(dyn Error + Send + Sync + 'static), message: &str) {
 }
 
 #[test]
-fn getters_say_why_there_is_no_key() {
+fn getters_say_why_they_return_no_key() {
     assert_says(&TryGetError::Empty, "no key is ready");
     assert_says(&TryGetError::Closed, "the queue is closed and no key is ready");
+    assert_says(&GetTimeoutError::Timeout, "no key became ready in time");
+    assert_says(&GetTimeoutError::Closed, "the queue is closed and no key is ready");
+    let queue = Queue::new();
+    queue.close();
+    assert_says(&queue.add("key").unwrap_err(), "the queue is closed");
 }
 
 #[test]
-fn drain_says_what_is_left() {
+fn drain_reports_what_is_left() {
     let queue = Queue::new();
     queue.add_all(0..5).unwrap();
     let _lease = queue.try_get();
@@ -32,7 +37,7 @@ fn drain_says_what_is_left() {
 }
 
 #[test]
-fn limiters_say_what_they_were_asked_for() {
+fn limiters_report_the_request() {
     let clock = FakeClock::new();
     let limiter = Limiter::with_clock(Limit::per_second(1.0), 3, clock.clone());
     let error = limiter.reserve_n(5).unwrap_err();
@@ -51,7 +56,7 @@ fn limiters_say_what_they_were_asked_for() {
 }
 
 #[test]
-fn numbers_that_make_no_sense_are_named() {
+fn invalid_numbers_are_named() {
     let error = Limit::try_per_second(-1.0).unwrap_err();
     let message = "a limit is a number of events a second from 0 to infinity, not -1";
     assert_says(&error, message);

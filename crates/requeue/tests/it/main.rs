@@ -1,4 +1,4 @@
-//! The promises of the queue, one file for each.
+//! The promises of the library, one file for each.
 
 mod cancel;
 mod clock;
@@ -6,6 +6,7 @@ mod close;
 mod delay;
 mod errors;
 mod fair;
+mod handles;
 mod helpers;
 mod layout;
 mod lease;

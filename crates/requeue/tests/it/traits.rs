@@ -1,4 +1,4 @@
-//! What types can be used for, and what they show of themselves.
+//! Auto traits of the public types, and their `Debug` output.
 
 use std::fmt::Debug;
 use std::panic::{RefUnwindSafe, UnwindSafe};
@@ -6,8 +6,9 @@ use std::panic::{RefUnwindSafe, UnwindSafe};
 use requeue::order::{Fair, Fifo, Order, Priority};
 use requeue::testing::FakeClock;
 use requeue::{
-    AddOptions, Added, AddedAll, Batch, Builder, Counts, Drain, DrainTimeout, Get,
-    GetMany, Lease, Queue, SystemClock, TryGetError, WaitIdle,
+    AddOptions, Added, AddedAll, Batch, Builder, Closed, Counts, Drain, DrainTimeout,
+    Finish, Get, GetMany, GetTimeoutError, Lease, LeasesBlocking, Queue, SystemClock,
+    TryGetError, WaitIdle, WeakQueue,
 };
 
 use crate::helpers::{Task, secs, timed};
@@ -22,6 +23,11 @@ fn handles_leases_and_futures_can_be_moved_and_shared_between_threads() {
     shareable::<Queue<String>>();
     shareable::<Lease<String>>();
     shareable::<Batch<String>>();
+    shareable::<WeakQueue<String>>();
+    shareable::<LeasesBlocking<String>>();
+    shareable::<Closed<String>>();
+    #[cfg(feature = "futures")]
+    sendable::<requeue::Leases<String>>();
     sendable::<Builder<String>>();
     sendable::<Get<String>>();
     sendable::<GetMany<String>>();
@@ -32,10 +38,12 @@ fn handles_leases_and_futures_can_be_moved_and_shared_between_threads() {
     future(&queue.get_many(1));
     future(&queue.drain());
     future(&queue.wait_idle());
+    future(&Box::pin(queue.get_timeout(secs(1))));
+    future(&Box::pin(queue.drain_timeout(secs(1))));
 }
 
 #[test]
-fn handles_are_clones_of_one_queue_whatever_the_key() {
+fn handles_can_be_cloned_if_the_key_cannot() {
     #[derive(PartialEq, Eq, Hash)]
     struct Unclonable;
     let queue = Queue::default();
@@ -45,12 +53,15 @@ fn handles_are_clones_of_one_queue_whatever_the_key() {
 }
 
 #[test]
-fn answers_are_plain_values() {
+fn plain_data_is_copy() {
     value::<Added>();
     value::<AddedAll>();
     value::<Counts>();
     value::<AddOptions>();
+    value::<Finish>();
     value::<TryGetError>();
+    value::<GetTimeoutError>();
+    value::<Closed>();
     value::<DrainTimeout>();
     value::<SystemClock>();
     shareable::<FakeClock>();
@@ -80,7 +91,7 @@ fn key_needs_no_debug_and_no_default() {
 }
 
 #[test]
-fn errors_and_handles_pass_through_panics() {
+fn errors_are_unwind_safe() {
     fn unwinds<T: UnwindSafe + RefUnwindSafe>() {}
     unwinds::<TryGetError>();
     unwinds::<Added>();
@@ -131,9 +142,9 @@ fn builder_names_the_queue() {
     assert_eq!(Queue::<u32>::new().name(), "");
 }
 
-/// Room for more keys than memory can hold once panicked; it is only a wish.
+/// A capacity beyond the memory of the machine once panicked. It is only a hint.
 #[test]
-fn room_for_any_number_of_keys_can_be_asked_for() {
+fn capacity_of_any_size_is_accepted() {
     let queue = Queue::builder().capacity(usize::MAX).max_tracked(usize::MAX).build();
     assert_eq!(queue.add(1), Ok(Added::Ready));
 }
