@@ -1,4 +1,4 @@
-//! A getter that gives up loses no key, and passes on what it was woken for.
+//! Cancelling a wait loses no key and no wake-up.
 
 use std::sync::{Arc, OnceLock};
 use std::task::{Context, Poll, Wake, Waker};
@@ -57,7 +57,7 @@ fn getter_of_many_that_is_dropped_wakes_another() {
 }
 
 #[test]
-fn getter_that_was_not_woken_wakes_nobody_when_it_is_dropped() {
+fn getter_that_was_not_woken_wakes_no_other_when_it_is_dropped() {
     let queue = Queue::<u32>::new();
     let first = Task::parked(queue.get());
     let second = Task::parked(queue.get());
@@ -80,7 +80,7 @@ fn one_key_wakes_one_getter() {
 }
 
 #[test]
-fn getter_woken_in_vain_waits_on_in_its_old_place() {
+fn getter_woken_in_vain_keeps_its_place() {
     let queue = Queue::new();
     let mut first = Task::parked(queue.get());
     let second = Task::parked(queue.get());
@@ -93,7 +93,7 @@ fn getter_woken_in_vain_waits_on_in_its_old_place() {
 }
 
 #[test]
-fn done_of_a_dirty_key_wakes_a_getter() {
+fn finishing_a_dirty_key_wakes_a_getter() {
     let queue = Queue::new();
     queue.add("a").unwrap();
     let lease = queue.try_get().unwrap();
@@ -115,7 +115,7 @@ fn next_that_is_dropped_while_it_waits_has_ended_its_lease() {
 }
 
 #[test]
-fn dropped_leader_hands_the_timer_over_to_a_task() {
+fn dropped_leader_passes_the_timer_on_to_a_task() {
     let (queue, clock) = timed();
     queue.add_after("a", secs(1)).unwrap();
     let leader = Task::parked(queue.get());
@@ -130,7 +130,7 @@ fn dropped_leader_hands_the_timer_over_to_a_task() {
 }
 
 #[test]
-fn dropped_leader_hands_the_timer_over_to_a_thread() {
+fn dropped_leader_passes_the_timer_on_to_a_thread() {
     let (queue, clock) = timed();
     queue.add_after("a", secs(1)).unwrap();
     let leader = Task::parked(queue.get());
@@ -146,7 +146,7 @@ fn dropped_leader_hands_the_timer_over_to_a_thread() {
 }
 
 #[test]
-fn leader_that_times_out_hands_the_timer_over() {
+fn leader_that_times_out_passes_the_timer_on() {
     let (queue, clock) = timed();
     queue.add_after("a", secs(10)).unwrap();
     thread::scope(|scope| {
@@ -165,7 +165,7 @@ fn leader_that_times_out_hands_the_timer_over() {
 }
 
 #[test]
-fn leader_that_takes_a_ready_key_hands_the_timer_over() {
+fn leader_that_takes_a_ready_key_passes_the_timer_on() {
     let (queue, clock) = timed();
     queue.add_after("delayed", secs(1)).unwrap();
     let mut leader = Task::parked(queue.get());
@@ -179,7 +179,7 @@ fn leader_that_takes_a_ready_key_hands_the_timer_over() {
 }
 
 #[test]
-fn leader_that_takes_a_due_key_hands_the_timer_over() {
+fn leader_that_takes_a_due_key_passes_the_timer_on() {
     let (queue, clock) = timed();
     queue.add_after("soon", secs(1)).unwrap();
     queue.add_after("later", secs(5)).unwrap();
@@ -194,7 +194,7 @@ fn leader_that_takes_a_due_key_hands_the_timer_over() {
 }
 
 #[test]
-fn ready_key_wakes_somebody_else_than_the_leader() {
+fn ready_key_wakes_a_getter_that_is_not_the_leader() {
     let (queue, _clock) = timed();
     queue.add_after("delayed", secs(1)).unwrap();
     let leader = Task::parked(queue.get());
@@ -204,7 +204,7 @@ fn ready_key_wakes_somebody_else_than_the_leader() {
 }
 
 #[test]
-fn due_key_reaches_a_getter_although_the_leader_is_never_polled_again() {
+fn due_key_reaches_a_getter_even_if_the_leader_is_not_polled_again() {
     let (queue, clock) = timed();
     queue.add_after("a", secs(1)).unwrap();
     let stuck = Task::parked(queue.get());
@@ -246,7 +246,7 @@ fn getter_can_move_to_another_task_while_it_waits() {
 }
 
 #[test]
-fn timed_out_getter_that_was_woken_leaves_its_key_to_others() {
+fn timed_out_getter_that_was_woken_passes_its_wake_up_on() {
     let (queue, clock) = timed();
     thread::scope(|scope| {
         let getter =
@@ -257,12 +257,12 @@ fn timed_out_getter_that_was_woken_leaves_its_key_to_others() {
     });
     let mut task = Task::parked(queue.get());
     queue.add("a").unwrap();
-    assert_eq!(task.wakes(), 1, "nobody else is believed to be on the way");
+    assert_eq!(task.wakes(), 1, "no other getter is counted as in transit");
     assert_eq!(*task.output().unwrap(), "a");
 }
 
-/// A waker that uses the queue whenever it is woken or dropped, as one does that holds the
-/// last reference to a task with a lease in it.
+/// A waker that calls the queue when it is woken or dropped, like a waker that holds the
+/// last reference to a task with a lease.
 struct Nosy(OnceLock<Queue<u32>>);
 
 impl Wake for Nosy {
@@ -292,7 +292,7 @@ fn poll_once<F: Future + Unpin>(future: &mut F, waker: &Waker) -> Poll<F::Output
 }
 
 /// Wakers were once dropped with the lock held: a getter that moved to another task hung
-/// for ever if the old task held a lease.
+/// forever if the old task held a lease.
 #[test]
 fn waker_may_use_the_queue_when_it_is_woken_or_dropped() {
     let queue = Queue::new();

@@ -1,4 +1,4 @@
-//! Closing loses nothing, and nobody waits for ever.
+//! Closing loses no key and ends every wait.
 
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::thread;
@@ -12,7 +12,7 @@ use requeue::{AddOptions, Closed, Counts, GetTimeoutError, Queue, TryGetError};
 use crate::helpers::{Task, ms, secs, take_all, timed, timed_with, wait_for_parked};
 
 #[test]
-fn closed_queue_hands_out_the_rest_and_then_nothing() {
+fn closed_queue_delivers_its_ready_keys_and_then_none() {
     let queue = Queue::new();
     queue.add_all(["a", "b"]).unwrap();
     queue.close();
@@ -101,7 +101,7 @@ fn closed_queue_keeps_delayed_keys_delayed() {
 }
 
 #[test]
-fn close_now_hands_back_every_key_that_was_not_delivered() {
+fn close_now_returns_every_undelivered_key() {
     let (queue, _clock) = timed();
     queue.add_all(["processing", "dirty"]).unwrap();
     let leases = queue.try_get_many(2).unwrap();
@@ -118,7 +118,7 @@ fn close_now_hands_back_every_key_that_was_not_delivered() {
 }
 
 #[test]
-fn closing_twice_is_closing_once() {
+fn closing_is_idempotent() {
     let queue = Queue::new();
     queue.add("a").unwrap();
     queue.close();
@@ -175,7 +175,7 @@ fn drain_waits_for_ready_processing_and_dirty_keys() {
 }
 
 #[test]
-fn drain_of_an_idle_queue_is_over_at_once() {
+fn drain_of_an_idle_queue_returns_at_once() {
     let queue = Queue::<u32>::new();
     assert!(queue.drain_blocking().is_empty());
     assert!(Task::new(queue.drain()).output().is_empty());
@@ -202,7 +202,7 @@ fn drain_waits_for_a_thread_that_works() {
 }
 
 #[test]
-fn drain_with_a_deadline_says_what_is_left() {
+fn drain_with_a_deadline_reports_what_is_left() {
     let (queue, clock) = timed();
     queue.add_all(["a", "b"]).unwrap();
     let lease = queue.try_get().unwrap();
@@ -218,7 +218,7 @@ fn drain_with_a_deadline_says_what_is_left() {
     assert_eq!(
         queue.drain_blocking_timeout(Duration::MAX),
         Ok(vec![]),
-        "it can be tried again"
+        "draining can be repeated"
     );
 }
 
@@ -254,7 +254,7 @@ fn dropped_drain_leaves_the_delayed_keys_for_the_next() {
 }
 
 #[test]
-fn key_that_retries_while_closing_is_handed_back() {
+fn key_retried_on_a_closed_queue_is_returned() {
     let (queue, clock) = timed();
     queue.add_all(["policy", "delay", "at once"]).unwrap();
     let leases: Vec<_> = queue.try_get_many(3).unwrap().into_iter().collect();
@@ -268,7 +268,7 @@ fn key_that_retries_while_closing_is_handed_back() {
 }
 
 #[test]
-fn key_that_panics_while_closing_is_handed_back() {
+fn key_of_a_worker_that_panics_on_a_closed_queue_is_returned() {
     let queue = Queue::new();
     queue.add("a").unwrap();
     let lease = queue.try_get().unwrap();
@@ -298,8 +298,8 @@ fn wait_idle_waits_for_delayed_keys_too_and_does_not_close() {
     queue.wait_idle_blocking();
 }
 
-/// A queue that was drained but had a delayed key once woke those who waited for it to be
-/// idle each time they looked: they looked again, for ever.
+/// If only a delayed key was left, callers of `wait_idle` were once woken each time they
+/// looked, so that they spun.
 #[test]
 fn wait_idle_sleeps_while_a_key_is_delayed() {
     let (queue, _clock) = timed();
@@ -342,7 +342,7 @@ fn last_handle_closes_the_queue_for_getters_that_wait() {
 }
 
 #[test]
-fn worker_that_has_no_handle_ends_when_the_last_one_is_dropped() {
+fn worker_without_a_handle_leaves_when_the_last_handle_is_dropped() {
     let queue = Queue::new();
     queue.add(1).unwrap();
     let lease = queue.get_blocking().unwrap();
@@ -360,7 +360,7 @@ fn lease_outlives_its_queue() {
     drop(queue);
     assert_eq!(lease.key(), "a");
     let lease = lease.next_blocking().unwrap();
-    assert_eq!(lease.key(), "b", "what was ready is still handed out");
+    assert_eq!(lease.key(), "b", "ready keys are still delivered");
     assert!(lease.next_blocking().is_none());
 }
 

@@ -1,4 +1,4 @@
-//! What many tests need.
+//! Helpers that many tests share.
 
 use std::future::Future;
 use std::pin::Pin;
@@ -18,7 +18,7 @@ pub(crate) fn ms(millis: u64) -> Duration {
     Duration::from_millis(millis)
 }
 
-/// A queue on a clock that the test moves.
+/// A queue on a fake clock.
 pub(crate) fn timed<K>() -> (Queue<K>, FakeClock) {
     timed_with(Queue::builder())
 }
@@ -28,7 +28,7 @@ pub(crate) fn timed_with<K>(builder: Builder<K>) -> (Queue<K>, FakeClock) {
     (builder.clock(clock.clone()).build(), clock)
 }
 
-/// Takes every key that is ready, in the order in which they are handed out.
+/// Delivers and finishes every ready key. Returns them in order.
 pub(crate) fn take_all<K: Clone>(queue: &Queue<K>) -> Vec<K> {
     std::iter::from_fn(|| queue.try_get().ok().map(finished)).collect()
 }
@@ -40,8 +40,7 @@ pub(crate) fn finished<K: Clone>(lease: Lease<K>) -> K {
     key
 }
 
-/// Waits until so many getters are parked. They are in the middle of going to sleep by
-/// then, so nothing that happens now can pass them by.
+/// Waits until this many getters are parked. From then on they miss no wake-up.
 pub(crate) fn wait_for_parked<K>(queue: &Queue<K>, getters: usize) {
     while queue.parked() < getters {
         std::thread::yield_now();
@@ -75,7 +74,7 @@ impl<F: Future + Unpin> Task<F> {
         Self { future, wakes: Arc::default() }
     }
 
-    /// A task that has been polled once, and waits.
+    /// A task that was polled once and waits.
     #[track_caller]
     pub(crate) fn parked(future: F) -> Self {
         let mut task = Self::new(future);

@@ -1,4 +1,4 @@
-//! A lease is the only right to work on its key, and ends in one of seven ways.
+//! A lease is exclusive access to its key, and ends in one of seven ways.
 
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::thread;
@@ -125,7 +125,7 @@ fn done_remembers_failures_and_succeed_forgets_them() {
 }
 
 #[test]
-fn retry_comes_again_after_the_delay_it_returns() {
+fn retried_key_is_ready_after_the_delay_that_retry_returns() {
     let (queue, clock) = timed();
     queue.add("a").unwrap();
     let delay = queue.try_get().unwrap().retry();
@@ -147,7 +147,7 @@ fn retry_after_counts_a_failure() {
 }
 
 #[test]
-fn key_that_retries_while_dirty_comes_at_once_and_again_after_its_delay() {
+fn dirty_key_that_is_retried_runs_at_once_and_again_after_its_delay() {
     let (queue, clock) = timed();
     queue.add("a").unwrap();
     let lease = queue.try_get().unwrap();
@@ -265,7 +265,7 @@ fn next_that_is_dropped_unpolled_ends_its_lease() {
 }
 
 #[test]
-fn next_with_ends_a_lease_in_the_way_it_is_told() {
+fn next_with_ends_the_lease_as_requested() {
     let (queue, _clock) = timed();
     queue.add_all(0..5).unwrap();
     let lease = queue.try_get().unwrap();
@@ -279,7 +279,7 @@ fn next_with_ends_a_lease_in_the_way_it_is_told() {
 }
 
 #[test]
-fn key_that_retries_at_once_may_be_the_next_key() {
+fn key_retried_without_delay_can_be_the_next_key() {
     let queue = Queue::new();
     queue.add("a").unwrap();
     let lease = queue.try_get().unwrap();
@@ -288,7 +288,7 @@ fn key_that_retries_at_once_may_be_the_next_key() {
 }
 
 #[test]
-fn finish_is_all_outcomes_in_one() {
+fn finish_covers_every_method() {
     let (queue, _clock) = timed();
     queue.add_all(0..4).unwrap();
     let ends =
@@ -301,7 +301,7 @@ fn finish_is_all_outcomes_in_one() {
 }
 
 #[test]
-fn batch_takes_at_most_as_many_as_it_is_told() {
+fn batch_takes_at_most_the_requested_number() {
     let queue = Queue::new();
     queue.add_all(0..5).unwrap();
     let batch = queue.try_get_many(3).unwrap();
@@ -314,7 +314,7 @@ fn batch_takes_at_most_as_many_as_it_is_told() {
 }
 
 #[test]
-fn batch_of_nothing_is_there_at_once() {
+fn batch_of_zero_keys_does_not_wait() {
     let queue = Queue::<u32>::new();
     assert!(queue.try_get_many(0).unwrap().is_empty());
     assert!(queue.get_many_blocking(0).unwrap().is_empty());
@@ -324,7 +324,7 @@ fn batch_of_nothing_is_there_at_once() {
 }
 
 #[test]
-fn batch_waits_for_a_key_and_takes_what_is_there() {
+fn batch_waits_for_one_key_and_takes_all_ready_ones() {
     let queue = Queue::new();
     let mut batch = Task::parked(queue.get_many(10));
     queue.add_all(0..3).unwrap();
@@ -347,7 +347,7 @@ fn batch_ends_as_a_whole_or_key_by_key() {
 }
 
 #[test]
-fn rest_of_a_batch_that_is_not_looked_at_is_done() {
+fn rest_of_a_batch_that_is_not_iterated_is_retried() {
     let queue = Queue::new();
     queue.add_all(0..4).unwrap();
     let mut leases = queue.try_get_many(4).unwrap().into_iter();
@@ -358,7 +358,7 @@ fn rest_of_a_batch_that_is_not_looked_at_is_done() {
 }
 
 #[test]
-fn dirty_keys_of_a_batch_come_again() {
+fn dirty_keys_of_a_batch_run_again() {
     let queue = Queue::new();
     queue.add_all(0..3).unwrap();
     let batch = queue.try_get_many(3).unwrap();

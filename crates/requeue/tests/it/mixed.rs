@@ -1,4 +1,4 @@
-//! Threads and tasks wait on one queue, in any mix.
+//! Threads and tasks that wait on the same queue.
 
 use std::collections::HashSet;
 use std::sync::Mutex;
@@ -41,8 +41,8 @@ fn spawn_getters<'scope>(
             }
         });
     });
-    // It leaves like the others, when there is nothing to take. Once it left as soon as the
-    // queue was closed: then a key that it made ready again could be left to nobody.
+    // It leaves when the queue is closed and no key is ready, as the others do. It once left
+    // as soon as the queue was closed, and a key that it had made ready was not delivered.
     scope.spawn(move || {
         loop {
             match queue.get_blocking_timeout(secs(1)) {
@@ -87,7 +87,7 @@ fn getters_of_every_kind_share_the_keys_of_many_producers() {
 }
 
 #[test]
-fn key_is_never_with_two_of_many_workers() {
+fn key_is_never_processed_by_two_workers_at_once() {
     const KEYS: usize = 4;
     let queue = Queue::new();
     let busy: Vec<_> = (0..KEYS).map(|_| AtomicBool::new(false)).collect();
@@ -111,8 +111,7 @@ fn key_is_never_with_two_of_many_workers() {
     assert_eq!(queue.counts(), Counts::default());
 }
 
-/// The promise that matters most: whatever was changed before the add, the run after it
-/// sees it.
+/// The most important promise: a run after an add sees every change made before the add.
 #[test]
 fn last_add_of_a_key_is_followed_by_a_run() {
     let (queue, version, seen) = (Queue::new(), AtomicUsize::new(0), AtomicUsize::new(0));
@@ -157,9 +156,9 @@ fn delayed_keys_reach_threads_and_tasks() {
     assert_eq!(seen.into_inner().unwrap().len(), 200);
 }
 
-/// The timers of the system are real here: a getter that nobody wakes would hang.
+/// These timers are real: a getter that is not woken would hang.
 #[test]
-fn delayed_keys_reach_threads_and_tasks_on_the_clock_of_the_system() {
+fn delayed_keys_reach_threads_and_tasks_on_the_system_clock() {
     let (queue, runs) = (Queue::new(), AtomicUsize::new(0));
     let work = |lease: Lease<u64>| {
         runs.fetch_add(1, Ordering::SeqCst);
@@ -177,7 +176,7 @@ fn delayed_keys_reach_threads_and_tasks_on_the_clock_of_the_system() {
 }
 
 #[test]
-fn thread_and_task_are_woken_in_the_order_they_came() {
+fn threads_and_tasks_are_woken_in_order_of_arrival() {
     let queue = Queue::new();
     let mut first = Task::parked(queue.get());
     thread::scope(|scope| {

@@ -1,4 +1,4 @@
-//! The pictures of `docs/LIMITERS.md` show the limiters as they are.
+//! The pictures in `docs/LIMITERS.md` are up to date.
 
 #[path = "../../examples/limiter_pictures/chart.rs"]
 mod chart;
@@ -6,11 +6,14 @@ mod chart;
 mod scene;
 
 #[test]
-fn the_pictures_are_what_would_be_drawn() {
+fn pictures_match_the_current_limiters() {
     let drawn = [("limiters", scene::one_burst()), ("hierarchy", scene::two_tenants())];
     for (name, chart) in drawn {
         let path = format!("{}/../../docs/img/{name}.svg", env!("CARGO_MANIFEST_DIR"));
         let kept = std::fs::read_to_string(path).unwrap();
-        assert!(chart.to_svg() == kept, "draw {name}.svg anew: scripts/limiter-pictures");
+        assert!(
+            chart.to_svg() == kept,
+            "{name}.svg is stale; run scripts/limiter-pictures"
+        );
     }
 }

@@ -1,9 +1,8 @@
-//! Mistakes that other queues have made, and that this one does not make.
+//! Bugs of other queues that this one does not have.
 //!
-//! Each test names where the mistake was seen: in client-go (`k/k` is
-//! kubernetes/kubernetes), in controller-runtime (`c-r`), in kube-rs, or in private ports
-//! of client-go's queue to Rust. "By reading" means that it was found in the source and
-//! has no issue.
+//! Each test names the source of the bug: client-go (`k/k` is kubernetes/kubernetes),
+//! controller-runtime (`c-r`), kube-rs, or private ports of client-go's queue to Rust. "By
+//! reading" means that the bug was found in the source and has no issue.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -36,8 +35,8 @@ fn delayed_add_reaches_a_getter_that_parked_on_an_empty_queue() {
     });
 }
 
-/// A private port: shutdown with a gap between looking and waiting lost its wake-up.
-/// Here both happen in one lock; each round lets a close race with a getter.
+/// A private port: a shutdown between looking for a key and waiting lost its wake-up. Here
+/// both happen in one lock scope; each round races a close with a getter.
 #[test]
 fn close_that_races_with_a_getter_always_ends_it() {
     for _ in 0..2000 {
@@ -69,9 +68,9 @@ fn delays_are_not_rounded_to_milliseconds() {
 }
 
 /// A private port, and k/k users who forgot `Done` (kube-batch PR 809, flyteplugins PR 139):
-/// a worker that went away left its key processing for ever.
+/// a worker that went away left its key processing forever.
 #[test]
-fn worker_that_goes_away_gives_its_key_back() {
+fn worker_that_goes_away_returns_its_key() {
     let (queue, _clock) = timed();
     queue.add("a").unwrap();
     let worker = queue.clone();
@@ -106,7 +105,7 @@ fn many_delayed_keys_need_one_timer() {
     for key in 0..10_000 {
         queue.add_after(key, secs(key + 1)).unwrap();
     }
-    assert_eq!(clock.timers(), 0, "nobody waits");
+    assert_eq!(clock.timers(), 0, "no getter waits");
     let _getters: Vec<_> = (0..10).map(|_| Task::parked(queue.get())).collect();
     assert_eq!(clock.timers(), 1);
 }
@@ -131,11 +130,11 @@ fn many_consumers_share_one_queue() {
 }
 
 /// k/k PR 141079: `ShutDownWithDrain` waited for processing keys only, and so returned
-/// early while others were queued, or at once if nobody had called `Get`.
+/// early while others were queued, or at once if no worker had called `Get`.
 #[test]
 fn drain_does_not_return_while_a_key_is_ready() {
     let queue = Queue::new();
-    queue.add("nobody has asked for me").unwrap();
+    queue.add("not taken yet").unwrap();
     let mut drain = Task::parked(queue.drain());
     let lease = queue.try_get().unwrap();
     assert!(drain.poll().is_pending());
@@ -160,7 +159,7 @@ fn last_done_ends_every_drain() {
 /// Client-go, by reading: a drain that began after `ShutDown` could not be released by a
 /// second `ShutDown`. Here closing does not end a drain, and its deadline form does.
 #[test]
-fn drain_after_close_ends_when_its_time_is_over() {
+fn drain_after_close_ends_at_its_deadline() {
     let (queue, clock) = timed();
     queue.add("stuck").unwrap();
     let _stuck = queue.try_get().unwrap();
@@ -176,7 +175,7 @@ fn drain_after_close_ends_when_its_time_is_over() {
 
 /// Client-go, by reading: keys that waited were silently lost at shutdown.
 #[test]
-fn delayed_keys_are_handed_back_when_the_queue_closes() {
+fn delayed_keys_are_returned_when_the_queue_closes() {
     let (queue, _clock) = timed();
     queue.add_after("later", secs(2)).unwrap();
     queue.add_rate_limited("failed").unwrap();
@@ -184,7 +183,8 @@ fn delayed_keys_are_handed_back_when_the_queue_closes() {
     assert_eq!(queue.drain_blocking(), ["failed", "later"]);
 }
 
-/// Client-go, by reading: `AddAfter` blocked at 1000 hand-overs, for ever after a drain.
+/// Client-go, by reading: `AddAfter` blocked once 1000 adds were pending, and forever after a
+/// drain.
 #[test]
 fn delayed_add_never_blocks() {
     let (queue, _clock) = timed();
@@ -198,9 +198,9 @@ fn delayed_add_never_blocks() {
     }
 }
 
-/// Client-go, by reading: keys whose time was the same came out in the order of a heap.
+/// Client-go, by reading: equal deadlines were delivered in the order of a heap.
 #[test]
-fn equal_times_come_out_in_the_order_of_the_adds() {
+fn equal_deadlines_are_delivered_in_the_order_of_the_adds() {
     let (queue, clock) = timed();
     let keys: Vec<u64> = (0..1000).map(|n| n * 7919 % 1000).collect();
     for key in &keys {
@@ -212,8 +212,8 @@ fn equal_times_come_out_in_the_order_of_the_adds() {
     assert_eq!(take_all(&queue), expected);
 }
 
-/// Client-go: `Done` of a key that nobody held put it into the queue twice, and two
-/// workers got it (k/k 79934). Only a lease can end, once, and a key is in one.
+/// Client-go: `Done` of a key that was not processing put it into the queue twice, and two
+/// workers got it (k/k 79934). Here only a lease can be finished, and only once.
 #[test]
 fn key_cannot_be_finished_into_the_queue_twice() {
     let queue = Queue::new();
@@ -251,7 +251,7 @@ fn endless_failures_never_make_a_key_ready_at_once() {
 }
 
 /// k/k 110642, 112325 and others: an immediate add leaves the delayed one behind, so that
-/// the key runs a superfluous second time. Kept as it is, and with an option not to.
+/// the key runs a superfluous second time. That is the default, and an option changes it.
 #[test]
 fn superfluous_second_run_can_be_switched_off() {
     let (queue, clock) = timed_with(Queue::builder().absorb_delays(true));
@@ -262,9 +262,9 @@ fn superfluous_second_run_can_be_switched_off() {
     assert_eq!(queue.counts(), Counts::default());
 }
 
-/// k/k 133560: a delayed add could be brought forward only, not put off or taken back.
+/// k/k 133560: a delayed add could only be moved forward, not postponed or cancelled.
 #[test]
-fn delayed_key_can_be_put_off_and_taken_back() {
+fn delayed_key_can_be_postponed_and_cancelled() {
     let (queue, clock) = timed();
     queue.add_after("a", secs(1)).unwrap();
     queue.add_after("b", secs(1)).unwrap();
@@ -276,7 +276,7 @@ fn delayed_key_can_be_put_off_and_taken_back() {
 
 /// k/k 91800: a blocked `Get` could be ended only by shutting the queue down.
 #[test]
-fn blocked_get_can_give_up_while_the_queue_stays_open() {
+fn blocked_get_can_time_out_while_the_queue_stays_open() {
     let (queue, clock) = timed::<u32>();
     thread::scope(|scope| {
         let getter =
@@ -288,7 +288,7 @@ fn blocked_get_can_give_up_while_the_queue_stays_open() {
     assert_eq!(queue.add(1), Ok(Added::Ready));
 }
 
-/// k/k PR 104991: handed-out objects were kept alive by the slice behind the queue.
+/// k/k PR 104991: the slice behind the queue kept delivered objects alive.
 #[test]
 fn queue_keeps_no_key_that_is_done() {
     let key = Arc::new(1);
@@ -305,7 +305,7 @@ fn queue_keeps_no_key_that_is_done() {
 
 /// c-r, by reading: a second `ShutDown` panicked, and queued keys were dropped at shutdown.
 #[test]
-fn priority_queue_closes_twice_and_hands_out_the_rest() {
+fn priority_queue_closes_twice_and_delivers_the_rest() {
     let queue = Queue::builder().order(Priority::new()).build();
     queue.add_all(["a", "b"]).unwrap();
     queue.close();
@@ -324,10 +324,10 @@ fn failure_counts_at_once() {
     }
 }
 
-/// c-r, by reading: a delayed key that was added again overtook keys of its level that
-/// had become ready meanwhile.
+/// c-r, by reading: a delayed key that was added again overtook keys of its priority that
+/// had become ready before.
 #[test]
-fn delayed_key_that_is_added_lines_up_behind_its_level() {
+fn delayed_key_that_is_added_goes_behind_ready_keys_of_its_priority() {
     let builder = Queue::builder().order(Priority::new()).absorb_delays(true);
     let (queue, _clock) = timed_with(builder);
     queue.add_after("early", secs(9)).unwrap();
@@ -336,8 +336,7 @@ fn delayed_key_that_is_added_lines_up_behind_its_level() {
     assert_eq!(take_all(&queue), ["a", "b", "early"]);
 }
 
-/// c-r, by reading: a terminal error never forgot the key's failures. To give a key up is
-/// to succeed in what can be done for it; the count starts over.
+/// c-r, by reading: a terminal error never forgot the key's failures.
 #[test]
 fn key_that_is_given_up_leaves_no_failures() {
     let (queue, clock) = timed();
@@ -373,7 +372,7 @@ fn due_key_of_high_priority_overtakes() {
     assert_eq!(take_all(&queue), ["high", "low", "lower"]);
 }
 
-/// c-r 3239 and 3538: `Get` hung after shutdown, and shutdown deadlocked on a hand-over
+/// c-r 3239 and 3538: `Get` hung after shutdown, and shutdown deadlocked on a channel send
 /// under the lock.
 #[test]
 fn getters_and_close_never_hang_on_each_other() {
@@ -392,7 +391,7 @@ fn getters_and_close_never_hang_on_each_other() {
 
 /// kube-rs 1772: a requeue of some years panicked in the timer wheel.
 #[test]
-fn delay_of_centuries_is_just_a_delay() {
+fn delay_of_centuries_is_accepted() {
     let (queue, clock) = timed();
     queue.add("a").unwrap();
     queue.try_get().unwrap().retry_after(secs(86400 * 365 * 300));
@@ -402,7 +401,7 @@ fn delay_of_centuries_is_just_a_delay() {
     assert_eq!(take_all(&queue), ["a"]);
 }
 
-/// kube-rs: pending keys came out in the order of a hash set.
+/// kube-rs: pending keys were delivered in the order of a hash set.
 #[test]
 fn keys_held_up_by_busy_workers_stay_in_order() {
     let queue = Queue::new();

@@ -17,7 +17,7 @@ use requeue::{Added, Counts, Queue};
 
 use crate::helpers::{Task, secs, take_all, timed_with};
 
-/// A key whose code panics while its fuse burns.
+/// A key whose code panics while its fuse is lit.
 #[derive(Debug)]
 struct Bomb {
     number: u32,
@@ -40,7 +40,7 @@ impl Fuse {
     }
 
     fn check(&self) {
-        assert!(!self.0.load(Ordering::SeqCst), "the key's code panics");
+        assert!(!self.0.load(Ordering::SeqCst), "a key that panics, on purpose");
     }
 }
 
@@ -86,7 +86,7 @@ fn bomb(fuses: &Arc<Fuses>, number: u32) -> Bomb {
 #[track_caller]
 fn assert_panics<R>(action: impl FnOnce() -> R) {
     let result = catch_unwind(AssertUnwindSafe(action));
-    assert!(result.is_err(), "it was meant to panic");
+    assert!(result.is_err(), "it did not panic");
 }
 
 /// Runs every call that takes a key.
@@ -148,15 +148,15 @@ fn panicking_clone_of_a_borrowed_key_leaves_the_queue_as_it_was() {
     assert_whole(&queue, lease, &fuses);
 }
 
-/// Keys are hashed before the lock is taken, a thousand or so at a time: those that were
-/// added before the panic stay.
+/// Keys are hashed before the lock is taken, about a thousand at a time. Those added before
+/// the panic stay.
 #[test]
 fn panicking_hash_among_many_keys_keeps_what_was_added_before() {
     #[derive(Clone, Debug, PartialEq, Eq)]
     struct Fused(u32);
     impl Hash for Fused {
         fn hash<H: Hasher>(&self, state: &mut H) {
-            assert_ne!(self.0, 2500, "the key's code panics");
+            assert_ne!(self.0, 2500, "a key that panics, on purpose");
             self.0.hash(state);
         }
     }
@@ -169,7 +169,7 @@ fn panicking_hash_among_many_keys_keeps_what_was_added_before() {
 }
 
 #[test]
-fn queue_goes_on_waking_getters_after_a_panic() {
+fn getters_are_woken_after_a_panic() {
     let (queue, lease, fuses) = loaded();
     drop(queue.try_get_many(2).unwrap());
     let mut getter = Task::parked(queue.get());
@@ -182,7 +182,7 @@ fn queue_goes_on_waking_getters_after_a_panic() {
     assert_eq!(getter.output().unwrap().number, 2);
 }
 
-/// Adds keys and leases as many in vain, since their `Clone` panics.
+/// Adds keys and strands them: their `Clone` panics when they are leased.
 fn strand(queue: &Queue<Bomb>, fuses: &Arc<Fuses>, numbers: &[u32]) {
     fuses.clone.light(true);
     for number in numbers {
@@ -297,14 +297,17 @@ fn closing_returns_the_other_keys_if_a_clone_panics() {
     assert_eq!(numbers(&queue.close_now()), [2], "and its delay is not lost either");
 }
 
-/// Keys with a panicking `Drop` once stopped the report of the end of a lease half-way.
+/// A panicking `Drop` of a key once stopped the end of a lease half-way.
 #[test]
-fn lease_ends_although_the_drop_of_its_key_panics() {
+fn lease_ends_even_if_the_drop_of_its_key_panics() {
     #[derive(Clone, Debug, PartialEq, Eq, Hash)]
     struct Grudge(u32);
     impl Drop for Grudge {
         fn drop(&mut self) {
-            assert!(self.0 != 7 || std::thread::panicking(), "the key's code panics");
+            assert!(
+                self.0 != 7 || std::thread::panicking(),
+                "a key that panics, on purpose"
+            );
         }
     }
     let queue = Queue::new();
@@ -316,8 +319,8 @@ fn lease_ends_although_the_drop_of_its_key_panics() {
     assert_eq!(queue.counts(), Counts::default());
 }
 
-/// The keys of a batch that were taken before the one whose clone panics were once lost:
-/// they stayed with a worker that never had them.
+/// If a clone panicked, the keys taken before it in the same batch once stayed processing
+/// without a lease.
 #[test]
 fn keys_before_the_one_whose_clone_panics_are_ready_again() {
     #[derive(Debug, PartialEq, Eq, Hash)]
@@ -327,7 +330,7 @@ fn keys_before_the_one_whose_clone_panics_are_ready_again() {
         fn clone(&self) -> Self {
             assert!(
                 self.0 != 3 || !BURNS.load(Ordering::SeqCst),
-                "the key's code panics"
+                "a key that panics, on purpose"
             );
             Self(self.0)
         }

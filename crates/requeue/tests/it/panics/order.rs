@@ -9,7 +9,7 @@ use requeue::{AddOptions, Added, Counts, Finish, Lease, Queue};
 use super::{Fuse, Panics, assert_panics};
 use crate::helpers::{Task, secs, take_all, timed_with};
 
-/// An order by groups whose function panics for one key while the fuse burns.
+/// A fair order whose function panics for one key while the fuse is lit.
 fn grouped(fuse: &Arc<Fuse>) -> Fair<u32, u32> {
     let fuse = Arc::clone(fuse);
     Fair::by(move |key: &u32| {
@@ -34,7 +34,7 @@ fn order_that_panics_in_an_add_leaves_the_queue_as_it_was() {
     assert_eq!(take_all(&queue), [1, 2, 3]);
 }
 
-/// A queue whose order panics for key 2 while the fuse burns.
+/// A queue whose order panics for key 2 while the fuse is lit.
 fn fair() -> (Queue<u32>, requeue::testing::FakeClock, Arc<Fuse>, Panics) {
     let (fuse, panics) = (Arc::new(Fuse::default()), Panics::default());
     let builder = Queue::builder().order(grouped(&fuse)).metrics(panics.clone());
@@ -111,7 +111,7 @@ fn key_whose_order_panics_when_its_lease_ends_is_stranded() {
 /// The rest of the batch once stayed processing without a lease, and the add of the dirty
 /// key was lost.
 #[test]
-fn batch_ends_completely_although_the_order_panics_for_one_key() {
+fn batch_ends_completely_even_if_the_order_panics_for_one_key() {
     for finish in [Finish::Done, Finish::Succeed, Finish::Retry] {
         let (queue, clock, fuse, _) = fair();
         queue.add_all(1..=4).unwrap();
@@ -141,7 +141,7 @@ fn getters_are_woken_for_the_keys_before_the_one_that_panicked() {
     assert_eq!(*getter.output().unwrap(), 1);
 }
 
-/// Priorities, in an order that panics in the call named by the fuse that burns.
+/// A priority order that panics in the call whose fuse is lit.
 #[derive(Default)]
 struct Fused {
     inner: Priority,
@@ -191,7 +191,7 @@ fn fused(absorb: bool) -> (Queue<u32>, requeue::testing::FakeClock, Arc<OrderFus
     (queue, clock, fuses)
 }
 
-fn level(priority: i32) -> AddOptions {
+fn priority(priority: i32) -> AddOptions {
     AddOptions::new().priority(priority)
 }
 
@@ -199,7 +199,7 @@ fn level(priority: i32) -> AddOptions {
 #[test]
 fn order_that_panics_in_remove_leaves_the_queue_as_it_was() {
     let (queue, clock, fuses) = fused(false);
-    queue.add_with(1, level(3)).unwrap();
+    queue.add_with(1, priority(3)).unwrap();
     queue.add_after(1, secs(1)).unwrap();
     fuses.remove.light(true);
     assert_panics(|| queue.remove(&1));
@@ -216,13 +216,13 @@ fn order_that_panics_in_remove_leaves_the_queue_as_it_was() {
 fn order_that_panics_in_touch_leaves_the_queue_as_it_was() {
     for absorb in [false, true] {
         let (queue, _clock, fuses) = fused(absorb);
-        queue.add_with(1, level(3)).unwrap();
+        queue.add_with(1, priority(3)).unwrap();
         queue.add(2).unwrap();
         fuses.touch.light(true);
-        assert_panics(|| queue.add_with(1, level(5)));
+        assert_panics(|| queue.add_with(1, priority(5)));
         assert_panics(|| queue.add_all([1]));
         if absorb {
-            assert_panics(|| queue.add_with(1, level(5).after(secs(1))));
+            assert_panics(|| queue.add_with(1, priority(5).after(secs(1))));
             assert_panics(|| queue.add_rate_limited(1));
             assert_eq!(queue.num_requeues(&1), 0, "and no failure is counted");
         }
@@ -251,7 +251,7 @@ fn order_that_panics_in_push_leaves_failures_and_delays_as_they_were() {
     assert_eq!(take_all(&queue), [2, 1]);
 }
 
-/// A key without a delay by its retry policy goes to the order at once, which may panic.
+/// A failed key without a delay is added to the order at once, which may panic.
 #[test]
 fn order_that_panics_for_a_failed_key_leaves_the_queue_as_it_was() {
     let fuses = Arc::new(OrderFuses::default());
@@ -284,10 +284,10 @@ fn order_that_panics_in_pop_leaves_the_key_to_another_getter() {
 }
 
 #[test]
-fn order_that_panics_in_pop_does_not_keep_keys_from_closing() {
+fn closing_returns_keys_even_if_the_order_panics_in_pop() {
     let (queue, _clock, fuses) = fused(false);
     queue.add_all([1, 2]).unwrap();
-    queue.add_with(3, level(9)).unwrap();
+    queue.add_with(3, priority(9)).unwrap();
     fuses.pop.light(true);
     fuses.remove.light(true);
     let mut keys = queue.close_now();
@@ -296,7 +296,7 @@ fn order_that_panics_in_pop_does_not_keep_keys_from_closing() {
     assert_eq!(queue.counts(), Counts::default());
 }
 
-/// Giving memory back after a spike asks the order too.
+/// Shrinking after a spike calls the order too.
 #[test]
 fn order_that_panics_in_shrink_costs_no_lease() {
     let (queue, _clock, fuses) = fused(false);

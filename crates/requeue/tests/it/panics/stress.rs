@@ -34,7 +34,7 @@ impl Chaos {
         Arc::new(Self { seed, armed, strikes: AtomicU64::new(0) })
     }
 
-    /// A number from 0 to `below`, which it is not.
+    /// Returns a number below `below`.
     fn random(&self, below: u32) -> u32 {
         let step = |mut x: u64| {
             x ^= x << 13;
@@ -60,7 +60,7 @@ impl Chaos {
     }
 }
 
-/// A key all of whose code may panic, and whose `Drop` calls the queue.
+/// A key whose trait methods may panic and whose `Drop` calls the queue.
 #[derive(Debug)]
 struct Key {
     number: u32,
@@ -68,7 +68,7 @@ struct Key {
 }
 
 thread_local! {
-    /// The queue that is called by the drop of a key.
+    /// The queue that the drop of a key calls.
     static QUEUE: RefCell<Option<Queue<Key>>> = const { RefCell::new(None) };
     static DROPPING: Cell<bool> = const { Cell::new(false) };
 }
@@ -182,7 +182,7 @@ fn attempt<R>(call: impl FnOnce() -> R) -> Option<R> {
 
 const KEYS: u32 = 12;
 
-/// One queue with all that is hostile, and what it owes.
+/// A queue with hostile user code, and the keys that it must still deliver.
 struct World {
     queue: Queue<Key>,
     clock: FakeClock,
@@ -313,7 +313,7 @@ impl World {
         assert!(ended.is_some(), "the end of a lease panicked");
     }
 
-    /// Everything that is owed is still there.
+    /// Checks that every owed key is still in the queue.
     fn account(mut self) {
         self.chaos.disarm();
         self.getters.clear();
@@ -346,8 +346,8 @@ fn hundred_thousand_hostile_calls_lose_no_key() {
     assert!(strikes > 5_000, "only {strikes} panics");
 }
 
-/// Threads that add and threads that wait, all of them hostile. After the last panic each
-/// key is added once more and must be delivered.
+/// Hostile threads add keys and wait for them. After the last panic each key is added once
+/// more and must be delivered.
 #[test]
 fn threads_that_wait_for_hostile_keys_do_not_hang() {
     let chaos = Chaos::new(7);
@@ -380,7 +380,7 @@ fn threads_that_wait_for_hostile_keys_do_not_hang() {
     assert_eq!(queue.drain_blocking_timeout(secs(0)).unwrap().len(), 0);
 }
 
-/// Leases keys until the queue is closed. Returns those since the last panic was over.
+/// Leases keys until the queue is closed. Returns those delivered after the last panic.
 fn work(queue: &Queue<Key>, chaos: &Chaos) -> Vec<u32> {
     let mut delivered = Vec::new();
     loop {

@@ -21,7 +21,7 @@ fn poll<F: Future + Unpin>(future: &mut F) -> Poll<F::Output> {
     Pin::new(future).poll(&mut Context::from_waker(&waker))
 }
 
-/// The wake-ups of all getters that were taken out together were once lost with it.
+/// The wake-ups of all getters woken together with it were once lost.
 #[test]
 fn waker_that_panics_does_not_keep_other_getters_asleep() {
     let queue = Queue::new();
@@ -41,7 +41,7 @@ fn waker_that_panics_does_not_keep_other_getters_asleep() {
 }
 
 #[test]
-fn waker_that_panics_keeps_nothing_from_closing() {
+fn waker_that_panics_does_not_prevent_closing() {
     let queue = Queue::<u32>::new();
     queue.add(1).unwrap();
     let lease = queue.try_get().unwrap();

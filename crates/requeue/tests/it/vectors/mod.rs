@@ -1,6 +1,8 @@
-//! What the Go originals answered to the same calls (`scripts/vectors` writes it down,
-//! `peers/README.md` describes the rows). Answers are equal, tokens bit for bit, but for
-//! the rows that a test here names together with the decision behind them.
+//! The recorded answers of the Go originals, replayed.
+//!
+//! `scripts/vectors` records them, and `peers/README.md` describes the rows. Our answers are
+//! equal, tokens bit for bit, except for rows that a test names with the decision behind
+//! them.
 
 #![expect(clippy::unwrap_used, reason = "a vector that cannot be read fails its test")]
 

@@ -26,7 +26,7 @@ fn priorities_are_kept_as_in_controller_runtime() {
 }
 
 #[test]
-fn priorities_are_kept_without_a_look_at_the_length() {
+fn priorities_are_kept_without_reading_the_length() {
     for (number, history) in histories("priority.jsonl").iter().enumerate() {
         if decision(history).is_none() {
             let mut replay = Replay::new();
@@ -44,7 +44,7 @@ struct Replay {
 }
 
 impl Replay {
-    /// controller-runtime knows no ageing, and an add takes a delay with it.
+    /// controller-runtime has no ageing, and an add cancels a delay.
     fn new() -> Self {
         let clock = FakeClock::new();
         let queue = Queue::builder()
@@ -79,7 +79,7 @@ impl Replay {
         }
     }
 
-    /// Key and priority, or two nulls for a get that would block.
+    /// Returns key and priority, or two nulls if a get would block.
     fn get(&mut self) -> (Value, Value) {
         let Ok(lease) = self.queue.try_get() else {
             return (Value::Null, Value::Null);
@@ -89,10 +89,10 @@ impl Replay {
         answer
     }
 
-    /// Decision 3: a key that was added while it was processed goes to the tail when it
-    /// is done; Go keeps the place of the add, and counts the key as ready meanwhile.
-    /// Decision 11: a level is in the order in which keys became ready in it; in Go a
-    /// delayed key that is made ready by an add has the place of its first add.
+    /// Decision 3: a key that was added while processing goes to the tail when its lease
+    /// ends. Go keeps the place of the add, and counts the key as ready until then.
+    /// Decision 11: keys of one priority are delivered in the order in which they became
+    /// ready. In Go, a delayed key that an add makes ready has the place of its first add.
     fn differs(&mut self, decision: u64, rows: &[Step<'_>]) {
         let (calls, gets) = rows.split_at(rows.len() - 2);
         for step in calls {

@@ -28,9 +28,9 @@ fn queue_answers_as_in_go() {
     assert_eq!(differences, [5, 6, 7]);
 }
 
-/// A call of `len` moves due keys. Made after each row, it hid that other calls did not.
+/// `len` moves due keys. Called after each row, it hid that other calls did not.
 #[test]
-fn queue_answers_as_in_go_without_a_look_at_its_length() {
+fn queue_answers_as_in_go_without_reading_its_length() {
     for (number, history) in histories("queue.jsonl").iter().enumerate() {
         if decision(history).is_none() {
             let rows: Vec<Step<'_>> = steps(history).collect();
@@ -40,7 +40,7 @@ fn queue_answers_as_in_go_without_a_look_at_its_length() {
     }
 }
 
-/// When a replay compares the length of the queue.
+/// Whether a replay compares the length of the queue after each row.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Len {
     EachRow,
@@ -96,7 +96,7 @@ impl Replay {
         }
     }
 
-    /// Null for a get that would block.
+    /// Returns null if a get would block.
     fn get(&mut self) -> Value {
         match self.queue.try_get() {
             Ok(lease) => {
@@ -114,14 +114,14 @@ impl Replay {
             5 => (7, Self::ties_come_in_the_order_they_were_added),
             6 => (3, Self::drain_waits_for_ready_keys),
             7 => (4, Self::closed_queue_charges_no_policy),
-            other => panic!("a difference by decision {other} is not known here"),
+            other => panic!("unknown decision {other}"),
         };
         let (same, otherwise) = rows.split_at(same);
         self.all(same, &format!("decision {decision}"));
         check(self, otherwise);
     }
 
-    /// Decision 5: Go's order is that of its heap.
+    /// Decision 5: Go delivers equal deadlines in the order of its heap.
     fn ties_come_in_the_order_they_were_added(&mut self, go: &[Step<'_>]) {
         let here: Vec<Value> = go.iter().map(|_| self.get()).collect();
         let mut there: Vec<Value> = go.iter().map(|step| step.0[1].clone()).collect();
@@ -130,7 +130,7 @@ impl Replay {
         assert_eq!(here, there);
     }
 
-    /// Decision 6: Go is drained as soon as no key is being processed.
+    /// Decision 6: Go is drained once no key is being processed.
     fn drain_waits_for_ready_keys(&mut self, go: &[Step<'_>]) {
         let rows: Vec<&[Value]> = go.iter().map(|step| step.0).collect();
         assert_eq!(
