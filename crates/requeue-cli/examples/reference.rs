@@ -1,5 +1,5 @@
-//! The least that a parallel launcher does, to measure the command against: a list of
-//! keys, N threads, one process at a time on each. No queue, no output, no retries.
+//! A minimal parallel launcher to compare the command with: a list of keys, and N threads
+//! that run one process at a time. No queue, no output, no retries.
 //!
 //! `reference WORKERS PROGRAM < keys`
 

@@ -1,4 +1,4 @@
-//! What was typed, and nothing more: no file is opened here and nothing is looked up.
+//! The command line: flags, verbs and their help. Opens no file and looks nothing up.
 
 mod store;
 
@@ -12,83 +12,107 @@ use clap::{Args, Parser, Subcommand, ValueEnum};
 use crate::values::{self, Backoff, Codes, MaxRetries, Rate};
 
 pub(crate) use self::store::{
-    AddFlags, Chosen, DeadVerb, ForgetFlags, ListFlags, QueueFlags, RunStoreFlags,
+    AddFlags, ChosenKeys, DeadVerb, ForgetFlags, ListFlags, QueueFlags, RunStoreFlags,
     StatusFlags, StoreFlags, WatchFlags,
 };
 
-const ABOUT: &str = "Run a command for each key of a stream";
+const ABOUT: &str = "Run a command for each key: a deduplicating, retrying xargs";
 
 const LONG_ABOUT: &str = "\
-Run a command for each key of a stream.
+Run a command for each key: a deduplicating, retrying xargs.
 
-A key that is queued already is not queued twice. A key never runs twice at a time. A key \
-that comes again while it runs is run once more, after. Failures are retried, each key with \
-a backoff of its own.
+Keys come from standard input, files or arguments. A key that is already queued is not queued \
+again, a key never runs twice at the same time, and a key that arrives while its command is \
+running runs once more afterwards. Failed keys are retried, each with its own backoff.
 
-Each line of the standard input is a key, with the spaces in it; lines that are empty or only \
-spaces are skipped. With -0, and behind :::, only what is empty is skipped.";
+With --store, the queue is kept on disk, in Redis or in PostgreSQL. It survives a crash, and \
+several machines can work on it.";
 
-const EXAMPLES: &str = "\
+const RUN_ABOUT: &str = "\
+Run a command for each key.
+
+Every line of standard input is a key, spaces included; blank lines are skipped. With -0 and \
+after ::: only empty keys are skipped.
+
+A key that is already queued is not queued again. A key never runs twice at the same time. A \
+key that arrives while its command is running runs once more afterwards. A failed key is \
+retried with its own backoff. At the end of the input, requeue runs the remaining keys, \
+retries included, and exits.";
+
+const RUN_HINT: &str = "\
+Example:
+  sort -R urls.txt | requeue run -j8 --rate 10/s -- curl -sfO {}
+
+More examples, exit codes, signals and the log format: requeue run --help";
+
+// Lines are at most 80 columns wide: they are not wrapped well, neither by a terminal nor
+// by man.
+const RUN_NOTES: &str = "\
 Examples:
   Run once for each distinct line, several at a time:
     sort -R urls.txt | requeue run -- curl -sfO {}
-  Build what changes, for ever; changes during a build are worth one more build:
-    inotifywait -mr -e close_write --format %w%f src | requeue run --debounce 200ms -- make {}
-  At most 10 starts a second, 3 retries, a record to resume from:
-    requeue run --rate 10/s --max-retries 3 --log run.jsonl --resume run.jsonl -- ./sync {} < hosts
-  Keys on the command line, a shell command:
-    requeue run --shell 'ping -c1 {} >/dev/null && echo {} is up' ::: host-a host-b
-  Names of any bytes:
+  Build whatever changes; changes during a build cause one more build:
+    inotifywait -mr -e close_write --format %w%f src |
+      requeue run --debounce 200ms -- make {}
+  At most 10 starts per second, 3 retries, and a log to resume from:
+    requeue run --rate 10/s --max-retries 3 --log run.jsonl \\
+      --resume run.jsonl -- ./sync {} < hosts
+  Keys on the command line, and a shell command:
+    requeue run --shell 'ping -c1 {} >/dev/null && echo {} is up' ::: web db
+  File names with any bytes:
     find . -name '*.png' -print0 | requeue run -0 -- optipng -quiet {}
-  A queue that survives a crash; after one, the second line does what was left:
+  A queue that survives a crash; the second line runs the keys that are left:
     requeue run --store ./queue.db -- ./sync {} < hosts
     requeue run --store ./queue.db -- ./sync {} < /dev/null
-  A queue that many machines work on, with REQUEUE_STORE=redis://... or postgres://...:
+  A queue for many machines, with REQUEUE_STORE=redis://... or postgres://...:
     requeue add host-a host-b
     requeue run --worker -- ./sync {}
 
 Exit codes:
   0    the last run of every key succeeded
-  1    some key failed for good
-  2    wrong usage, or something could not be set up;
-       or no key failed, and some line was left out and told of
+  1    a key failed for good
+  2    usage error, or set-up failed; also if input lines were rejected and no
+       key failed
   126  the command cannot be executed
   127  the command was not found
-  130  ended by Ctrl-C with work left (143 by TERM, 129 by HUP, 131 by QUIT)
+  130  stopped by Ctrl-C with work left (TERM: 143, HUP: 129, QUIT: 131)
 
 Signals:
-  The first Ctrl-C or TERM finishes what runs and starts nothing more. The second sends TERM \
-  to what runs, the third, or --kill-after, sends KILL, and the fourth ends requeue at once, \
-  whatever it waits for. QUIT sends KILL at once. USR1 prints a summary.
+  The first Ctrl-C or TERM starts no more commands and waits for the running
+  ones. The second sends them TERM. The third, or --kill-after, sends KILL. The
+  fourth exits at once. QUIT sends KILL at once. USR1 prints a summary.
 
 Environment of the command:
   REQUEUE_KEY      the key
-  REQUEUE_ATTEMPT  1 in the first run of a key, 2 in its first retry
-  REQUEUE_SLOT     from 1 to --workers, never the same for two at a time
-  REQUEUE_TOKEN    on a store, a number that grows with each run of a key
-  Its standard input is empty. A command that asks something on the terminal is stopped, as \
-  any in the background is, and stays so until it is ended.
+  REQUEUE_ATTEMPT  1 for the first run of a key, 2 for its first retry
+  REQUEUE_SLOT     1 to --workers; no two running commands share a number
+  REQUEUE_TOKEN    with --store: a number that grows with each run of a key
+  Standard input is empty. A command that reads from the terminal is stopped,
+  like any background job, until it is terminated.
 
 Log:
-  Each line of --log has an event: added, merged (it was queued already), started, finished, \
-  retried, gave_up, lost (its lease), died (in the store), and drained at the end. time and \
-  next are seconds since 1970, code is what a shell would say. A key that is no text is in \
-  key_hex besides.
+  Each line of --log is a JSON object with an event: added, merged (the key was
+  already queued), started, finished, retried, gave_up, lost (the lease), died
+  (in the store), and drained at the end. time and next are seconds since 1970,
+  code is the exit code as a shell reports it. A key that is not UTF-8 is also
+  given in key_hex.
 
-On a store:
-  Keys that were not run to their end stay in the store; a key that is given up goes to the \
-  dead, see requeue dead. A key that this run added and that is dead at its end has failed \
-  for good, whoever had it last: also one that never ran here, since its lease ran out too \
-  often (--max-deliveries). Of more than 100,000 dead keys, only those that died longest ago are \
-  looked through for that. A key has at most 1024 bytes there; a longer one is left out and told \
-  of. A worker tries a server that cannot be reached again for 10 seconds. Whoever has seen a \
-  greater REQUEUE_TOKEN of a key can refuse a smaller. If a \
-  lease is lost while its command runs, the command is ended and the run does not count. The \
-  second Ctrl-C also waits no longer for a store that is away.";
+Stores:
+  Unfinished keys stay in the store. A key that failed for good becomes dead;
+  see requeue dead. At the end, keys that this process added and that are dead
+  count as failed, even if another worker ran them or their lease expired too
+  often (--max-deliveries). Only the 100,000 oldest dead keys are checked.
+  Keys are at most 1024 bytes long; longer ones are rejected.
+  At start-up, --worker waits up to 10 seconds for a server. If a server becomes
+  unreachable later, running commands continue and requeue retries; the second
+  Ctrl-C stops waiting for it.
+  If a lease expires while its command is running, the command is terminated
+  and the run does not count. To be safe against a late command, remember the
+  greatest REQUEUE_TOKEN of each key and refuse smaller ones.";
 
 const USAGE: &str = "requeue run [OPTIONS] [--] COMMAND [ARGUMENT]... [::: KEY...]";
 
-/// The verbs that have a manual page of their own.
+/// The verbs that have a manual page.
 const VERBS: [&str; 8] =
     ["run", "add", "status", "watch", "dead", "forget", "pause", "resume"];
 
@@ -109,33 +133,38 @@ pub(crate) struct Flags {
 #[derive(Debug, Subcommand)]
 pub(crate) enum Verb {
     /// Run a command for each key
-    #[command(after_help = EXAMPLES, long_about = LONG_ABOUT, override_usage = USAGE)]
+    #[command(
+        long_about = RUN_ABOUT,
+        after_help = RUN_HINT,
+        after_long_help = RUN_NOTES,
+        override_usage = USAGE
+    )]
     Run(Box<RunFlags>),
-    /// Add keys to the queue of a store
-    #[command(long_about = store::ADD, after_help = store::ADD_CODES)]
+    /// Add keys to a queue in a store
+    #[command(long_about = store::ADD_ABOUT, after_help = store::ADD_NOTES)]
     Add(AddFlags),
-    /// Tell how the queue of a store stands
-    #[command(long_about = store::STATUS)]
+    /// Show the state of a queue
+    #[command(long_about = store::STATUS_ABOUT)]
     Status(StatusFlags),
-    /// Tell how the queue of a store stands, again and again
+    /// Show the state of a queue repeatedly, until Ctrl-C
     Watch(WatchFlags),
-    /// List keys that failed for good, give them a new chance, or drop them
+    /// List, revive or drop dead keys, which failed for good
     #[command(subcommand)]
     Dead(DeadVerb),
-    /// Forget the failures of keys, so that their backoff begins anew
+    /// Forget the failures of keys, which resets their backoff
     Forget(ForgetFlags),
-    /// Hand out no more keys, to no worker, until resumed; what runs goes on
+    /// Stop starting keys on all workers; running commands finish
     Pause(StoreFlags),
-    /// Hand out keys again
+    /// Start keys again after a pause
     Resume(StoreFlags),
-    /// Print the completions for a shell
+    /// Print shell completions
     Completions {
         /// The shell
         shell: clap_complete::Shell,
     },
-    /// Print the manual page, of the command or of one verb
+    /// Print a manual page
     Man {
-        /// The verb
+        /// The verb to describe [default: an overview of all verbs]
         #[arg(value_parser = VERBS)]
         verb: Option<String>,
     },
@@ -151,8 +180,8 @@ impl Verb {
             | Self::Watch(WatchFlags { status: StatusFlags { store, .. }, .. })
             | Self::Dead(
                 DeadVerb::List(ListFlags { store, .. })
-                | DeadVerb::Revive(Chosen { store, .. })
-                | DeadVerb::Drop(Chosen { store, .. }),
+                | DeadVerb::Revive(ChosenKeys { store, .. })
+                | DeadVerb::Drop(ChosenKeys { store, .. }),
             )
             | Self::Forget(ForgetFlags { store, .. })
             | Self::Pause(store)
@@ -169,7 +198,9 @@ pub(crate) struct RunFlags {
     #[command(flatten)]
     pub(crate) execution: ExecutionFlags,
     #[command(flatten)]
-    pub(crate) policy: PolicyFlags,
+    pub(crate) scheduling: SchedulingFlags,
+    #[command(flatten)]
+    pub(crate) retries: RetryFlags,
     #[command(flatten)]
     pub(crate) output: OutputFlags,
     #[command(flatten)]
@@ -177,8 +208,10 @@ pub(crate) struct RunFlags {
     #[command(flatten)]
     pub(crate) store: RunStoreFlags,
 
-    /// The command and its arguments; {} is replaced by the key, which is appended if there
-    /// is no {}. Words after ::: are keys, and then the standard input is not read
+    /// The command and its arguments; {} becomes the key
+    ///
+    /// Without any {}, the key is appended. Words after ::: are keys; standard input is then
+    /// not read.
     #[arg(
         required = true,
         trailing_var_arg = true,
@@ -191,13 +224,13 @@ pub(crate) struct RunFlags {
 #[derive(Debug, Args)]
 #[command(next_help_heading = "Input")]
 pub(crate) struct InputFlags {
-    /// Keys end with a NUL byte and not with a newline
+    /// Keys are separated by NUL bytes instead of newlines
     #[arg(short = '0', long)]
     pub(crate) null: bool,
-    /// Read keys from FILE and not from the standard input; - is the standard input
+    /// Read keys from FILE instead of standard input; - is standard input
     #[arg(short = 'a', long, value_name = "FILE")]
     pub(crate) arg_file: Vec<PathBuf>,
-    /// Stop reading while this many keys wait
+    /// Pause reading while N keys are queued
     #[arg(long, value_name = "N", value_parser = values::count::<NonZeroUsize>)]
     pub(crate) max_queued: Option<NonZeroUsize>,
 }
@@ -205,7 +238,7 @@ pub(crate) struct InputFlags {
 #[derive(Debug, Args)]
 #[command(next_help_heading = "Execution")]
 pub(crate) struct ExecutionFlags {
-    /// Run at most this many commands at a time [default: the number of processors]
+    /// Run up to N commands at the same time [default: the number of processors]
     #[arg(
         short = 'j',
         short_alias = 'P',
@@ -215,24 +248,24 @@ pub(crate) struct ExecutionFlags {
         value_parser = values::count::<NonZeroUsize>
     )]
     pub(crate) workers: Option<NonZeroUsize>,
-    /// Give the command to sh, with each key quoted
+    /// Run through sh; {} becomes the shell-quoted key
     #[arg(long)]
     pub(crate) shell: bool,
-    /// End a run that takes longer, with TERM; it counts as failed with code 124
+    /// Send TERM to a command that runs longer than this; it fails with exit code 124
     #[arg(long, value_name = "DURATION", value_parser = values::timeout)]
     pub(crate) timeout: Option<Duration>,
-    /// After TERM, wait this long before KILL
+    /// Send KILL to a command that is still running this long after TERM
     #[arg(long, value_name = "DURATION", value_parser = values::duration, default_value = "10s")]
     pub(crate) kill_after: Duration,
 }
 
 #[derive(Debug, Args)]
-#[command(next_help_heading = "Policy")]
-pub(crate) struct PolicyFlags {
-    /// Start at most this many commands in a second, a minute or an hour: 10/s, 600/m, 5/h
+#[command(next_help_heading = "Scheduling")]
+pub(crate) struct SchedulingFlags {
+    /// Limit the rate at which commands start: 10/s, 600/m, 5/h
     #[arg(long, value_name = "RATE", value_parser = values::rate, default_value = "unlimited")]
     pub(crate) rate: Rate,
-    /// How many starts may come at once under --rate
+    /// Allow bursts of N starts under --rate
     #[arg(
         long,
         value_name = "N",
@@ -241,19 +274,41 @@ pub(crate) struct PolicyFlags {
         requires = "rate"
     )]
     pub(crate) burst: NonZeroU32,
-    /// Retry at most this often, all keys together
-    #[arg(long, value_name = "RATE", value_parser = values::rate, default_value = "10/s")]
-    pub(crate) retry_rate: Rate,
-    /// How many retries may come at once under --retry-rate
-    #[arg(long, value_name = "N", value_parser = values::count::<NonZeroU32>, default_value = "100")]
-    pub(crate) retry_burst: NonZeroU32,
-    /// Retry a failed key this often before it is given up; 0 for never, or unlimited
+    /// Wait until a key has been quiet for this long before running it
+    #[arg(long, value_name = "DURATION", value_parser = values::duration)]
+    pub(crate) debounce: Option<Duration>,
+    /// Use word number FIELD of each line as a priority; higher runs first
+    ///
+    /// The priority is a whole number, in a store from -128 to 127. The rest of the line is
+    /// the key.
+    #[arg(
+        long,
+        value_name = "FIELD",
+        value_parser = values::count::<NonZeroUsize>,
+        conflicts_with_all = ["fair_by", "debounce"]
+    )]
+    pub(crate) priority: Option<NonZeroUsize>,
+    /// Let groups of keys take turns
+    ///
+    /// PATTERN is a separator such as /, which ends the name of the group, or a regular
+    /// expression whose first capture is the name.
+    #[arg(long, value_name = "PATTERN")]
+    pub(crate) fair_by: Option<String>,
+    /// Start no more commands after a key failed for good
+    #[arg(long)]
+    pub(crate) fail_fast: bool,
+}
+
+#[derive(Debug, Args)]
+#[command(next_help_heading = "Retries")]
+pub(crate) struct RetryFlags {
+    /// Retry a failed key up to N times; 0 for never, or unlimited
     #[arg(long, value_name = "N", value_parser = values::max_retries, default_value = "5")]
     pub(crate) max_retries: MaxRetries,
-    /// Wait BASE before the first retry of a key, twice as long each time, up to MAX
+    /// Wait BASE before the first retry of a key, then twice as long each time, up to MAX
     #[arg(long, value_name = "BASE..MAX", value_parser = values::backoff, default_value = "200ms..5m")]
     pub(crate) backoff: Backoff,
-    /// Wait a random part of the backoff: all of it may vanish (full) or half (equal)
+    /// Randomize the backoff: from zero to all of it (full), or from half to all of it (equal)
     #[arg(
         long,
         value_name = "FORM",
@@ -263,31 +318,18 @@ pub(crate) struct PolicyFlags {
         default_value = "none"
     )]
     pub(crate) jitter: JitterForm,
-    /// Retry after these exit codes only: 75 or 1,100-110
+    /// Retry only after these exit codes: 75 or 1,100-110
     #[arg(long, value_name = "CODES", value_parser = values::codes)]
     pub(crate) retry_on: Option<Codes>,
     /// Never retry after these exit codes
     #[arg(long, value_name = "CODES", value_parser = values::codes)]
     pub(crate) no_retry_on: Option<Codes>,
-    /// Run a key only once it has not come for this long
-    #[arg(long, value_name = "DURATION", value_parser = values::duration)]
-    pub(crate) debounce: Option<Duration>,
-    /// Take the FIELD-th word of each line, a whole number, as its priority, and the rest as
-    /// the key; higher goes first. A store knows those from -128 to 127
-    #[arg(
-        long,
-        value_name = "FIELD",
-        value_parser = values::count::<NonZeroUsize>,
-        conflicts_with_all = ["fair_by", "debounce"]
-    )]
-    pub(crate) priority: Option<NonZeroUsize>,
-    /// Let groups of keys take turns: by the part before a separator such as /, or by a
-    /// regular expression's first group
-    #[arg(long, value_name = "PATTERN")]
-    pub(crate) fair_by: Option<String>,
-    /// Start nothing more once a key has failed for good
-    #[arg(long)]
-    pub(crate) fail_fast: bool,
+    /// Limit the rate of retries, all keys together
+    #[arg(long, value_name = "RATE", value_parser = values::rate, default_value = "10/s")]
+    pub(crate) retry_rate: Rate,
+    /// Allow bursts of N retries under --retry-rate
+    #[arg(long, value_name = "N", value_parser = values::count::<NonZeroU32>, default_value = "100")]
+    pub(crate) retry_burst: NonZeroU32,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
@@ -300,45 +342,45 @@ pub(crate) enum JitterForm {
 #[derive(Debug, Args)]
 #[command(next_help_heading = "Output")]
 pub(crate) struct OutputFlags {
-    /// Print lines as they come and not each run's output when it ends
+    /// Print output line by line instead of all at once when a run ends
     #[arg(long, conflicts_with_all = ["quiet_success", "output"])]
     pub(crate) line_buffer: bool,
-    /// Begin each line of output with the key and a tab
+    /// Start each line of output with the key and a tab
     #[arg(long, conflicts_with = "output")]
     pub(crate) tag: bool,
-    /// Print the output of failed runs only
+    /// Print only the output of failed runs
     #[arg(long, conflicts_with = "output")]
     pub(crate) quiet_success: bool,
     /// Write the output of each key's last run to DIR/KEY.out and DIR/KEY.err
     #[arg(long, value_name = "DIR")]
     pub(crate) output: Option<PathBuf>,
-    /// What to show of the progress
+    /// How to show progress
     #[arg(long, value_name = "FORM", default_value = "auto")]
     pub(crate) progress: ProgressForm,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
 pub(crate) enum ProgressForm {
-    /// A bar on a terminal where no keys are typed, lines otherwise
+    /// bar on a terminal, unless keys are typed there; otherwise line
     Auto,
     /// A status line and up to eight running keys
     Bar,
     /// A line every ten seconds, and a summary at the end
     Line,
-    /// Nothing but what failed
+    /// Failures only
     None,
 }
 
 #[derive(Debug, Args)]
-#[command(next_help_heading = "Record")]
+#[command(next_help_heading = "Log and metrics")]
 pub(crate) struct RecordFlags {
-    /// Append what happens to FILE, a JSON object on each line
+    /// Append events to FILE as JSON lines
     #[arg(long, value_name = "FILE")]
     pub(crate) log: Option<PathBuf>,
-    /// Leave out keys whose last run succeeded according to FILE, a --log of before
+    /// Skip keys that already succeeded according to an earlier --log FILE
     #[arg(long, value_name = "FILE")]
     pub(crate) resume: Option<PathBuf>,
-    /// Serve metrics for Prometheus on ADDR: a port, or an address with a port
+    /// Serve Prometheus metrics on ADDR: a port, or an address and a port
     #[arg(long, value_name = "ADDR", value_parser = values::address)]
     pub(crate) metrics: Option<std::net::SocketAddr>,
 }
@@ -350,12 +392,12 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_flags_do_not_contradict_each_other() {
+    fn flag_definitions_are_consistent() {
         Flags::command().debug_assert();
     }
 
     #[test]
-    fn flags_after_the_command_are_its_own() {
+    fn flags_after_the_command_belong_to_the_command() {
         let flags = Flags::try_parse_from(["requeue", "run", "-0", "ls", "-0"]).unwrap();
         let Verb::Run(run) = flags.verb else { panic!("run was typed") };
         assert!(run.input.null);

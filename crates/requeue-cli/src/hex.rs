@@ -1,4 +1,4 @@
-//! Bytes that are no text, in hexadecimal.
+//! Hexadecimal encoding of bytes.
 
 use std::fmt::Write as _;
 
@@ -10,7 +10,7 @@ pub(crate) fn hex(bytes: &[u8]) -> String {
     })
 }
 
-/// The bytes that `text` stands for; `None` if it is cut off or something else.
+/// Decodes hexadecimal text. Returns `None` if it is truncated or invalid.
 pub(crate) fn unhex(text: &str) -> Option<Vec<u8>> {
     let digit = |byte: &u8| char::from(*byte).to_digit(16);
     let byte = |pair: &[u8]| match pair {
@@ -25,14 +25,14 @@ mod tests {
     use super::*;
 
     #[test]
-    fn bytes_come_back() {
+    fn decoding_reverses_encoding() {
         for bytes in [&b""[..], b"a key", b"\0\xff\x0a"] {
             assert_eq!(unhex(&hex(bytes)).unwrap(), bytes);
         }
     }
 
     #[test]
-    fn what_is_cut_off_stands_for_nothing() {
+    fn invalid_text_is_rejected() {
         for text in ["6", "616", "+f", "6g", "ß"] {
             assert_eq!(unhex(text), None, "{text}");
         }

@@ -1,4 +1,4 @@
-//! Bytes become keys: lines, records that end in NUL, words of the command line.
+//! Splits input into keys: lines, NUL-separated records, or arguments.
 
 use std::ffi::OsString;
 use std::fmt;
@@ -6,32 +6,32 @@ use std::io::{self, BufRead};
 use std::ops::ControlFlow;
 use std::os::unix::ffi::OsStringExt;
 
-/// What is deduplicated: any bytes but none at all.
+/// A key: one or more bytes of any value.
 pub(crate) type Key = Vec<u8>;
 
-/// Where keys come from, and what a line of them looks like.
+/// The sources of keys, and the format of a line.
 #[derive(Debug)]
 pub(crate) struct Input {
     pub(crate) sources: Vec<Source>,
-    /// Somebody types keys on a terminal.
+    /// Keys are typed on a terminal.
     pub(crate) typed: bool,
     pub(crate) separator: u8,
-    /// Which word of a line is its priority, from 1.
+    /// The number of the word that is the priority, counted from 1.
     pub(crate) priority: Option<usize>,
     pub(crate) max_queued: Option<usize>,
-    pub(crate) work: Work,
+    pub(crate) mode: Mode,
 }
 
-/// What a run works on.
+/// When `requeue run` ends.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Work {
-    /// The keys that are read, until no key is left.
-    OnInput,
-    /// The keys of a store, until it is told to end.
-    OnStore,
+pub(crate) enum Mode {
+    /// When the input has ended and no key is left.
+    UntilEmpty,
+    /// On a signal. The keys come from a store; no input is read.
+    Worker,
 }
 
-/// One place that keys come from.
+/// One source of keys.
 pub(crate) enum Source {
     Stream(Box<dyn BufRead + Send>),
     Words(Vec<OsString>),
@@ -46,18 +46,18 @@ impl fmt::Debug for Source {
     }
 }
 
-/// What a source gives.
+/// An item read from a source.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Record<'r> {
-    /// A line that is not blank, or a record that is not empty, without its end; or a word,
-    /// which may be empty.
+    /// A non-blank line or non-empty NUL record without its separator, or an argument, which
+    /// may be empty.
     Line(&'r [u8]),
-    /// No more lines are at hand: the next one may take long to come.
+    /// All buffered lines are read; the next one may take long to arrive.
     Pause,
 }
 
 impl Source {
-    /// Hands each record to `take` until it breaks off or the source ends.
+    /// Passes each record to `take` until it breaks or the source ends.
     pub(crate) fn read(
         self,
         separator: u8,
@@ -96,8 +96,7 @@ fn read_stream(
     }
 }
 
-/// Takes the lines that end in `chunk`; `open` holds one that has begun before it, and
-/// then the one that does not end in it.
+/// Takes the lines that end in `chunk`. `open` holds the unfinished line before and after it.
 fn take_chunk(
     mut chunk: &[u8],
     separator: u8,
@@ -126,24 +125,24 @@ fn take_line(
     }
 }
 
-/// Whether a record is no key: a blank line is for the eye, but who ends names with NUL
-/// means every byte of them.
+/// Returns whether to skip a record. Blank lines are formatting; between NULs, every byte
+/// counts.
 fn is_blank(record: &[u8], separator: u8) -> bool {
     record.is_empty()
         || (separator == b'\n' && record.iter().all(u8::is_ascii_whitespace))
 }
 
-/// A line whose word for the priority, counted from 1, is missing or is no number.
+/// A line whose priority word, counted from 1, is missing or not a number.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct NoPriority(usize);
 
 impl fmt::Display for NoPriority {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "--priority wants a whole number as word {}", self.0)
+        write!(f, "--priority expects a whole number as word {}", self.0)
     }
 }
 
-/// Takes the `field`-th word, counted from 1, out of a line: its number, and the rest.
+/// Splits a line into its priority, which is word number `field`, and the rest.
 pub(crate) fn split_priority(
     line: &[u8],
     field: usize,
@@ -161,7 +160,7 @@ pub(crate) fn split_priority(
     if key.is_empty() { Err(none) } else { Ok((priority, key)) }
 }
 
-/// Where the `field`-th run of bytes that are not white begins and ends.
+/// Returns the start and end of word number `field`, counted from 1.
 fn nth_word(line: &[u8], field: usize) -> Option<(usize, usize)> {
     let mut at = 0;
     for number in 1.. {
@@ -194,20 +193,20 @@ mod tests {
     }
 
     #[test]
-    fn lines_are_keys_and_blank_ones_are_not() {
+    fn blank_lines_are_skipped() {
         assert_eq!(records(b"a\n\n  \nb c\nlast", b'\n'), [&b"a"[..], b"b c", b"last"]);
         assert_eq!(records(b"", b'\n'), Vec::<Key>::new());
     }
 
     #[test]
-    fn keys_are_any_bytes() {
+    fn keys_can_contain_any_bytes() {
         assert_eq!(records(b"\xff\xfe\n'\"\\\n", b'\n'), [&b"\xff\xfe"[..], b"'\"\\"]);
         assert_eq!(records(b"a\nb\0\0c", 0), [&b"a\nb"[..], b"c"]);
         assert_eq!(records(b" \0\n\0", 0), [b" ", b"\n"]);
     }
 
     #[test]
-    fn a_line_may_come_in_pieces_and_each_piece_ends_in_a_pause() {
+    fn line_can_span_chunks_and_each_chunk_ends_in_a_pause() {
         let pieces: Box<dyn BufRead + Send> =
             Box::new(io::BufReader::with_capacity(4, &b"ab\nlonger\nc"[..]));
         let mut seen = Vec::new();
@@ -223,7 +222,7 @@ mod tests {
     }
 
     #[test]
-    fn reading_breaks_off_when_nobody_takes_more() {
+    fn reading_stops_when_the_callback_breaks() {
         let mut left = 2;
         let source = Source::Words(["a", "b", "c"].map(OsString::from).into());
         let ended = source.read(b'\n', |_| {
@@ -235,7 +234,7 @@ mod tests {
     }
 
     #[test]
-    fn a_word_of_the_line_is_its_priority() {
+    fn priority_is_a_word_of_the_line() {
         let split = |line: &str, field| {
             split_priority(line.as_bytes(), field)
                 .map(|(priority, key)| (priority, String::from_utf8(key).unwrap()))

@@ -1,26 +1,22 @@
-//! The command `requeue`: a queue of keys at the shell.
+//! The command `requeue`: a deduplicating work queue for the shell.
 
+mod address;
 mod command;
-mod desk;
 mod flags;
-mod gate;
 mod hex;
 mod input;
-mod ledger;
+mod journal;
 mod metrics;
-mod outage;
 mod password;
 mod plan;
+mod queue;
 mod reader;
 mod report;
+mod retry;
 mod run;
-mod shared;
-mod sieve;
 mod signals;
 mod slots;
-mod store;
-mod stored;
-mod supply;
+mod start_limiter;
 mod values;
 mod verbs;
 mod worker;
@@ -35,15 +31,15 @@ use self::command::CannotRun;
 use self::flags::{Flags, RunFlags, Verb};
 use self::plan::Plan;
 
-/// Wrong usage, or something could not be set up.
+/// Exit code: wrong usage, or set-up failed.
 const USAGE: u8 = 2;
 
 fn main() -> ExitCode {
     let verb = match Flags::try_parse() {
         Ok(flags) => flags.verb,
-        Err(error) => return refuse(&error),
+        Err(error) => return usage_error(&error),
     };
-    // If it cannot be hidden, the run goes on: whoever typed it can see it too.
+    // Best effort: a visible password must not keep the command from working.
     drop(password::hide(verb.address()));
     let done = match verb {
         Verb::Run(flags) => run(*flags),
@@ -61,16 +57,16 @@ fn main() -> ExitCode {
         Ok(code) => ExitCode::from(code),
         Err(error) if is_broken_pipe(&error) => ExitCode::SUCCESS,
         Err(error) => {
-            report::complaint(&error);
+            report::error(&error);
             ExitCode::from(error.downcast_ref().map_or(USAGE, CannotRun::code))
         }
     }
 }
 
-/// Says what is wrong with what was typed, or gives the help that was asked for.
-fn refuse(error: &clap::Error) -> ExitCode {
+/// Prints a usage error with passwords masked, or the requested help.
+fn usage_error(error: &clap::Error) -> ExitCode {
     match password::masked(&error.to_string()) {
-        Some(text) => report::warn(&text),
+        Some(text) => report::print_error(&text),
         None => error.exit(),
     }
     ExitCode::from(USAGE)
@@ -98,11 +94,11 @@ fn man(verb: Option<&str>) -> Result<u8> {
     Ok(0)
 }
 
-/// How the part of a manual page begins that holds what help says after the flags.
+/// The heading that clap gives to the notes after the flags.
 const EXTRA: &str = "\n.SH EXTRA\n";
 
-/// A name that says more, and no spaces inside lines to make them equally long: some are
-/// to be typed.
+/// A better heading, followed by requests not to justify or hyphenate: some lines are meant to
+/// be typed.
 const NOTES: &str = "\n.SH NOTES\n.ad l\n.nh\n";
 
 fn is_broken_pipe(error: &anyhow::Error) -> bool {

@@ -1,4 +1,4 @@
-//! A password on the command line, where everybody on the machine can read it.
+//! Hides passwords on the command line, where every user of the machine can read them.
 
 use std::env;
 use std::ffi::{OsStr, OsString};
@@ -6,11 +6,13 @@ use std::io;
 use std::os::unix::process::CommandExt;
 use std::process::Command;
 
-/// Tells that the store's address was moved to the environment by us.
+/// Set if requeue itself moved the address of the store into the environment.
 const MOVED: &str = "REQUEUE_STORE_MOVED";
 
-/// Starts this program anew with an address that holds a password in the environment, which
-/// only its user can read. Returns if there is none, or if that cannot be done.
+/// Moves an address with a password into the environment, by executing this program again.
+///
+/// Only the user can read the environment. Returns if the address has no password, or if the
+/// program cannot be executed.
 pub(crate) fn hide(address: Option<&OsStr>) -> Option<io::Error> {
     let address = address.filter(|address| has_password(address))?;
     let mut words = env::args_os();
@@ -22,34 +24,34 @@ pub(crate) fn hide(address: Option<&OsStr>) -> Option<io::Error> {
     Some(command.exec())
 }
 
-/// Keeps commands from an address that was typed for us and not for them.
+/// Removes the address from the environment of a command.
 pub(crate) fn withhold(command: &mut Command) {
     command.env_remove(MOVED).env_remove("REQUEUE_STORE");
 }
 
-/// Whether the address was moved by us.
+/// Returns whether the address was moved into the environment by requeue itself.
 pub(crate) fn was_moved() -> bool {
     env::var_os(MOVED).is_some()
 }
 
-/// A complaint about what was typed, without the passwords in it; nothing if it has none.
-pub(crate) fn masked(complaint: &str) -> Option<String> {
-    without_secrets(complaint, env::args_os().skip(1))
+/// Masks passwords in a usage error. Returns `None` if there are none.
+pub(crate) fn masked(message: &str) -> Option<String> {
+    without_secrets(message, env::args_os().skip(1))
 }
 
 fn without_secrets(
-    complaint: &str,
+    message: &str,
     words: impl Iterator<Item = OsString>,
 ) -> Option<String> {
     let words = words.map(|word| word.to_string_lossy().into_owned());
-    let masked = words.fold(complaint.to_owned(), |text, word| match secret_in(&word) {
+    let masked = words.fold(message.to_owned(), |text, word| match secret_in(&word) {
         Some(secret) => text.replace(secret, "***"),
         None => text,
     });
-    (masked != complaint).then_some(masked)
+    (masked != message).then_some(masked)
 }
 
-/// The part of a word that is or may be an address with a password, without its scheme.
+/// Returns the part of a word that may contain a password: the address without its scheme.
 fn secret_in(word: &str) -> Option<&str> {
     if let Some((_, rest)) = word.split_once("://") {
         return has_password(OsStr::new(word)).then_some(rest);
@@ -65,8 +67,7 @@ fn has_password(address: &OsStr) -> bool {
     user.contains(':') || rest.contains("password=")
 }
 
-/// The words without the first that gives the address: words of the command that is run
-/// come later.
+/// Removes the first `--store` with this address. Later words belong to the command to run.
 fn without(mut words: Vec<OsString>, address: &OsStr) -> Option<Vec<OsString>> {
     let joined = [OsStr::new("--store"), address].join(OsStr::new("="));
     if let Some(at) = words.iter().position(|word| *word == joined) {
@@ -89,7 +90,7 @@ mod tests {
     }
 
     #[test]
-    fn an_address_may_hold_a_password() {
+    fn passwords_in_addresses_are_found() {
         let holds = |address: &str| has_password(OsStr::new(address));
         assert!(holds("redis://:pw@host") && holds("postgres://me:pw@host/db"));
         assert!(holds("postgres://host/db?user=me&password=pw"));
@@ -98,9 +99,9 @@ mod tests {
     }
 
     #[test]
-    fn a_complaint_does_not_repeat_a_password() {
+    fn usage_errors_do_not_repeat_a_password() {
         let masked =
-            |line: &str, complaint| without_secrets(complaint, words(line).into_iter());
+            |line: &str, message| without_secrets(message, words(line).into_iter());
         assert_eq!(
             masked("status redis://:pw@h", "no 'redis://:pw@h' here").as_deref(),
             Some("no 'redis://***' here")
@@ -111,7 +112,7 @@ mod tests {
     }
 
     #[test]
-    fn only_the_word_that_was_meant_is_taken_away() {
+    fn only_the_flag_of_requeue_itself_is_removed() {
         let address = OsStr::new("redis://:pw@h");
         let apart = words("run --store redis://:pw@h -j1 cmd --store redis://:pw@h");
         let left = words("run -j1 cmd --store redis://:pw@h");

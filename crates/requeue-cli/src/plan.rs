@@ -1,4 +1,4 @@
-//! What was typed, made ready to run: checked, resolved, files opened.
+//! A validated command line: values checked, program found, files opened.
 
 mod store;
 
@@ -18,14 +18,14 @@ use regex::bytes::Regex;
 
 use crate::command::Template;
 use crate::flags::{
-    ExecutionFlags, InputFlags, JitterForm, OutputFlags, PolicyFlags, ProgressForm,
-    RunFlags,
+    ExecutionFlags, InputFlags, JitterForm, OutputFlags, ProgressForm, RetryFlags,
+    RunFlags, SchedulingFlags,
 };
-use crate::input::{Input, Source, Work};
+use crate::input::{Input, Mode, Source};
 use crate::report::{Log, Resumed, resume};
 use crate::values::{Backoff, Codes, MaxRetries, Rate};
 
-/// Everything that a run needs to know.
+/// Everything that `requeue run` needs.
 #[derive(Debug)]
 pub(crate) struct Plan {
     pub(crate) input: Input,
@@ -41,13 +41,14 @@ pub(crate) struct Plan {
     pub(crate) store: Option<StorePlan>,
 }
 
-/// How long a run may take, and how long it has to heed TERM.
+/// The time limit of a run, and the time between TERM and KILL.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct TimeLimits {
     pub(crate) timeout: Option<Duration>,
     pub(crate) kill_after: Duration,
 }
 
+/// When commands start, and what happens when they fail.
 #[derive(Debug)]
 pub(crate) struct Policy {
     pub(crate) rate: Rate,
@@ -62,7 +63,7 @@ pub(crate) struct Policy {
     pub(crate) fail_fast: bool,
 }
 
-/// Which failures are worth another try.
+/// Which failures are retried.
 #[derive(Debug)]
 pub(crate) struct RetryRule {
     pub(crate) max: MaxRetries,
@@ -71,11 +72,11 @@ pub(crate) struct RetryRule {
 }
 
 impl RetryRule {
-    /// Whether a key that ended with `code`, after `retries` others, is tried again.
-    pub(crate) fn allows(&self, code: u8, retries: u32) -> bool {
+    /// Returns whether to retry after exit code `code` and `failures` earlier failures.
+    pub(crate) fn allows(&self, code: u8, failures: u32) -> bool {
         let left = match self.max {
             MaxRetries::Unlimited => true,
-            MaxRetries::AtMost(max) => retries < max,
+            MaxRetries::AtMost(max) => failures < max,
         };
         let wanted = self.only.as_ref().is_none_or(|codes| codes.contains(code));
         let unwanted = self.never.as_ref().is_some_and(|codes| codes.contains(code));
@@ -83,7 +84,7 @@ impl RetryRule {
     }
 }
 
-/// In which order keys run.
+/// The order in which keys run.
 #[derive(Debug)]
 pub(crate) enum Order {
     Fifo,
@@ -91,12 +92,12 @@ pub(crate) enum Order {
     Fair(Grouping),
 }
 
-/// Which part of a key names its group.
+/// Finds the group of a key.
 #[derive(Clone, Debug)]
 pub(crate) enum Grouping {
-    /// All before the first of these; the whole key if it has none.
+    /// The part before the first such byte, or the whole key.
     Before(u8),
-    /// The first group that takes part in a match, or the match; nothing if none.
+    /// The first capture, or else the whole match, or else the empty group.
     Pattern(Regex),
 }
 
@@ -112,25 +113,25 @@ impl Grouping {
     }
 }
 
-/// Where the output of commands goes.
+/// The destination of the output of commands.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum Output {
-    /// Printed when the run ends.
+    /// Printed when a run ends.
     Grouped { tag: bool, only: Shown },
     /// Printed line by line.
     Lines { tag: bool },
-    /// To files in a folder.
+    /// Written to files in a directory.
     Files(PathBuf),
 }
 
-/// Of which runs the output is printed.
+/// The runs whose output is printed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Shown {
     All,
     Failed,
 }
 
-/// What is shown of the progress.
+/// How progress is shown.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Progress {
     Bar,
@@ -142,11 +143,11 @@ impl Plan {
     pub(crate) fn new(flags: RunFlags) -> Result<Self> {
         let (command, keys) = split_keys(flags.command.clone());
         if command.is_empty() {
-            bail!("no command before ':::': expected requeue run -- COMMAND ::: KEY...");
+            bail!("no command before ':::'; usage: requeue run -- COMMAND ::: KEY...");
         }
-        let work = store::work(&flags, keys.is_some())?;
-        let store = store::store(&flags, work)?;
-        let input = input(&flags.input, keys, flags.policy.priority, work)?;
+        let mode = store::mode(&flags, keys.is_some())?;
+        let store = store::plan(&flags, mode)?;
+        let input = input(&flags.input, keys, flags.scheduling.priority, mode)?;
         let resumed = flags.record.resume.as_deref();
         Ok(Self {
             workers: workers(&flags.execution),
@@ -157,7 +158,7 @@ impl Plan {
             template: Template::new(&command, flags.execution.shell)?,
             progress: progress(flags.output.progress, &input),
             input,
-            policy: policy(flags.policy)?,
+            policy: policy(&flags.scheduling, flags.retries)?,
             output: output(flags.output)?,
             resumed: resumed
                 .map(|path| read_resumed(path, flags.record.log.as_deref()))
@@ -169,7 +170,7 @@ impl Plan {
     }
 }
 
-/// The command, and the keys behind `:::` if there is one.
+/// Splits the command from the keys after `:::`.
 fn split_keys(mut command: Vec<OsString>) -> (Vec<OsString>, Option<Vec<OsString>>) {
     match command.iter().position(|word| word == ":::") {
         None => (command, None),
@@ -190,7 +191,7 @@ fn input(
     flags: &InputFlags,
     keys: Option<Vec<OsString>>,
     priority: Option<NonZeroUsize>,
-    work: Work,
+    mode: Mode,
 ) -> Result<Input> {
     let mut sources = Vec::new();
     for path in &flags.arg_file {
@@ -198,34 +199,34 @@ fn input(
     }
     sources.extend(keys.map(Source::Words));
     let mut reads_standard_input = flags.arg_file.iter().any(|path| is_standard(path));
-    if sources.is_empty() && work == Work::OnInput {
+    if sources.is_empty() && mode == Mode::UntilEmpty {
         sources.push(standard_input());
         reads_standard_input = true;
     }
     Ok(Input {
         typed: reads_standard_input && io::stdin().is_terminal(),
         sources,
-        work,
+        mode,
         separator: separator(flags.null),
         priority: priority.map(NonZeroUsize::get),
         max_queued: flags.max_queued.map(NonZeroUsize::get),
     })
 }
 
-/// What ends a key.
+/// Returns the byte that ends a key.
 pub(crate) fn separator(null: bool) -> u8 {
     if null { 0 } else { b'\n' }
 }
 
-/// Bytes of input that are read at a time.
+/// Size of the input buffer, in bytes.
 const READ_AHEAD: usize = 64 * 1024;
 
-/// Where keys are read from if there are no others.
+/// Returns the source of keys if no other is given.
 pub(crate) fn standard_input() -> Source {
     Source::Stream(Box::new(BufReader::with_capacity(READ_AHEAD, io::stdin())))
 }
 
-/// Whether a path stands for the standard input.
+/// Returns whether a path means standard input.
 fn is_standard(path: &Path) -> bool {
     path.as_os_str() == "-"
 }
@@ -234,15 +235,15 @@ pub(crate) fn open_keys(path: &Path) -> Result<Box<dyn io::BufRead + Send>> {
     if is_standard(path) {
         return Ok(Box::new(BufReader::with_capacity(READ_AHEAD, io::stdin())));
     }
-    let unreadable = || format!("cannot read the keys of --arg-file {}", path.display());
+    let unreadable = || format!("cannot read --arg-file {}", path.display());
     let file = File::open(path).with_context(unreadable)?;
     if file.metadata().with_context(unreadable)?.is_dir() {
-        bail!("{}: it is a folder", unreadable());
+        bail!("{}: it is a directory", unreadable());
     }
     Ok(Box::new(BufReader::with_capacity(READ_AHEAD, file)))
 }
 
-fn policy(flags: PolicyFlags) -> Result<Policy> {
+fn policy(flags: &SchedulingFlags, retries: RetryFlags) -> Result<Policy> {
     let order = match (flags.priority, flags.fair_by.as_deref()) {
         (None, Some(pattern)) => Order::Fair(grouping(pattern)?),
         (Some(_), _) => Order::Priority,
@@ -251,14 +252,14 @@ fn policy(flags: PolicyFlags) -> Result<Policy> {
     Ok(Policy {
         rate: flags.rate,
         burst: flags.burst,
-        retry_rate: flags.retry_rate,
-        retry_burst: flags.retry_burst,
-        backoff: flags.backoff,
-        jitter: flags.jitter,
+        retry_rate: retries.retry_rate,
+        retry_burst: retries.retry_burst,
+        backoff: retries.backoff,
+        jitter: retries.jitter,
         retry: RetryRule {
-            max: flags.max_retries,
-            only: flags.retry_on,
-            never: flags.no_retry_on,
+            max: retries.max_retries,
+            only: retries.retry_on,
+            never: retries.no_retry_on,
         },
         debounce: flags.debounce,
         order,
@@ -266,30 +267,28 @@ fn policy(flags: PolicyFlags) -> Result<Policy> {
     })
 }
 
-/// A separator if it is one character that is no letter or digit, or else a regular
-/// expression.
+const EXPECTED_GROUPING: &str = "expected a separator such as / or a regular expression \
+                                 such as '^[^/]+' or 'tenant=(\\w+)'";
+
+/// Parses a grouping: one character that is not alphanumeric is a separator, anything else a
+/// regular expression.
 fn grouping(pattern: &str) -> Result<Grouping> {
     match pattern.as_bytes() {
-        [] => bail!(
-            "invalid value '' for '--fair-by <PATTERN>': expected a separator such as / \
-             or a regular expression such as '^[^/]+' or 'tenant=(\\w+)'"
-        ),
+        [] => bail!("invalid value '' for '--fair-by <PATTERN>': {EXPECTED_GROUPING}"),
         [only] if !only.is_ascii_alphanumeric() => Ok(Grouping::Before(*only)),
         _ => Regex::new(pattern).map(Grouping::Pattern).with_context(|| {
             format!(
-                "invalid value '{pattern}' for '--fair-by <PATTERN>': expected a separator \
-                 such as / or a regular expression such as '^[^/]+' or 'tenant=(\\w+)'"
+                "invalid value '{pattern}' for '--fair-by <PATTERN>': {EXPECTED_GROUPING}"
             )
         }),
     }
 }
 
 fn output(flags: OutputFlags) -> Result<Output> {
-    if let Some(folder) = flags.output {
-        fs::create_dir_all(&folder).with_context(|| {
-            format!("cannot make the folder of --output {}", folder.display())
-        })?;
-        return Ok(Output::Files(folder));
+    if let Some(dir) = flags.output {
+        fs::create_dir_all(&dir)
+            .with_context(|| format!("cannot create --output {}", dir.display()))?;
+        return Ok(Output::Files(dir));
     }
     let tag = flags.tag;
     let only = if flags.quiet_success { Shown::Failed } else { Shown::All };
@@ -306,15 +305,14 @@ fn progress(form: ProgressForm, input: &Input) -> Progress {
     }
 }
 
-/// Whether the standard error is a terminal that can move its cursor, with a person in
-/// front of it.
+/// Returns whether standard error is an interactive terminal that can move its cursor.
 fn can_redraw() -> bool {
     let set = |name| std::env::var_os(name).is_some_and(|value| !value.is_empty());
     let dumb = std::env::var_os("TERM").is_none_or(|term| term == "dumb");
     io::stderr().is_terminal() && !dumb && !set("CI")
 }
 
-/// A log that is to be made by this very run need not be there yet.
+/// Reads the log to resume from. It may be missing if this run also writes it.
 fn read_resumed(path: &Path, log: Option<&Path>) -> Result<Resumed> {
     let mut text = Vec::new();
     match File::open(path) {
@@ -325,18 +323,17 @@ fn read_resumed(path: &Path, log: Option<&Path>) -> Result<Resumed> {
         Err(error) => return Err(error).with_context(|| unreadable(path)),
     }
     if text.first().is_some_and(|byte| *byte != b'{') {
-        bail!("--resume {} is no log that --log has written", path.display());
+        bail!("--resume {} was not written by --log", path.display());
     }
     Ok(resume(&text))
 }
 
 fn unreadable(path: &Path) -> String {
-    format!("cannot read the log of --resume {}", path.display())
+    format!("cannot read --resume {}", path.display())
 }
 
 fn open_log(path: &Path) -> Result<Log> {
-    Log::append(path)
-        .with_context(|| format!("cannot write the log of --log {}", path.display()))
+    Log::append(path).with_context(|| format!("cannot write --log {}", path.display()))
 }
 
 fn listen(address: std::net::SocketAddr) -> Result<TcpListener> {
@@ -350,7 +347,7 @@ mod tests {
     use crate::values;
 
     #[test]
-    fn keys_stand_behind_three_colons() {
+    fn keys_follow_three_colons() {
         let words = |line: &str| line.split(' ').map(OsString::from).collect::<Vec<_>>();
         assert_eq!(split_keys(words("echo {}")), (words("echo {}"), None));
         assert_eq!(
@@ -360,19 +357,19 @@ mod tests {
     }
 
     #[test]
-    fn codes_decide_which_failures_are_worth_a_try() {
+    fn exit_codes_decide_which_failures_are_retried() {
         let rule = RetryRule {
             max: MaxRetries::AtMost(2),
             only: Some(values::codes("1-10").unwrap()),
             never: Some(values::codes("5").unwrap()),
         };
         assert!(rule.allows(1, 0) && rule.allows(1, 1));
-        assert!(!rule.allows(1, 2), "both retries are used up");
+        assert!(!rule.allows(1, 2), "no retries left");
         assert!(!rule.allows(5, 0) && !rule.allows(11, 0));
     }
 
     #[test]
-    fn a_group_is_a_prefix_or_a_part_that_matches() {
+    fn group_is_a_prefix_or_a_match() {
         let of = |pattern: &str, key: &'static str| {
             let part = grouping(pattern).unwrap().of(key.as_bytes()).to_vec();
             String::from_utf8(part).unwrap()

@@ -1,62 +1,65 @@
-//! Takes lines from the input and adds their keys to the queue.
+//! Reads lines from the input and adds their keys to the queue.
 
 use std::collections::HashSet;
+use std::io;
 use std::ops::ControlFlow;
-use std::time::Duration;
 
-use requeue::{AddOptions, Added, Queue};
-use requeue_store::{Add, Error};
+use requeue::Added;
+use requeue_store::Add;
 
-use crate::input::{Input, Key, Record, split_priority};
+use crate::input::{Input, Record, split_priority};
+use crate::queue::{MemoryQueue, RunQueue, StoreQueue, fatal};
 use crate::report::Resumed;
-use crate::run::Run;
-use crate::shared::{SharedKeys, fatal};
-use crate::supply::Supply;
+use crate::run::Runner;
 
-/// How lines become keys in the queue.
+/// Adds the keys of the input to the queue.
 #[derive(Debug)]
-pub(crate) struct Reader {
-    pub(crate) priority: Option<usize>,
-    pub(crate) debounce: Option<Duration>,
-    pub(crate) resumed: Resumed,
+pub(crate) struct Reader<'r> {
+    runner: &'r Runner,
+    /// The number of the word that is the priority, counted from 1.
+    priority: Option<usize>,
+    resumed: Resumed,
+    chunk: Chunk,
 }
 
-/// The most keys that go to a store in one call.
+/// The maximum number of keys added to a store in one call.
 pub(crate) const BATCH: usize = 256;
 
-/// Lines that are at hand together.
+/// The lines that were available at the same time.
 #[derive(Debug, Default)]
-struct Bundle {
-    /// All of them.
+struct Chunk {
     lines: HashSet<Vec<u8>>,
-    /// What is to go to a store.
+    /// Adds that are not yet sent to the store.
     unsent: Vec<Add>,
-    /// Lines that are told of as merged once what they merged with has gone there.
+    /// Duplicate lines, to be reported after `unsent` is sent.
     merged: Vec<Vec<u8>>,
 }
 
-impl Reader {
-    /// Reads all sources, one after the other; breaks off if nothing more is wanted.
-    pub(crate) fn read(&self, run: &Run, input: Input) -> ControlFlow<()> {
+impl<'r> Reader<'r> {
+    pub(crate) fn new(
+        runner: &'r Runner,
+        priority: Option<usize>,
+        resumed: Resumed,
+    ) -> Self {
+        Self { runner, priority, resumed, chunk: Chunk::default() }
+    }
+
+    /// Reads all sources. Breaks if the queue is closed or something failed.
+    pub(crate) fn read(mut self, input: Input) -> ControlFlow<()> {
         for source in input.sources {
-            let mut bundle = Bundle::default();
-            let take = |record: Record<'_>| match record {
-                Record::Line(line) => self.add(run, line, &mut bundle),
-                Record::Pause => {
-                    bundle.lines.clear();
-                    send(run, &mut bundle)
-                }
-            };
-            let read = source.read(input.separator, take);
-            // The last line may end without a pause.
-            let sent = send(run, &mut bundle);
+            let read = source.read(input.separator, |record| match record {
+                Record::Line(line) => self.add_line(line),
+                Record::Pause => self.end_chunk(),
+            });
+            // The last line is not followed by a pause.
+            let sent = self.end_chunk();
             match read {
                 Ok(flow) => {
                     flow?;
                     sent?;
                 }
                 Err(error) => {
-                    run.fault(&format!("cannot read the keys: {error}"));
+                    self.runner.fail(&format!("cannot read the input: {error}"));
                     return ControlFlow::Break(());
                 }
             }
@@ -64,151 +67,141 @@ impl Reader {
         ControlFlow::Continue(())
     }
 
-    /// Adds the key of a line. Of equal lines that are at hand together, the first is
-    /// added and the others are merged with it, though it may run already: they were
-    /// written before that.
-    fn add(&self, run: &Run, line: &[u8], bundle: &mut Bundle) -> ControlFlow<()> {
+    fn end_chunk(&mut self) -> ControlFlow<()> {
+        self.chunk.lines.clear();
+        self.send()
+    }
+
+    /// Adds the key of a line. Duplicates within a chunk are merged even if the first one is
+    /// already running: they were all written before it started.
+    fn add_line(&mut self, line: &[u8]) -> ControlFlow<()> {
         if line.is_empty() {
-            return ControlFlow::Continue(()); // a word that is as good as a blank line
+            return ControlFlow::Continue(()); // an empty argument, like a blank line
         }
         let Some(field) = self.priority else {
-            if bundle.lines.contains(line) {
-                return self.merge(run, line, bundle);
+            if self.chunk.lines.contains(line) {
+                return self.merge(line);
             }
-            bundle.lines.insert(line.to_vec());
-            return self.add_key(run, line, None, bundle);
+            self.chunk.lines.insert(line.to_vec());
+            return self.add(line, None);
         };
         match split_priority(line, field) {
-            Ok((priority, key)) => self.add_key(run, &key, Some(priority), bundle),
+            Ok((priority, key)) => self.add(&key, Some(priority)),
             Err(why) => {
-                run.report.refused(line, &why.to_string());
+                self.runner.report.rejected(line, &why.to_string());
                 ControlFlow::Continue(())
             }
         }
     }
 
-    /// Tells that a line was merged with an equal one: not before that was added.
-    fn merge(&self, run: &Run, line: &[u8], bundle: &mut Bundle) -> ControlFlow<()> {
-        match &run.supply {
-            Supply::Memory(_) => self.tell(run, line, || Some(Added::Duplicate)),
-            Supply::Store(_) => {
-                bundle.merged.push(line.to_vec());
+    /// Reports a duplicate line, but not before the add of the first one.
+    fn merge(&mut self, line: &[u8]) -> ControlFlow<()> {
+        match &self.runner.queue {
+            RunQueue::Memory(_) if self.skip(line) => ControlFlow::Continue(()),
+            RunQueue::Memory(_) => {
+                let entry = self.runner.report.reserve();
+                self.logged(self.runner.report.added(entry, line, Added::Duplicate))
+            }
+            RunQueue::Store(_) => {
+                self.chunk.merged.push(line.to_vec());
                 ControlFlow::Continue(())
             }
         }
     }
 
-    fn add_key(
+    fn add(&mut self, key: &[u8], priority: Option<i32>) -> ControlFlow<()> {
+        match &self.runner.queue {
+            RunQueue::Memory(queue) => self.add_to_memory(queue, key, priority),
+            RunQueue::Store(queue) => self.add_to_store(queue, key, priority),
+        }
+    }
+
+    /// Counts and skips a key that an earlier run finished.
+    fn skip(&self, key: &[u8]) -> bool {
+        let finished = self.resumed.is_finished(key);
+        if finished {
+            self.runner.report.skipped();
+        }
+        finished
+    }
+
+    fn add_to_memory(
         &self,
-        run: &Run,
+        queue: &MemoryQueue,
         key: &[u8],
         priority: Option<i32>,
-        bundle: &mut Bundle,
     ) -> ControlFlow<()> {
-        match &run.supply {
-            Supply::Memory(queue) => {
-                if let Some(room) = &run.room {
-                    room.wait(queue);
-                }
-                self.tell(run, key, || self.enqueue(queue, key, priority))
-            }
-            Supply::Store(keys) => put(run, key, keys.wish(key, priority), bundle),
-        }
-    }
-
-    fn tell(
-        &self,
-        run: &Run,
-        key: &[u8],
-        add: impl FnOnce() -> Option<Added>,
-    ) -> ControlFlow<()> {
-        if self.resumed.is_finished(key) {
-            run.report.skipped();
+        queue.wait_for_room();
+        if self.skip(key) {
             return ControlFlow::Continue(());
         }
-        match run.report.adding(key, add) {
-            Ok(None) => ControlFlow::Break(()),
-            Ok(Some(_)) => ControlFlow::Continue(()),
-            Err(error) => {
-                run.logged(Err(error));
-                ControlFlow::Break(())
-            }
+        let entry = self.runner.report.reserve();
+        match queue.add(key, priority) {
+            Some(added) => self.logged(self.runner.report.added(entry, key, added)),
+            None => ControlFlow::Break(()),
         }
     }
 
-    /// Adds a key to the queue. Returns `None` if it is closed.
-    fn enqueue(
-        &self,
-        queue: &Queue<Key>,
+    fn add_to_store(
+        &mut self,
+        queue: &StoreQueue,
         key: &[u8],
         priority: Option<i32>,
-    ) -> Option<Added> {
-        match (self.debounce, priority) {
-            (Some(delay), _) => {
-                let known = queue.contains(key);
-                let added = queue.postpone(key.to_vec(), delay).ok()?;
-                Some(if known { Added::Duplicate } else { added })
+    ) -> ControlFlow<()> {
+        match queue.encode(key, priority) {
+            Ok(add) => self.chunk.unsent.push(add),
+            Err(error) => {
+                // An equal line is rejected again instead of merged.
+                self.chunk.lines.remove(key);
+                self.runner.report.rejected(key, &error.to_string());
             }
-            (None, Some(priority)) => {
-                queue.add_with(key.to_vec(), AddOptions::new().priority(priority)).ok()
-            }
-            (None, None) => queue.add_ref(key).ok(),
+        }
+        if self.chunk.unsent.len() < BATCH {
+            ControlFlow::Continue(())
+        } else {
+            self.send()
         }
     }
-}
 
-/// Puts a key with those that go to the store, and sends them if they are many. A key that
-/// no store takes is told of and left out.
-fn put(
-    run: &Run,
-    key: &[u8],
-    add: Result<Add, Error>,
-    bundle: &mut Bundle,
-) -> ControlFlow<()> {
-    match add {
-        Ok(add) => bundle.unsent.push(add),
-        Err(error) => {
-            // There is nothing that an equal line could be merged with.
-            bundle.lines.remove(key);
-            run.report.refused(key, &error.to_string());
+    /// Sends the collected adds to the store, as far as there is room, and reports merged
+    /// lines.
+    fn send(&mut self) -> ControlFlow<()> {
+        let RunQueue::Store(queue) = &self.runner.queue else {
+            return ControlFlow::Continue(());
+        };
+        while !self.chunk.unsent.is_empty() {
+            let room = queue.wait_for_room(self.chunk.unsent.len());
+            let batch: Vec<_> = self.chunk.unsent.drain(..room).collect();
+            self.send_batch(queue, &batch)?;
         }
-    }
-    if bundle.unsent.len() < BATCH {
+        for line in std::mem::take(&mut self.chunk.merged) {
+            let entry = self.runner.report.reserve();
+            self.logged(self.runner.report.added(entry, &line, Added::Duplicate))?;
+        }
         ControlFlow::Continue(())
-    } else {
-        send(run, bundle)
     }
-}
 
-/// Sends keys to the store, no more than there is room for at a time, and tells of those
-/// that were merged with them.
-fn send(run: &Run, bundle: &mut Bundle) -> ControlFlow<()> {
-    let Supply::Store(keys) = &run.supply else { return ControlFlow::Continue(()) };
-    let unsent = &mut bundle.unsent;
-    while !unsent.is_empty() {
-        let room = run.room.as_ref().map_or(unsent.len(), |room| keys.room(room.max));
-        let batch: Vec<_> = unsent.drain(..room.min(unsent.len())).collect();
-        send_batch(run, keys, &batch)?;
-    }
-    for line in bundle.merged.drain(..) {
-        run.logged(run.report.added(&line, Added::Duplicate));
-    }
-    ControlFlow::Continue(())
-}
-
-fn send_batch(run: &Run, keys: &SharedKeys, batch: &[Add]) -> ControlFlow<()> {
-    let receipts = match keys.add(batch) {
-        Ok(receipts) => receipts,
-        Err(error) => {
-            run.fault(&fatal(&error));
-            return ControlFlow::Break(());
+    fn send_batch(&self, queue: &StoreQueue, batch: &[Add]) -> ControlFlow<()> {
+        let receipts = match queue.add(batch) {
+            Ok(receipts) => receipts,
+            Err(error) => {
+                self.runner.fail(&fatal(&error));
+                return ControlFlow::Break(());
+            }
+        };
+        if receipts.is_empty() {
+            return ControlFlow::Break(()); // closed
         }
-    };
-    if receipts.is_empty() {
-        return ControlFlow::Break(()); // closed
+        for (add, receipt) in batch.iter().zip(receipts) {
+            let entry = self.runner.report.reserve();
+            self.logged(self.runner.report.added(entry, &add.key, receipt.added))?;
+        }
+        ControlFlow::Continue(())
     }
-    for (add, receipt) in batch.iter().zip(receipts) {
-        run.logged(run.report.added(&add.key, receipt.added));
+
+    fn logged(&self, written: io::Result<()>) -> ControlFlow<()> {
+        let failed = written.is_err();
+        self.runner.check_log(written);
+        if failed { ControlFlow::Break(()) } else { ControlFlow::Continue(()) }
     }
-    ControlFlow::Continue(())
 }

@@ -1,9 +1,9 @@
-//! Input, queue, workers and commands, put together.
+//! `requeue run`: input, queue, workers, signals and reports, put together.
 
 use std::io;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::mpsc::{self, RecvTimeoutError};
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::thread;
 use std::time::Duration;
 
@@ -13,277 +13,299 @@ use requeue_store::Stats;
 
 use crate::USAGE;
 use crate::command::{Group, is_alive};
-use crate::gate::{Gate, Room};
-use crate::input::{Input, Key, Work};
-use crate::ledger::Ledger;
+use crate::input::{Input, Key, Mode};
+use crate::journal::Journal;
 use crate::metrics;
-use crate::plan::{Plan, Progress, StorePlan};
+use crate::plan::{Plan, Policy, Progress, StorePlan};
+use crate::queue::{self, MemoryQueue, RunQueue, StoreQueue, fatal};
 use crate::reader::Reader;
-use crate::report::{Left, Report, Resumed, View, brief};
-use crate::shared::{self, SharedKeys};
+use crate::report::{Left, Report, Resumed, View, brief, count, shown};
 use crate::signals::{self, Control, Reason, Request, Stage};
 use crate::slots::Slots;
-use crate::supply::Supply;
-use crate::worker::{self, Worker};
+use crate::start_limiter::StartLimiter;
+use crate::values::Rate;
+use crate::worker::Worker;
 
-/// Some key failed for good.
+/// Exit code: a key failed for good.
 const FAILED: u8 = 1;
 
-/// What the threads of a run share.
+/// The state shared by the threads of `requeue run`.
 #[derive(Debug)]
-pub(crate) struct Run {
-    pub(crate) supply: Supply,
-    /// What runs, if the store is embedded.
-    pub(crate) ledger: Option<Ledger>,
+pub(crate) struct Runner {
+    pub(crate) queue: RunQueue,
+    /// The running commands, if the store is embedded.
+    pub(crate) journal: Option<Journal>,
     pub(crate) control: Control,
     pub(crate) report: Arc<Report>,
     pub(crate) slots: Slots,
-    pub(crate) gate: Option<Gate>,
-    pub(crate) room: Option<Room>,
-    /// Keys that were not run to their end.
+    pub(crate) start_limiter: Option<StartLimiter>,
+    /// Unfinished keys.
     left: Mutex<Vec<Key>>,
-    /// It was said why nothing more is started.
-    told: AtomicBool,
+    /// The reason to stop was printed.
+    explained: AtomicBool,
 }
 
-/// Runs the plan to its end: the exit code.
+/// Runs the plan to its end. Returns the exit code.
 pub(crate) fn run(plan: Plan) -> Result<u8> {
     let prometheus = plan.metrics.is_some().then(Prometheus::new);
     let report = Arc::new(Report::new(plan.progress, plan.log));
-    let (supply, ledger) = match &plan.store {
-        None => (Supply::in_memory(&plan.policy, prometheus.clone()), None),
-        Some(store) => open(store, prometheus.clone(), &report)?,
+    let max_queued = plan.input.max_queued;
+    let (queue, journal) = match &plan.store {
+        None => {
+            let queue = MemoryQueue::new(&plan.policy, max_queued, prometheus.clone());
+            (RunQueue::Memory(queue), None)
+        }
+        Some(store) => open(store, max_queued, prometheus.clone(), &report)?,
     };
-    // Until here a signal ends the process: nothing runs, and a store may be far away.
-    let signals = signals::listen().context("cannot listen to signals")?;
-    let run = Arc::new(Run {
-        supply,
-        ledger,
+    // Before this, a signal ends the process: opening a store may take long, and no command
+    // is running yet.
+    let signals = signals::listen().context("cannot install signal handlers")?;
+    let runner = Arc::new(Runner {
+        queue,
+        journal,
         control: Control::new(),
         report,
         slots: Slots::new(plan.workers),
-        gate: worker::gate(&plan.policy),
-        room: plan.input.max_queued.map(Room::new),
+        start_limiter: start_limiter(&plan.policy),
         left: Mutex::default(),
-        told: AtomicBool::new(false),
+        explained: AtomicBool::new(false),
     });
-    run.heed_signals(signals, plan.limits.kill_after)?;
+    runner.handle_signals(signals, plan.limits.kill_after)?;
     if let (Some(listener), Some(prometheus)) = (plan.metrics, prometheus) {
-        run.serve_metrics(listener, prometheus)?;
+        runner.serve_metrics(listener, prometheus)?;
     }
-    let ticker = run.tick(plan.progress)?;
+    let ticker = runner.tick(plan.progress)?;
     let workers =
-        Worker::start_all(&run, plan.template, plan.limits, plan.policy, plan.output)?;
-    run.warn_of_running(plan.resumed.as_ref());
-    match plan.input.work {
-        Work::OnStore => run.serve(),
-        Work::OnInput => {
-            let (priority, resumed) =
-                (plan.input.priority, plan.resumed.unwrap_or_default());
-            let debounce = workers.debounce;
-            run.read(plan.input, Reader { priority, debounce, resumed })?;
+        Worker::start_all(&runner, plan.template, plan.limits, plan.policy, plan.output)?;
+    runner.warn_about_orphans(plan.resumed.as_ref());
+    match plan.input.mode {
+        Mode::Worker => runner.work_on_store(),
+        Mode::UntilEmpty => {
+            runner.read(plan.input, plan.resumed.unwrap_or_default())?;
         }
     }
-    run.control.wait_while_reading();
-    run.wait_idle();
-    run.control.nothing_left();
-    run.close();
+    runner.control.wait_while_reading();
+    runner.wait_idle();
+    runner.control.idle();
+    runner.close();
     workers.join();
-    run.settle();
+    runner.flush();
     drop(ticker);
-    Ok(run.end())
+    Ok(runner.end())
 }
 
-/// Opens the queue on a store.
+/// Opens a queue in a store.
 fn open(
     plan: &StorePlan,
+    max_queued: Option<usize>,
     metrics: Option<Prometheus>,
     report: &Arc<Report>,
-) -> Result<(Supply, Option<Ledger>)> {
-    let runtime = shared::runtime()?;
+) -> Result<(RunQueue, Option<Journal>)> {
+    let runtime = queue::runtime()?;
     let store = runtime.block_on(async {
-        match plan.work {
-            Work::OnInput => plan.place.open().await,
-            // Started with the machine, it may be there before the server.
-            Work::OnStore => plan.place.open_patiently(|text| report.note(text)).await,
+        match plan.mode {
+            Mode::UntilEmpty => plan.address.open().await,
+            // At boot, a worker may start before its server.
+            Mode::Worker => plan.address.open_patiently(|text| report.note(text)).await,
         }
     })?;
-    let ledger = plan.place.folder().map(Ledger::open).transpose();
-    let ledger = ledger.context("cannot write down what runs beside the store")?;
-    let keys = SharedKeys::new(runtime, store, plan.terms, metrics, Arc::clone(report));
-    Ok((Supply::Store(Box::new(keys)), ledger))
+    let journal = plan.address.directory().map(Journal::open).transpose();
+    let journal = journal.context("cannot open the journal of the store")?;
+    let report = Arc::clone(report);
+    let queue =
+        StoreQueue::new(runtime, store, plan.options, max_queued, metrics, report);
+    Ok((RunQueue::Store(Box::new(queue)), journal))
 }
 
-impl Run {
+fn start_limiter(policy: &Policy) -> Option<StartLimiter> {
+    match policy.rate {
+        Rate::Unlimited => None,
+        Rate::PerSecond(rate) => Some(StartLimiter::new(rate, policy.burst.get())),
+    }
+}
+
+/// Formats a number of running commands.
+fn running_commands(number: usize) -> String {
+    count(number as u64, "running command", "running commands")
+}
+
+impl Runner {
     fn spawn(
         self: &Arc<Self>,
         name: &str,
         body: impl FnOnce(&Self) + Send + 'static,
     ) -> Result<()> {
-        let run = Arc::clone(self);
+        let runner = Arc::clone(self);
         let thread = thread::Builder::new().name(name.to_owned());
         thread
-            .spawn(move || body(&run))
+            .spawn(move || body(&runner))
             .with_context(|| format!("cannot start the {name}"))?;
         Ok(())
     }
 
-    /// Takes keys from the input, on a thread that may be left behind: nothing can end a
-    /// read from a terminal.
-    fn read(self: &Arc<Self>, input: Input, reader: Reader) -> Result<()> {
-        self.spawn("reader", move |run| {
-            if reader.read(run, input).is_continue() {
-                run.control.input_ended();
+    /// Reads the input on a separate thread. It may outlive the run: a read from a terminal
+    /// cannot be interrupted.
+    fn read(self: &Arc<Self>, input: Input, resumed: Resumed) -> Result<()> {
+        self.spawn("reader", move |runner| {
+            let reader = Reader::new(runner, input.priority, resumed);
+            if reader.read(input).is_continue() {
+                runner.control.input_ended();
             }
         })
     }
 
-    /// Tells of commands that an earlier run has left running: they may run twice now.
-    fn warn_of_running(&self, resumed: Option<&Resumed>) {
-        let strangers = self.ledger.iter().flat_map(Ledger::strangers);
-        for (key, stranger) in strangers {
-            let (key, pid) = (String::from_utf8_lossy(&key).into_owned(), stranger.pid);
+    /// Reports commands of an earlier requeue that are still running.
+    fn warn_about_orphans(&self, resumed: Option<&Resumed>) {
+        for (key, orphan) in self.journal.iter().flat_map(Journal::orphans) {
             self.report.note(&format!(
-                "key {key:?} is still run by process {pid}, which an earlier run has \
-                 started; it starts again once that has ended"
+                "process {} from an earlier run still runs {}; the key will start after \
+                 it exits",
+                orphan.pid,
+                shown(&key)
             ));
         }
         let running = resumed.into_iter().flat_map(Resumed::running);
         for (key, pid) in running.filter(|(_, pid)| is_alive(*pid)) {
-            let key = String::from_utf8_lossy(key);
             self.report.note(&format!(
-                "key {key:?} was running when the earlier run ended, as process {pid}, \
-                 which is still there"
+                "process {pid} may still run {} from an earlier run; the key starts anyway",
+                shown(key)
             ));
         }
     }
 
-    fn heed_signals(
+    fn handle_signals(
         self: &Arc<Self>,
         signals: signal_hook::iterator::Signals,
         kill_after: Duration,
     ) -> Result<()> {
-        let again = Arc::clone(self);
-        self.spawn("signal listener", move |run| {
-            signals::heed(signals, &run.control, |request| match request {
-                Request::Summary => again.announce(Self::tell_summary),
-                Request::End(stage) => again.end_by(stage, kill_after),
-                Request::Leave(signal) => signals::leave(signal),
+        let this = Arc::clone(self);
+        self.spawn("signal handler", move |runner| {
+            signals::handle(signals, &runner.control, |request| match request {
+                Request::Summary => this.announce(Self::print_details),
+                Request::Stop(stage) => this.enter(stage, kill_after),
+                Request::Exit(signal) => signals::exit_now(signal),
             });
         })
     }
 
-    fn end_by(self: &Arc<Self>, stage: Stage, kill_after: Duration) {
+    /// Carries out a stage that a signal has entered.
+    fn enter(self: &Arc<Self>, stage: Stage, kill_after: Duration) {
         self.close();
         match stage {
-            Stage::Reading | Stage::Emptying => {}
-            Stage::Finishing => self.announce(Self::tell_finishing),
+            Stage::Reading | Stage::Draining => {}
+            Stage::Finishing => self.announce(Self::announce_finishing),
             Stage::Terminating => {
                 self.abandon_store();
-                self.slots.each(Group::terminate);
-                self.announce(move |run| run.tell_terminating(kill_after));
-                let escalate = move |run: &Self| run.kill_later(kill_after);
-                // Without this thread, a third signal still kills.
+                self.slots.signal_all(Group::terminate);
+                self.announce(move |runner| runner.announce_terminating(kill_after));
+                let escalate = move |runner: &Self| runner.kill_later(kill_after);
+                // If this thread cannot start, a third signal still kills.
                 self.spawn("killer", escalate).unwrap_or_default();
             }
             Stage::Killing => {
                 self.abandon_store();
-                self.slots.each(Group::kill);
-                self.announce(Self::tell_killing);
+                self.slots.signal_all(Group::kill);
+                self.announce(Self::announce_killing);
             }
         }
     }
 
-    /// Waits no longer for a store that is away: its leases run out by themselves.
+    /// Stops waiting for an unreachable store. Its leases expire.
     fn abandon_store(&self) {
-        if let Some(keys) = self.supply.store() {
-            keys.abandon();
+        if let Some(queue) = self.queue.store() {
+            queue.abandon();
         }
     }
 
-    /// Works on the keys of a store until it is told to end.
-    fn serve(&self) {
-        self.control.nothing_to_read();
-        if let Some(keys) = self.supply.store() {
-            self.report.note(&format!("working on {}", keys.describe()));
-            keys.greet();
+    /// Prepares for processing the keys of a store until a signal.
+    fn work_on_store(&self) {
+        self.control.no_input();
+        if let Some(queue) = self.queue.store() {
+            self.report.note(&format!("working on {}", queue.describe()));
+            queue.check_paused();
         }
     }
 
-    /// Waits until no key is left, or nothing more is started.
+    /// Waits until no key is left or no more keys start.
     fn wait_idle(&self) {
         if !self.control.starts() {
             return;
         }
-        if let Err(error) = self.supply.wait_idle() {
-            self.fault(&shared::fatal(&error));
+        if let Err(error) = self.queue.wait_idle() {
+            self.fail(&fatal(&error));
         }
     }
 
-    /// Waits until a store knows how everything has ended.
-    fn settle(&self) {
-        if let Some(keys) = self.supply.store() {
-            keys.drain();
+    /// Waits until the store has recorded every finish, and closes the journal.
+    fn flush(&self) {
+        if let Some(queue) = self.queue.store() {
+            queue.drain();
         }
-        if let Some(ledger) = &self.ledger {
-            ledger.close();
+        if let Some(journal) = &self.journal {
+            journal.close();
         }
     }
 
-    /// Says something while signals go on being heeded: whoever reads what is printed may
-    /// have stopped reading.
-    fn announce(self: &Arc<Self>, tell: impl FnOnce(&Self) + Send + 'static) {
-        // Without this thread, nothing is said.
-        self.spawn("announcer", tell).unwrap_or_default();
+    /// Prints on a separate thread, because printing may block while signals must still be
+    /// handled.
+    fn announce(self: &Arc<Self>, print: impl FnOnce(&Self) + Send + 'static) {
+        // If this thread cannot start, nothing is printed.
+        self.spawn("announcer", print).unwrap_or_default();
     }
 
-    fn tell_summary(&self) {
-        self.report.summary(&self.fresh_view());
+    fn print_details(&self) {
+        if let Some(queue) = self.queue.store() {
+            queue.refresh();
+        }
+        self.report.details(&self.view());
     }
 
-    fn tell_finishing(&self) {
+    fn announce_finishing(&self) {
         let running = self.slots.running().len();
         if running > 0 {
             self.report.note(&format!(
-                "finishing what runs ({running}); once more sends TERM to it"
+                "waiting for {}; press Ctrl-C again to send TERM",
+                running_commands(running)
             ));
         }
-        self.tell_silence();
+        self.announce_outage();
     }
 
-    fn tell_terminating(&self, kill_after: Duration) {
+    fn announce_terminating(&self, kill_after: Duration) {
         let running = self.slots.running().len();
         if running > 0 && self.control.stage() == Stage::Terminating {
             self.report.note(&format!(
-                "sent TERM to what runs ({running}); KILL follows in {}, or at once if \
-                 asked once more",
+                "sent TERM to {}; press Ctrl-C again to send KILL, which follows in {}",
+                running_commands(running),
                 brief(kill_after)
             ));
         }
     }
 
-    fn tell_killing(&self) {
+    fn announce_killing(&self) {
         let running = self.slots.running().len();
         if running > 0 {
             self.report.note(&format!(
-                "sent KILL to what runs ({running}); once more ends without waiting for it"
+                "sent KILL to {}; press Ctrl-C again to exit at once",
+                running_commands(running)
             ));
         }
     }
 
-    /// Tells of a store that does not answer, and is waited for all the same.
-    fn tell_silence(&self) {
-        let silent = self.supply.store().filter(|keys| keys.glance().is_none());
-        if let Some(keys) = silent.filter(|_| self.control.stage() == Stage::Finishing) {
-            keys.fell_silent();
-            self.report
-                .note("waiting for the store to answer; once more ends without it");
+    /// Reports that the run waits for a store that does not answer.
+    fn announce_outage(&self) {
+        let silent = self.queue.store().filter(|queue| queue.stats().is_none());
+        if let Some(queue) = silent.filter(|_| self.control.stage() == Stage::Finishing) {
+            queue.begin_outage();
+            self.report.note(
+                "waiting for the store to answer; press Ctrl-C again to exit without it",
+            );
         }
     }
 
     fn kill_later(&self, kill_after: Duration) {
         if !self.control.wait_for(Stage::Killing, kill_after) && self.control.kill() {
-            self.slots.each(Group::kill);
+            self.slots.signal_all(Group::kill);
         }
     }
 
@@ -292,19 +314,19 @@ impl Run {
         listener: std::net::TcpListener,
         prometheus: Prometheus,
     ) -> Result<()> {
-        let address = listener.local_addr().context("cannot tell where metrics are")?;
+        let address = listener.local_addr().context("cannot read the metrics address")?;
         self.report.note(&format!("metrics at http://{address}/metrics"));
-        self.spawn("metrics server", move |run| {
+        self.spawn("metrics server", move |runner| {
             let page = || {
-                // The queue of a store tells what that said last.
-                run.supply.store().map(SharedKeys::glance);
-                prometheus.encode() + &run.report.metrics()
+                // The gauges of a store are those of the last call.
+                runner.queue.store().map(StoreQueue::stats);
+                prometheus.encode() + &runner.report.metrics()
             };
             metrics::serve(&listener, Prometheus::CONTENT_TYPE, page);
         })
     }
 
-    /// Shows the progress now and then, until what it returns is dropped.
+    /// Shows the progress periodically until the ticker is dropped.
     fn tick(self: &Arc<Self>, progress: Progress) -> Result<Option<Ticker>> {
         let interval = match progress {
             Progress::Bar => Duration::from_millis(100),
@@ -312,10 +334,10 @@ impl Run {
             Progress::None => return Ok(None),
         };
         let (stop, stopped) = mpsc::channel::<()>();
-        self.spawn("ticker", move |run| {
+        self.spawn("ticker", move |runner| {
             let mut before = String::new();
             while stopped.recv_timeout(interval) == Err(RecvTimeoutError::Timeout) {
-                before = run.report.draw(&run.view(), &before);
+                before = runner.report.draw(&runner.view(), &before);
             }
         })?;
         Ok(Some(Ticker(stop)))
@@ -323,141 +345,129 @@ impl Run {
 
     fn view(&self) -> View {
         let running = self.slots.running();
-        View { counts: self.supply.counts(), workers: self.slots.len(), running }
+        View { counts: self.queue.counts(), workers: self.slots.len(), running }
     }
 
-    fn fresh_view(&self) -> View {
-        if let Some(keys) = self.supply.store() {
-            keys.refresh();
-        }
-        self.view()
-    }
-
-    /// Takes back all that has not been started.
+    /// Closes the queue and remembers the keys that were not started.
     fn close(&self) {
-        let undelivered = self.supply.close();
+        let undelivered = self.queue.close();
         self.left().extend(undelivered);
-        if let Some(room) = &self.room {
-            room.freed();
-        }
     }
 
-    fn left(&self) -> std::sync::MutexGuard<'_, Vec<Key>> {
+    fn left(&self) -> MutexGuard<'_, Vec<Key>> {
         self.left.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Notes a key that was not run to its end.
+    /// Remembers an unfinished key.
     pub(crate) fn leave(&self, key: &[u8]) {
         self.left().push(key.to_vec());
     }
 
-    /// Starts nothing more.
+    /// Starts no more keys.
     pub(crate) fn stop(&self, reason: Reason) {
-        self.control.finish(reason);
+        self.control.stop(reason);
         self.close();
     }
 
-    /// Tells of something that makes going on pointless, and stops.
-    pub(crate) fn fault(&self, what: &str) {
-        self.give_up(Reason::Fault, what);
+    /// Stops after an error of requeue itself, and prints it.
+    pub(crate) fn fail(&self, why: &str) {
+        self.stop_because(Reason::Fault, why);
     }
 
-    /// Stops, and says why unless somebody has.
-    pub(crate) fn give_up(&self, reason: Reason, why: &str) {
-        // Before it stops: the main thread may be gone a moment later.
-        if !self.told.swap(true, Ordering::Relaxed) {
+    /// Stops, and prints the first reason.
+    pub(crate) fn stop_because(&self, reason: Reason, why: &str) {
+        // Printed before stopping: afterwards, the process may exit at any time.
+        if !self.explained.swap(true, Ordering::Relaxed) {
             self.report.note(why);
         }
         self.stop(reason);
     }
 
     /// Stops if the log could not be written.
-    pub(crate) fn logged(&self, written: io::Result<()>) {
+    pub(crate) fn check_log(&self, written: io::Result<()>) {
         if let Err(error) = written {
-            self.fault(&format!("cannot write the log of --log: {error}"));
+            self.fail(&format!("cannot write --log: {error}"));
         }
     }
 
-    /// Stops if the output could not be printed; a broken pipe is nothing to tell of.
-    pub(crate) fn printed(&self, printed: io::Result<()>) {
+    /// Stops if the output could not be printed. A broken pipe needs no message.
+    pub(crate) fn check_output(&self, printed: io::Result<()>) {
         match printed {
             Ok(()) => {}
             Err(error) if error.kind() == io::ErrorKind::BrokenPipe => {
                 self.stop(Reason::BrokenPipe);
             }
-            Err(error) => self.fault(&format!("cannot write the output: {error}")),
+            Err(error) => self.fail(&format!("cannot write the output: {error}")),
         }
     }
 
-    /// How the queue of a store stands at the end, if it tells.
-    fn last_stats(&self) -> Option<Stats> {
-        let keys = self.supply.store()?;
+    /// Returns the final counts of a store, if it answers.
+    fn final_stats(&self) -> Option<Stats> {
+        let queue = self.queue.store()?;
         if self.control.reason().is_some() {
-            return keys.glance();
+            return queue.stats();
         }
-        let stats = keys.last_stats()?;
-        stats.map_err(|error| self.fault(&shared::fatal(&error))).ok()
+        let stats = queue.final_stats()?;
+        stats.map_err(|error| self.fail(&fatal(&error))).ok()
     }
 
-    /// Counts the keys that this run added and that are dead, though not by its doing.
+    /// Counts keys that were added here and died elsewhere as failed.
     fn count_dead(&self, stats: &Stats) {
-        let Some(keys) = self.supply.store() else { return };
-        match keys.died(stats.dead) {
+        let Some(queue) = self.queue.store() else { return };
+        match queue.died(stats.dead) {
             Ok(dead) => {
                 for dead in dead {
-                    self.logged(self.report.died(&dead.key, &dead.reason));
+                    self.check_log(self.report.died(&dead.key, &dead.reason));
                 }
             }
-            Err(error) => self.fault(&shared::fatal(&error)),
+            Err(error) => self.fail(&fatal(&error)),
         }
     }
 
-    /// How many keys were not run to their end: here, or in the whole queue of a store.
+    /// Returns the number of unfinished keys: here, or in the whole queue of a store.
     fn count_left(&self, stats: Option<&Stats>) -> Left {
         let mut left = std::mem::take(&mut *self.left());
         left.sort_unstable();
         left.dedup();
-        match (stats, self.supply.store()) {
-            (Some(stats), _) => Left::Exactly(shared::left(stats)),
+        match (stats, self.queue.store()) {
+            (Some(stats), _) => Left::Exactly(queue::remaining(stats)),
             (None, None) => Left::Exactly(left.len() as u64),
             (None, Some(_)) => Left::AtLeast(left.len() as u64),
         }
     }
 
-    /// Tells how it went: the exit code.
+    /// Prints the summary. Returns the exit code.
     fn end(&self) -> u8 {
         self.close();
-        let stats = self.last_stats();
+        let stats = self.final_stats();
         if let Some(stats) = &stats {
             self.count_dead(stats);
         }
         let left = self.count_left(stats.as_ref());
         if self.control.reason() != Some(Reason::BrokenPipe) {
-            self.report.summarize(&self.view(), left);
+            self.report.summary(&self.view(), left);
         }
-        self.logged(self.report.ended(left));
+        self.check_log(self.report.ended(left));
+        self.exit_code(left)
+    }
+
+    fn exit_code(&self, left: Left) -> u8 {
         let unread = !self.control.all_read();
-        let failed = if self.report.has_failures() {
-            FAILED
-        } else if self.report.has_refused() {
-            USAGE
-        } else {
-            0
-        };
         match self.control.reason() {
             Some(Reason::CannotRun(code)) => code,
             Some(Reason::Fault) => USAGE,
             Some(Reason::Signal(signal)) if unread || !left.is_none() => {
                 signals::exit_code(signal)
             }
-            Some(Reason::Signal(_) | Reason::Failure | Reason::BrokenPipe) | None => {
-                failed
-            }
+            _ if self.report.has_failures() => FAILED,
+            _ if self.report.has_rejected() => USAGE,
+            Some(Reason::Signal(_) | Reason::Failure | Reason::BrokenPipe) | None => 0,
         }
     }
 }
 
-/// Ticks until it is dropped.
+/// Stops the ticker when it is dropped.
 struct Ticker(
-    #[expect(dead_code, reason = "dropping it is what ends the ticker")] mpsc::Sender<()>,
+    #[expect(dead_code, reason = "the ticker stops when the sender is dropped")]
+    mpsc::Sender<()>,
 );

@@ -1,14 +1,14 @@
-//! How a run comes to its end: by itself, by signals, by a fault.
+//! The stages of `requeue run`, and the signals that advance them.
 //!
-//! | stage       | keys start | what runs        | next                                  |
-//! |-------------|------------|------------------|---------------------------------------|
-//! | `Reading`   | yes        | goes on          | `Emptying` at the end of the input    |
-//! | `Emptying`  | yes        | goes on          | the end, when nothing is left         |
-//! | `Finishing` | no         | goes on          | `Terminating` by a further signal     |
-//! | `Terminating` | no       | was sent TERM    | `Killing` by a signal or `--kill-after` |
-//! | `Killing`   | no         | is sent KILL     | the end, at once by a further signal  |
+//! | stage         | keys start | running commands | next                                    |
+//! |---------------|------------|------------------|-----------------------------------------|
+//! | `Reading`     | yes        | continue         | `Draining` at the end of the input      |
+//! | `Draining`    | yes        | continue         | exit when no key is left                |
+//! | `Finishing`   | no         | continue         | `Terminating` on another signal         |
+//! | `Terminating` | no         | were sent TERM   | `Killing` on a signal or `--kill-after` |
+//! | `Killing`     | no         | were sent KILL   | exit, at once on another signal         |
 //!
-//! Stages are entered in this order only; some may be left out.
+//! Stages are entered only in this order; some may be skipped.
 
 use std::sync::{Condvar, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
@@ -17,53 +17,53 @@ use requeue::{Clock, SystemClock};
 use signal_hook::consts::{SIGHUP, SIGINT, SIGQUIT, SIGTERM, SIGUSR1};
 use signal_hook::iterator::Signals;
 
-/// How far the run has come.
+/// A stage of the run.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) enum Stage {
     Reading,
-    Emptying,
+    Draining,
     Finishing,
     Terminating,
     Killing,
 }
 
-/// Why nothing more is started.
+/// Why no more keys start.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Reason {
     Signal(i32),
     /// A key failed for good, and `--fail-fast` was given.
     Failure,
-    /// Nobody reads the output any longer.
+    /// The reader of the output is gone.
     BrokenPipe,
-    /// The command cannot be run at all: the code that says so.
+    /// The command cannot run for any key. Contains the exit code.
     CannotRun(u8),
-    /// The log or the output cannot be written, or the input cannot be read.
+    /// The log, output or store failed, or the input cannot be read.
     Fault,
 }
 
-/// The stage of a run, for all its threads.
+/// The current stage, shared by all threads.
 #[derive(Debug)]
 pub(crate) struct Control {
-    state: Mutex<State>,
+    state: Mutex<ControlState>,
     changed: Condvar,
 }
 
 #[derive(Debug)]
-struct State {
+struct ControlState {
     stage: Stage,
-    /// The first reason counts.
+    /// The first reason to stop.
     reason: Option<Reason>,
-    /// All keys were read. A run that starts nothing more may still learn of it.
+    /// All input was read. This can become true after the run was stopped.
     all_read: bool,
 }
 
 impl Control {
     pub(crate) fn new() -> Self {
-        let state = State { stage: Stage::Reading, reason: None, all_read: false };
+        let state = ControlState { stage: Stage::Reading, reason: None, all_read: false };
         Self { state: Mutex::new(state), changed: Condvar::new() }
     }
 
-    fn lock(&self) -> MutexGuard<'_, State> {
+    fn lock(&self) -> MutexGuard<'_, ControlState> {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
@@ -71,7 +71,7 @@ impl Control {
         self.lock().stage
     }
 
-    /// Whether keys are still started.
+    /// Returns whether keys still start.
     pub(crate) fn starts(&self) -> bool {
         self.stage() < Stage::Finishing
     }
@@ -80,14 +80,15 @@ impl Control {
         self.lock().reason
     }
 
-    /// Takes note that all keys were read.
+    /// Records the end of the input.
     pub(crate) fn input_ended(&self) {
         self.lock().all_read = true;
-        self.enter(Stage::Emptying, None);
+        self.enter(Stage::Draining, None);
     }
 
-    /// Takes note that no keys are to be read: it goes on until it is told to end.
-    pub(crate) fn nothing_to_read(&self) {
+    /// Records that there is no input to read. The stage does not change: a worker runs until
+    /// it is stopped.
+    pub(crate) fn no_input(&self) {
         self.lock().all_read = true;
     }
 
@@ -95,55 +96,55 @@ impl Control {
         self.lock().all_read
     }
 
-    /// Moves on to `stage`, unless it is there or beyond: whether it moved.
+    /// Enters `stage` unless it was reached before. Returns whether the stage changed.
     fn enter(&self, stage: Stage, reason: Option<Reason>) -> bool {
-        let mut run = self.lock();
-        run.reason = run.reason.or(reason);
-        let moves = run.stage < stage;
-        if moves {
-            run.stage = stage;
+        let mut control = self.lock();
+        control.reason = control.reason.or(reason);
+        let changes = control.stage < stage;
+        if changes {
+            control.stage = stage;
             self.changed.notify_all();
         }
-        moves
+        changes
     }
 
-    /// Starts nothing more.
-    pub(crate) fn finish(&self, reason: Reason) {
+    /// Starts no more keys.
+    pub(crate) fn stop(&self, reason: Reason) {
         self.enter(Stage::Finishing, Some(reason));
     }
 
-    /// Has workers that wait to start go home, since there is nothing to start.
-    pub(crate) fn nothing_left(&self) {
+    /// Stops workers that wait for the rate limit, because no key is left.
+    pub(crate) fn idle(&self) {
         self.enter(Stage::Finishing, None);
     }
 
-    /// Goes on to killing what runs, unless that was done.
+    /// Enters the last stage. Returns whether it was not entered before.
     pub(crate) fn kill(&self) -> bool {
         self.enter(Stage::Killing, None)
     }
 
-    /// What a signal to end asks for; a stage that it leads to has been entered.
-    fn end_by(&self, signal: i32) -> Request {
+    /// Handles a signal that ends the run, and enters the next stage.
+    fn advance(&self, signal: i32) -> Request {
         let next = match self.stage() {
-            Stage::Killing => return Request::Leave(signal),
+            Stage::Killing => return Request::Exit(signal),
             _ if signal == SIGQUIT => Stage::Killing,
-            Stage::Reading | Stage::Emptying => Stage::Finishing,
+            Stage::Reading | Stage::Draining => Stage::Finishing,
             Stage::Finishing => Stage::Terminating,
             Stage::Terminating => Stage::Killing,
         };
         self.enter(next, Some(Reason::Signal(signal)));
-        Request::End(next)
+        Request::Stop(next)
     }
 
-    /// Waits until the input has ended or nothing more is started.
+    /// Waits until the input has ended or no more keys start.
     pub(crate) fn wait_while_reading(&self) {
-        let reading = |state: &mut State| state.stage == Stage::Reading;
+        let reading = |state: &mut ControlState| state.stage == Stage::Reading;
         drop(self.changed.wait_while(self.lock(), reading));
     }
 
-    /// Waits until `deadline` or until nothing more is started: whether keys still start.
+    /// Waits until `deadline` or until no more keys start. Returns whether keys still start.
     pub(crate) fn wait_until(&self, deadline: Instant) -> bool {
-        let starts = |state: &State| state.stage < Stage::Finishing;
+        let starts = |state: &ControlState| state.stage < Stage::Finishing;
         let mut state = self.lock();
         while starts(&state) {
             let left = deadline.saturating_duration_since(SystemClock.now());
@@ -156,27 +157,26 @@ impl Control {
         starts(&state)
     }
 
-    /// Waits for `time`, or until `stage` is reached: whether it is.
-    pub(crate) fn wait_for(&self, stage: Stage, time: Duration) -> bool {
-        let before = |state: &mut State| state.stage < stage;
-        let waited = self.changed.wait_timeout_while(self.lock(), time, before);
+    /// Waits until `stage` is reached or `timeout` has passed. Returns whether it is reached.
+    pub(crate) fn wait_for(&self, stage: Stage, timeout: Duration) -> bool {
+        let before = |state: &mut ControlState| state.stage < stage;
+        let waited = self.changed.wait_timeout_while(self.lock(), timeout, before);
         waited.unwrap_or_else(PoisonError::into_inner).0.stage >= stage
     }
 }
 
-/// What a signal asks for.
+/// What to do about a signal.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Request {
-    /// Go over to this stage, which the control has entered.
-    End(Stage),
-    /// End by this signal without waiting for anything.
-    Leave(i32),
+    /// Carry out this stage, which is already entered.
+    Stop(Stage),
+    /// Exit at once because of this signal.
+    Exit(i32),
     /// Print a summary.
     Summary,
 }
 
-/// The signals that are heeded from here on. A hang-up that `nohup` has us ignore stays
-/// ignored.
+/// Installs the signal handlers. A HUP ignored by `nohup` stays ignored.
 pub(crate) fn listen() -> std::io::Result<Signals> {
     let mut signals = vec![SIGINT, SIGTERM, SIGQUIT];
     if !is_ignored(SIGHUP) {
@@ -186,7 +186,7 @@ pub(crate) fn listen() -> std::io::Result<Signals> {
     Signals::new(signals)
 }
 
-/// Whether this process was started with a signal ignored. Only Linux tells.
+/// Returns whether this process was started with a signal ignored. Known only on Linux.
 fn is_ignored(signal: i32) -> bool {
     let status = std::fs::read_to_string("/proc/self/status").unwrap_or_default();
     let mask = status.lines().find_map(|line| line.strip_prefix("SigIgn:"));
@@ -194,23 +194,23 @@ fn is_ignored(signal: i32) -> bool {
     mask.is_some_and(|mask| mask >> (signal - 1) & 1 == 1)
 }
 
-/// Hands on what each signal asks for, for ever.
-pub(crate) fn heed(mut signals: Signals, control: &Control, act: impl Fn(Request)) {
+/// Calls `act` for each signal, forever.
+pub(crate) fn handle(mut signals: Signals, control: &Control, act: impl Fn(Request)) {
     for signal in signals.forever() {
         act(match signal {
             SIGUSR1 => Request::Summary,
-            _ => control.end_by(signal),
+            _ => control.advance(signal),
         });
     }
 }
 
-/// The code of a process that a signal has ended.
+/// Returns the exit code for a signal.
 pub(crate) fn exit_code(signal: i32) -> u8 {
     u8::try_from(128 + signal).unwrap_or(u8::MAX)
 }
 
-/// Ends this process at once: nothing is waited for, not even for what others hold.
-pub(crate) fn leave(signal: i32) -> ! {
+/// Exits at once, without waiting for locks or output.
+pub(crate) fn exit_now(signal: i32) -> ! {
     signal_hook::low_level::exit(exit_code(signal).into())
 }
 
@@ -219,34 +219,38 @@ mod tests {
     use super::*;
 
     #[test]
-    fn each_signal_is_more_earnest_than_the_one_before() {
+    fn each_signal_enters_the_next_stage() {
         let control = Control::new();
-        let asked =
-            [SIGINT, SIGTERM, SIGINT, SIGTERM].map(|signal| control.end_by(signal));
+        let requests =
+            [SIGINT, SIGTERM, SIGINT, SIGTERM].map(|signal| control.advance(signal));
         let wanted = [
-            Request::End(Stage::Finishing),
-            Request::End(Stage::Terminating),
-            Request::End(Stage::Killing),
-            Request::Leave(SIGTERM),
+            Request::Stop(Stage::Finishing),
+            Request::Stop(Stage::Terminating),
+            Request::Stop(Stage::Killing),
+            Request::Exit(SIGTERM),
         ];
-        assert_eq!(asked, wanted);
-        assert_eq!(control.reason(), Some(Reason::Signal(SIGINT)), "the first counts");
+        assert_eq!(requests, wanted);
+        assert_eq!(
+            control.reason(),
+            Some(Reason::Signal(SIGINT)),
+            "the first signal is the reason"
+        );
     }
 
     #[test]
     fn stages_never_go_back() {
         let control = Control::new();
-        control.finish(Reason::Failure);
+        control.stop(Reason::Failure);
         control.input_ended();
         assert_eq!(control.stage(), Stage::Finishing);
-        control.finish(Reason::BrokenPipe);
+        control.stop(Reason::BrokenPipe);
         assert_eq!(control.reason(), Some(Reason::Failure));
     }
 
     #[test]
     fn quit_kills_at_once() {
         let control = Control::new();
-        assert_eq!(control.end_by(SIGQUIT), Request::End(Stage::Killing));
+        assert_eq!(control.advance(SIGQUIT), Request::Stop(Stage::Killing));
         assert!(!control.wait_until(SystemClock.now() + Duration::from_secs(3600)));
         assert!(control.wait_for(Stage::Terminating, Duration::ZERO));
     }

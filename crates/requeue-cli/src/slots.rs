@@ -1,4 +1,4 @@
-//! Which worker runs what, for those who must see or end it.
+//! The running command of each worker, for other threads to show or signal.
 
 use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::Instant;
@@ -9,19 +9,19 @@ use crate::command::Group;
 use crate::input::Key;
 use crate::report::RunningKey;
 
-/// One place for each worker.
+/// One slot per worker.
 #[derive(Debug)]
-pub(crate) struct Slots(Vec<Mutex<Option<Running>>>);
+pub(crate) struct Slots(Vec<Mutex<Option<RunningCommand>>>);
 
-/// What a worker runs. It stands here for as long as the process is not reaped, so the
-/// group is that of this run and of no other.
+/// The command of a worker. It stays in its slot until just before its process is reaped, so
+/// its process group cannot be reused meanwhile.
 #[derive(Debug)]
-pub(crate) struct Running {
+pub(crate) struct RunningCommand {
     pub(crate) key: Key,
     pub(crate) attempt: u32,
     pub(crate) since: Instant,
     pub(crate) group: Group,
-    /// The lease of the key was lost, and the run is ended for that.
+    /// The lease on the key is lost, and the command was terminated.
     pub(crate) lost: bool,
 }
 
@@ -34,52 +34,48 @@ impl Slots {
         self.0.len()
     }
 
-    fn lock(&self, slot: usize) -> MutexGuard<'_, Option<Running>> {
+    fn lock(&self, slot: usize) -> MutexGuard<'_, Option<RunningCommand>> {
         self.0[slot].lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    pub(crate) fn occupy(&self, slot: usize, running: Running) {
-        *self.lock(slot) = Some(running);
+    pub(crate) fn set(&self, slot: usize, command: RunningCommand) {
+        *self.lock(slot) = Some(command);
     }
 
-    pub(crate) fn leave(&self, slot: usize) {
-        *self.lock(slot) = None;
+    /// Clears a slot. Returns whether the lease of its command was lost.
+    pub(crate) fn clear(&self, slot: usize) -> bool {
+        self.lock(slot).take().is_some_and(|command| command.lost)
     }
 
-    /// Whether the lease of what runs there was lost.
-    pub(crate) fn is_lost(&self, slot: usize) -> bool {
-        self.lock(slot).as_ref().is_some_and(|running| running.lost)
-    }
-
-    /// Does something to the group of a run whose lease is lost, if it is still there.
-    pub(crate) fn lose(&self, slot: usize, group: Group, act: impl Fn(Group)) {
-        let mut place = self.lock(slot);
-        if let Some(running) = place.as_mut().filter(|running| running.group == group) {
-            running.lost = true;
-            act(group);
+    /// Marks a command as lost and signals its group, if it is still running.
+    pub(crate) fn lose(&self, slot: usize, group: Group, signal: impl Fn(Group)) {
+        let mut slot = self.lock(slot);
+        if let Some(command) = slot.as_mut().filter(|command| command.group == group) {
+            command.lost = true;
+            signal(group);
         }
     }
 
-    /// Does something to every group. None of them is reaped meanwhile.
-    pub(crate) fn each(&self, act: impl Fn(Group)) {
+    /// Signals the groups of all running commands. None of them is reaped meanwhile.
+    pub(crate) fn signal_all(&self, signal: impl Fn(Group)) {
         for slot in 0..self.0.len() {
-            if let Some(running) = &*self.lock(slot) {
-                act(running.group);
+            if let Some(command) = &*self.lock(slot) {
+                signal(command.group);
             }
         }
     }
 
-    /// What runs, longest first.
+    /// Returns the running keys, longest running first.
     pub(crate) fn running(&self) -> Vec<RunningKey> {
         let now = SystemClock.now();
-        let look = |slot| {
-            self.lock(slot).as_ref().map(|running| RunningKey {
-                key: running.key.clone(),
-                attempt: running.attempt,
-                since: now.saturating_duration_since(running.since),
+        let running_key = |slot| {
+            self.lock(slot).as_ref().map(|command| RunningKey {
+                key: command.key.clone(),
+                attempt: command.attempt,
+                since: now.saturating_duration_since(command.since),
             })
         };
-        let mut running: Vec<_> = (0..self.0.len()).filter_map(look).collect();
+        let mut running: Vec<_> = (0..self.0.len()).filter_map(running_key).collect();
         running.sort_by_key(|key| std::cmp::Reverse(key.since));
         running
     }

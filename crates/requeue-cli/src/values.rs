@@ -1,7 +1,6 @@
-//! What a flag's value means: durations, rates, backoffs, exit codes, addresses.
+//! Parsers for the values of flags: durations, rates, backoffs, exit codes, addresses.
 //!
-//! Each parser says in its error what it accepts; the flag and the value are added by
-//! whoever reports it.
+//! An error names the accepted values. clap adds the flag and the rejected value.
 
 use std::fmt;
 use std::net::{IpAddr, Ipv4Addr, SocketAddr};
@@ -9,7 +8,7 @@ use std::ops::RangeInclusive;
 use std::str::FromStr;
 use std::time::Duration;
 
-/// A value that is not what its flag takes: what that is.
+/// A rejected value. Names what the flag accepts.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Expected(&'static str);
 
@@ -24,7 +23,7 @@ impl std::error::Error for Expected {}
 const DURATION: Expected =
     Expected("a duration such as 200ms, 5s, 1m30s or 2h; a bare number is seconds");
 
-/// Reads a duration: numbers with units, largest first by habit but in any order.
+/// Parses a duration: numbers with units, in any order.
 pub(crate) fn duration(text: &str) -> Result<Duration, Expected> {
     if let Some(seconds) = decimal(text) {
         return Duration::try_from_secs_f64(seconds).map_err(|_| DURATION);
@@ -42,21 +41,21 @@ const TIMEOUT: Expected = Expected(
     "a duration above 0 such as 200ms, 5s, 1m30s or 2h; a bare number is seconds",
 );
 
-/// Reads how long something may take.
+/// Parses a duration above zero.
 pub(crate) fn timeout(text: &str) -> Result<Duration, Expected> {
     at_least(Duration::from_nanos(1), text).ok_or(TIMEOUT)
 }
 
 const LEASE: Expected = Expected("a duration of at least 100ms, such as 30s or 2m");
 
-/// Reads how long a lease lasts. A shorter one would be lost to a busy machine.
+/// Parses the length of a lease. A busy machine could not extend a shorter one in time.
 pub(crate) fn lease(text: &str) -> Result<Duration, Expected> {
     at_least(Duration::from_millis(100), text).ok_or(LEASE)
 }
 
 const INTERVAL: Expected = Expected("a duration of at least 100ms, such as 1s or 500ms");
 
-/// Reads how often something is looked at.
+/// Parses the time between two updates.
 pub(crate) fn interval(text: &str) -> Result<Duration, Expected> {
     at_least(Duration::from_millis(100), text).ok_or(INTERVAL)
 }
@@ -65,7 +64,7 @@ fn at_least(least: Duration, text: &str) -> Option<Duration> {
     duration(text).ok().filter(|duration| *duration >= least)
 }
 
-/// The number and unit that `text` begins with, and what follows them.
+/// Splits the first number and its unit off `text`.
 fn leading_duration(text: &str) -> Option<(Duration, &str)> {
     let digits = text.find(|c: char| !c.is_ascii_digit() && c != '.')?;
     let (number, rest) = text.split_at(digits);
@@ -88,7 +87,7 @@ fn unit_seconds(unit: &str) -> Option<f64> {
     })
 }
 
-/// A number without sign or exponent: `f64::from_str` takes `inf`, `nan` and more.
+/// Parses a number without sign or exponent. `f64::from_str` would also accept `inf` and `nan`.
 fn decimal(text: &str) -> Option<f64> {
     let plain = text.chars().all(|c| c.is_ascii_digit() || c == '.');
     if plain { text.parse().ok() } else { None }
@@ -96,31 +95,31 @@ fn decimal(text: &str) -> Option<f64> {
 
 const COUNT: Expected = Expected("a whole number above 0");
 
-/// Reads how many of something there are, at least one.
+/// Parses a number above zero.
 pub(crate) fn count<N: FromStr>(text: &str) -> Result<N, Expected> {
     text.parse().map_err(|_| COUNT)
 }
 
 const AMOUNT: Expected = Expected("a whole number");
 
-/// Reads how many of something there are, perhaps none.
+/// Parses a number that may be zero.
 pub(crate) fn amount<N: FromStr>(text: &str) -> Result<N, Expected> {
     text.parse().map_err(|_| AMOUNT)
 }
 
-/// A number of events in a second.
+/// A rate of events.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub(crate) enum Rate {
-    /// No limit at all.
     Unlimited,
-    /// More than zero and finite.
+    /// Above zero and finite.
     PerSecond(f64),
 }
 
-const RATE: Expected =
-    Expected("a number above 0, alone or for a time: 10, 10/s, 600/m, 5/h; or unlimited");
+const RATE: Expected = Expected(
+    "a number above 0, optionally with a period: 10, 10/s, 600/m, 5/h; or unlimited",
+);
 
-/// Reads a rate: `10`, `10/s`, `600/m`, `1/30s`, `unlimited`.
+/// Parses a rate: `10`, `10/s`, `600/m`, `1/30s`, `unlimited`.
 pub(crate) fn rate(text: &str) -> Result<Rate, Expected> {
     if text == "unlimited" {
         return Ok(Rate::Unlimited);
@@ -136,18 +135,17 @@ pub(crate) fn rate(text: &str) -> Result<Rate, Expected> {
     if positive { Ok(Rate::PerSecond(per_second)) } else { Err(RATE) }
 }
 
-/// The delay after the first failure of a key, and the longest one.
+/// The delay after the first failure of a key, and the longest delay.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Backoff {
     pub(crate) base: Duration,
     pub(crate) max: Duration,
 }
 
-const BACKOFF: Expected = Expected(
-    "BASE..MAX, two durations of which the first is no longer, such as 200ms..5m",
-);
+const BACKOFF: Expected =
+    Expected("BASE..MAX, two durations with BASE not longer than MAX, such as 200ms..5m");
 
-/// Reads a backoff: `200ms..5m`, or one duration for a delay that does not grow.
+/// Parses a backoff: `200ms..5m`, or one duration for a constant delay.
 pub(crate) fn backoff(text: &str) -> Result<Backoff, Expected> {
     let (base, max) = text.split_once("..").unwrap_or((text, text));
     let base = duration(base).map_err(|_| BACKOFF)?;
@@ -155,7 +153,7 @@ pub(crate) fn backoff(text: &str) -> Result<Backoff, Expected> {
     if base <= max { Ok(Backoff { base, max }) } else { Err(BACKOFF) }
 }
 
-/// How often a failed key is tried again.
+/// The number of retries that a failing key gets.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum MaxRetries {
     Unlimited,
@@ -171,7 +169,7 @@ pub(crate) fn max_retries(text: &str) -> Result<MaxRetries, Expected> {
     }
 }
 
-/// Some exit codes of commands.
+/// A set of exit codes.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Codes(Vec<RangeInclusive<u8>>);
 
@@ -182,9 +180,9 @@ impl Codes {
 }
 
 const CODES: Expected =
-    Expected("exit codes from 0 to 255 and ranges of them, such as 75 or 1,100-110");
+    Expected("exit codes or ranges of exit codes from 0 to 255, such as 75 or 1,100-110");
 
-/// Reads a list of codes and ranges: `1,75-78`.
+/// Parses a list of codes and ranges: `1,75-78`.
 pub(crate) fn codes(text: &str) -> Result<Codes, Expected> {
     let ranges: Result<_, Expected> = text.split(',').map(code_range).collect();
     ranges.map(Codes)
@@ -198,9 +196,9 @@ fn code_range(text: &str) -> Result<RangeInclusive<u8>, Expected> {
 }
 
 const ADDRESS: Expected =
-    Expected("a port or an address with a port, such as 9090, :9090 or 127.0.0.1:9090");
+    Expected("a port, or an address and a port, such as 9090, :9090 or 127.0.0.1:9090");
 
-/// Reads an address to listen on; a port alone is one of this machine only.
+/// Parses an address to listen on. A port alone means localhost.
 pub(crate) fn address(text: &str) -> Result<SocketAddr, Expected> {
     let port = text.strip_prefix(':').unwrap_or(text);
     if let Ok(port) = port.parse() {
@@ -215,7 +213,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn durations_have_units_and_may_be_put_together() {
+    fn durations_have_units_and_can_be_combined() {
         let ms = Duration::from_millis;
         let read = ["200ms", "5s", "5", "0.25", "1m30s", "2h", "1.5s", "10us"];
         let wanted =
@@ -226,7 +224,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_no_duration_is_refused() {
+    fn invalid_durations_are_rejected() {
         for text in [
             "",
             "s",
@@ -244,7 +242,7 @@ mod tests {
     }
 
     #[test]
-    fn rates_are_per_second_unless_they_say_otherwise() {
+    fn rates_are_per_second_by_default() {
         assert_eq!(rate("10"), Ok(Rate::PerSecond(10.0)));
         assert_eq!(rate("10/s"), Ok(Rate::PerSecond(10.0)));
         assert_eq!(rate("600/m"), Ok(Rate::PerSecond(10.0)));
@@ -256,7 +254,7 @@ mod tests {
     }
 
     #[test]
-    fn a_backoff_grows_from_its_base() {
+    fn backoffs_are_ranges_or_constant() {
         let [base, max] = [Duration::from_millis(200), Duration::from_secs(300)];
         assert_eq!(backoff("200ms..5m"), Ok(Backoff { base, max }));
         assert_eq!(backoff("200ms"), Ok(Backoff { base, max: base }));
@@ -266,7 +264,7 @@ mod tests {
     }
 
     #[test]
-    fn codes_are_numbers_and_ranges() {
+    fn exit_codes_are_numbers_and_ranges() {
         let list = codes("1,75-78").unwrap();
         let inside: Vec<u8> = (0..=255).filter(|code| list.contains(*code)).collect();
         assert_eq!(inside, [1, 75, 76, 77, 78]);
@@ -276,7 +274,7 @@ mod tests {
     }
 
     #[test]
-    fn a_port_alone_is_on_this_machine() {
+    fn port_alone_means_localhost() {
         let local = SocketAddr::from(([127, 0, 0, 1], 9090));
         for text in ["9090", ":9090", "127.0.0.1:9090", "localhost:9090"] {
             assert_eq!(address(text), Ok(local), "{text}");

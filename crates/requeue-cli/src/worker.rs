@@ -1,124 +1,108 @@
-//! A worker: takes keys, runs the command, decides what comes of it.
+//! Workers: take keys, run the command, and decide what happens to the key.
 
+mod store;
+
+use std::ffi::OsStr;
 use std::io;
+use std::os::unix::ffi::OsStrExt;
 use std::process::Command;
 use std::sync::Arc;
 use std::thread::{self, JoinHandle};
-use std::time::Duration;
 
 use anyhow::{Context, Result};
 use requeue::{Clock, Finish, Lease, SystemClock};
 
-use crate::command::{CannotRun, Ending, Pace, Process, Template};
-use crate::gate::Gate;
+use crate::command::{CannotRun, Exit, Group, Process, Template};
 use crate::input::Key;
-use crate::ledger::Ledger;
+use crate::journal::Journal;
 use crate::password;
 use crate::plan::{Output, Policy, TimeLimits};
-use crate::report::{Capture, Finished, GivenUp, error_text};
-use crate::run::Run;
-use crate::shared::{StoredKey, fatal};
+use crate::queue::{MemoryQueue, RunLease, RunQueue, fatal};
+use crate::report::{Capture, FinishedRun, error_text};
+use crate::run::Runner;
 use crate::signals::{Reason, Stage};
-use crate::slots::Running;
-use crate::supply::Held;
-use crate::values::Rate;
+use crate::slots::RunningCommand;
 
-/// What paces starts, if anything does.
-pub(crate) fn gate(policy: &Policy) -> Option<Gate> {
-    match policy.rate {
-        Rate::Unlimited => None,
-        Rate::PerSecond(rate) => Some(Gate::new(rate, policy.burst.get())),
-    }
-}
-
-/// What all workers do.
+/// The code of all worker threads.
 #[derive(Debug)]
 pub(crate) struct Worker {
-    pub(crate) run: Arc<Run>,
+    runner: Arc<Runner>,
     template: Template,
-    pub(crate) limits: TimeLimits,
+    limits: TimeLimits,
     policy: Policy,
     output: Output,
-    /// Commands are not told of the store: its address was typed for us.
-    withhold: bool,
+    /// Remove the address of the store from the environment of commands.
+    hide_store: bool,
 }
 
-/// The workers of a run.
+/// The worker threads.
 #[derive(Debug)]
-pub(crate) struct Workers {
-    threads: Vec<JoinHandle<()>>,
-    pub(crate) debounce: Option<Duration>,
-}
+pub(crate) struct Workers(Vec<JoinHandle<()>>);
 
 impl Workers {
-    /// Waits until all have ended.
+    /// Waits for all workers to end.
     pub(crate) fn join(self) {
-        for thread in self.threads {
-            // A worker that panicked has said so; its key was retried by its lease.
+        for thread in self.0 {
+            // A panic was printed, and its lease was retried when it was dropped.
             thread.join().unwrap_or_default();
         }
     }
 }
 
-/// What comes of a run.
+/// What happens to a key after its run.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) enum Verdict {
-    Succeeded,
-    /// It failed and is to be tried again: how it failed.
-    Retry(String),
-    /// It failed for good: how.
-    GiveUp(String),
-    /// It was not run to its end, and will not be.
-    Leave,
-    /// The key is another's by now.
-    Lost,
+enum Decision {
+    /// Finish the lease. The text explains a failure.
+    Finish(Finish, String),
+    /// The lease is lost; another worker may have the key.
+    LeaseLost,
 }
 
-/// One run of one key, before it is run.
+impl Decision {
+    /// The command did not run to its end, which is not a failure of the key.
+    const RELEASE: Self = Self::Finish(Finish::Release, String::new());
+}
+
+/// One run of a key in a slot.
 #[derive(Clone, Copy, Debug)]
-pub(crate) struct Task<'t> {
-    pub(crate) slot: usize,
-    pub(crate) key: &'t [u8],
-    pub(crate) retries: u32,
-    /// Its lease, if it is one of a store.
-    pub(crate) stored: Option<&'t StoredKey>,
+struct KeyRun<'r> {
+    slot: usize,
+    lease: &'r RunLease,
 }
 
-impl Task<'_> {
-    fn attempt(&self) -> u32 {
-        self.retries.saturating_add(1)
+impl KeyRun<'_> {
+    fn key(&self) -> &[u8] {
+        self.lease.key()
     }
 
-    /// Tells a command what it is run for.
-    fn tell(&self, command: &mut Command) {
+    fn attempt(&self) -> u32 {
+        self.lease.failures().saturating_add(1)
+    }
+
+    fn set_environment(&self, command: &mut Command) {
         command
-            .env("REQUEUE_KEY", as_os(self.key))
+            .env("REQUEUE_KEY", OsStr::from_bytes(self.key()))
             .env("REQUEUE_ATTEMPT", self.attempt().to_string())
             .env("REQUEUE_SLOT", (self.slot + 1).to_string());
-        if let Some(stored) = self.stored {
-            command.env("REQUEUE_TOKEN", stored.token().to_string());
+        if let Some(lease) = self.lease.store() {
+            command.env("REQUEUE_TOKEN", lease.token().to_string());
         }
     }
 }
 
-/// How a run went.
-struct Outcome {
-    ending: Ending,
-    last_line: String,
-}
-
 impl Worker {
     pub(crate) fn start_all(
-        run: &Arc<Run>,
+        runner: &Arc<Runner>,
         template: Template,
         limits: TimeLimits,
         policy: Policy,
         output: Output,
     ) -> Result<Workers> {
-        let (debounce, withhold) = (policy.debounce, password::was_moved());
-        let run = Arc::clone(run);
-        let slots = run.slots.len();
-        let worker = Arc::new(Self { run, template, limits, policy, output, withhold });
+        let runner = Arc::clone(runner);
+        let slots = runner.slots.len();
+        let hide_store = password::was_moved();
+        let worker =
+            Arc::new(Self { runner, template, limits, policy, output, hide_store });
         let start = |slot: usize| {
             let worker = Arc::clone(&worker);
             let thread = thread::Builder::new().name(format!("worker {}", slot + 1));
@@ -127,182 +111,196 @@ impl Worker {
                 .with_context(|| format!("cannot start worker {}", slot + 1))
         };
         let threads: Result<Vec<_>> = (0..slots).map(start).collect();
-        Ok(Workers { threads: threads?, debounce })
+        threads.map(Workers)
     }
 
     fn work(&self, slot: usize) {
-        let mut next = self.take();
-        while let Some(held) = next {
-            if let Some(room) = &self.run.room {
-                room.freed();
-            }
-            next = match held {
-                Held::Memory(lease) => self.handle(slot, lease),
-                Held::Store(key) => {
-                    self.handle_stored(slot, key);
-                    self.take()
-                }
-            };
+        let mut next = self.get();
+        while let Some(lease) = next {
+            next = self.process(slot, lease);
         }
     }
 
-    fn take(&self) -> Option<Held> {
-        let taken = match &self.run.gate {
-            None => self.run.supply.take(),
-            Some(gate) => gate.pass(&self.run.supply, &self.run.control),
+    /// Waits for a key, and for the rate limit.
+    fn get(&self) -> Option<RunLease> {
+        let runner = &self.runner;
+        let lease = match &runner.start_limiter {
+            None => runner.queue.get(),
+            Some(limiter) => limiter.get(&runner.queue, &runner.control),
         };
-        taken.unwrap_or_else(|error| {
-            self.run.fault(&fatal(&error));
+        lease.unwrap_or_else(|error| {
+            runner.fail(&fatal(&error));
             None
         })
     }
 
-    /// Runs one key, ends its lease, and takes the next.
-    fn handle(&self, slot: usize, lease: Lease<Key>) -> Option<Held> {
-        let retries = lease.num_requeues();
-        let task = Task { slot, key: &lease, retries, stored: None };
-        match self.run_key(&task) {
-            Verdict::Succeeded | Verdict::GiveUp(_) => {
-                self.finish(lease, Finish::Succeed)
+    /// Runs one key, finishes its lease, and returns the next one.
+    fn process(&self, slot: usize, lease: RunLease) -> Option<RunLease> {
+        if let Some(lease) = self.wait_for_orphan(lease) {
+            let decision = self.run(&KeyRun { slot, lease: &lease });
+            match (&self.runner.queue, lease) {
+                (RunQueue::Memory(queue), RunLease::Memory(lease)) => {
+                    return self.finish(queue, lease, &decision);
+                }
+                (RunQueue::Store(queue), RunLease::Store(lease)) => {
+                    self.finish_in_store(queue, lease, decision);
+                }
+                _ => unreachable!("a lease is of the same kind as its queue"),
             }
-            Verdict::Leave | Verdict::Lost => {
-                self.run.leave(&lease);
-                self.finish(lease, Finish::Done)
+        }
+        self.get()
+    }
+
+    fn finish(
+        &self,
+        queue: &MemoryQueue,
+        lease: Lease<Key>,
+        decision: &Decision,
+    ) -> Option<RunLease> {
+        let starts = self.runner.control.starts();
+        match decision {
+            Decision::Finish(Finish::Retry, _) if starts => {
+                self.retry(lease);
+                self.get()
             }
-            Verdict::Retry(_) if !self.run.control.starts() => {
-                self.run.leave(&lease);
-                self.finish(lease, Finish::Done)
+            Decision::Finish(Finish::Retry | Finish::Release, _)
+            | Decision::LeaseLost => {
+                self.runner.leave(&lease);
+                self.finish_and_get(queue, lease, Finish::Done)
             }
-            Verdict::Retry(_) => {
-                let key = lease.key().clone();
-                let told = self.run.report.retrying(&key, retries + 1, || lease.retry());
-                self.run.logged(told);
-                self.take()
-            }
+            Decision::Finish(finish, _) => self.finish_and_get(queue, lease, *finish),
         }
     }
 
-    fn finish(&self, lease: Lease<Key>, finish: Finish) -> Option<Held> {
-        if self.run.gate.is_none() {
-            return lease.next_blocking_with(finish).map(Held::Memory);
+    fn retry(&self, lease: Lease<Key>) {
+        let (key, failures) = (lease.key().clone(), lease.num_requeues() + 1);
+        let entry = self.runner.report.reserve();
+        let delay = lease.retry();
+        let report = &self.runner.report;
+        self.runner.check_log(report.retried(entry, &key, failures, delay));
+    }
+
+    fn finish_and_get(
+        &self,
+        queue: &MemoryQueue,
+        lease: Lease<Key>,
+        finish: Finish,
+    ) -> Option<RunLease> {
+        if self.runner.start_limiter.is_none() {
+            return queue.next(lease, finish).map(RunLease::Memory);
         }
         lease.finish(finish);
-        self.take()
+        self.get()
     }
 
-    pub(crate) fn run_key(&self, task: &Task<'_>) -> Verdict {
-        if !self.run.control.starts() {
-            return Verdict::Leave;
+    /// Runs the command for a key, and decides what happens to the key.
+    fn run(&self, run: &KeyRun<'_>) -> Decision {
+        if !self.runner.control.starts() {
+            return Decision::RELEASE;
         }
-        let (key, began) = (task.key, SystemClock.now());
-        let outcome = match self.execute(task) {
-            Ok(outcome) => outcome,
-            Err(verdict) => return verdict,
+        let began = SystemClock.now();
+        let (exit, last_line) = match self.execute(run) {
+            Ok(ended) => ended,
+            Err(decision) => return decision,
         };
         let took = SystemClock.now().saturating_duration_since(began);
-        let attempt = task.attempt();
-        let finished = Finished { key, attempt, ending: outcome.ending, took };
-        self.run.logged(self.run.report.finished(&finished));
-        let verdict = self.judge(&outcome, task.retries);
-        if matches!(verdict, Verdict::GiveUp(_)) {
-            self.give_up(key, attempt, outcome);
+        let (key, attempt) = (run.key(), run.attempt());
+        let finished = FinishedRun { key, attempt, exit, took, last_line };
+        self.runner.check_log(self.runner.report.finished(&finished));
+        let decision = self.decide(&finished);
+        if matches!(decision, Decision::Finish(Finish::GiveUp, _)) {
+            self.give_up(&finished);
         }
-        verdict
+        decision
     }
 
-    fn judge(&self, outcome: &Outcome, retries: u32) -> Verdict {
-        let Outcome { ending, last_line } = outcome;
-        let worth_it = self.policy.retry.allows(ending.code(), retries);
-        let stage = self.run.control.stage();
-        let error = || error_text(*ending, last_line);
-        match ending {
-            _ if ending.is_success() => Verdict::Succeeded,
-            // Its failure is our doing.
-            _ if stage >= Stage::Terminating => Verdict::Leave,
-            Ending::UnfitKey => Verdict::GiveUp(error()),
-            _ if !worth_it => Verdict::GiveUp(error()),
-            Ending::Exited(_) | Ending::TimedOut | Ending::NotStarted => {
-                Verdict::Retry(error())
-            }
+    fn decide(&self, run: &FinishedRun<'_>) -> Decision {
+        if run.exit.is_success() {
+            return Decision::Finish(Finish::Succeed, String::new());
         }
+        if self.runner.control.stage() >= Stage::Terminating {
+            return Decision::RELEASE; // it failed because requeue terminated it
+        }
+        let failures = run.attempt - 1;
+        let retry = run.exit != Exit::InvalidKey
+            && self.policy.retry.allows(run.exit.code(), failures);
+        let finish = if retry { Finish::Retry } else { Finish::GiveUp };
+        Decision::Finish(finish, error_text(run.exit, &run.last_line))
     }
 
-    fn give_up(&self, key: &[u8], runs: u32, outcome: Outcome) {
-        let Outcome { ending, last_line } = outcome;
-        let failure = GivenUp { ending, runs, last_line };
-        self.run.logged(self.run.report.gave_up(key, failure));
+    fn give_up(&self, run: &FinishedRun<'_>) {
+        self.runner.check_log(self.runner.report.gave_up(run));
         if self.policy.fail_fast {
-            self.run.stop(Reason::Failure);
+            self.runner.stop(Reason::Failure);
         }
     }
 
-    /// Runs the command to its end; `Err` if no command can be run.
-    fn execute(&self, task: &Task<'_>) -> Result<Outcome, Verdict> {
-        let mut capture = self.run.report.capture(&self.output, task.key);
-        let mut command = self.template.command(task.key);
-        task.tell(&mut command);
-        if self.withhold {
+    /// Runs the command. Returns its exit and the last line of its standard error, or a
+    /// decision if it could not run to its end.
+    fn execute(&self, run: &KeyRun<'_>) -> Result<(Exit, String), Decision> {
+        let mut capture = self.runner.report.capture(&self.output, run.key());
+        let mut command = self.template.command(run.key());
+        run.set_environment(&mut command);
+        if self.hide_store {
             password::withhold(&mut command);
         }
         let wiring = capture.connect(&mut command).map_err(|error| {
-            self.run.fault(&format!("cannot write the files of --output: {error}"));
-            Verdict::Leave
+            self.runner.fail(&format!("cannot write to the files of --output: {error}"));
+            Decision::RELEASE
         })?;
-        self.written(task, |ledger, token| ledger.starting(token, task.key));
-        let started = Process::start(&mut command, wiring);
-        match started {
+        self.record(run, |journal, token| journal.starting(token, run.key()));
+        match Process::start(&mut command, wiring) {
             Ok(mut process) => {
                 process.keep(command);
-                let ending = self.watch(task, process, &mut capture)?;
-                let (last_line, printed) = capture.finish(ending);
-                self.run.printed(printed);
-                Ok(Outcome { ending, last_line })
+                let exit = self.watch(run, process, &mut capture)?;
+                let (last_line, printed) = capture.finish(exit);
+                self.runner.check_output(printed);
+                Ok((exit, last_line))
             }
             Err(error) => {
-                self.written(task, Ledger::ended);
+                self.record(run, Journal::ended);
                 self.not_started(command.get_program(), &error)
             }
         }
     }
 
-    /// Watches a command to its end; `Err` if it was ended because its lease is lost.
+    /// Waits for a command to exit. Returns `Err` if it was terminated because its lease was
+    /// lost.
     fn watch(
         &self,
-        task: &Task<'_>,
+        run: &KeyRun<'_>,
         mut process: Process,
         capture: &mut Capture<'_>,
-    ) -> Result<Ending, Verdict> {
-        let Task { slot, key, .. } = *task;
-        let (group, since, attempt) =
-            (process.group(), SystemClock.now(), task.attempt());
-        let running = Running { key: key.to_vec(), attempt, since, group, lost: false };
-        self.run.slots.occupy(slot, running);
+    ) -> Result<Exit, Decision> {
+        let (slot, attempt, group) = (run.slot, run.attempt(), process.group());
+        let (key, since) = (run.key().to_vec(), SystemClock.now());
+        let command = RunningCommand { key, attempt, since, group, lost: false };
+        self.runner.slots.set(slot, command);
         // A signal that came before this line has not seen the slot.
-        self.heed_stage(group);
-        self.written(task, |ledger, token| ledger.started(token, group.pid()));
-        let guard = self.on_loss(task, group);
-        self.run.logged(self.run.report.started(key, attempt, slot + 1, group.pid()));
-        let pace = process.watch(capture, self.limits);
+        self.apply_stage(group);
+        self.record(run, |journal, token| journal.started(token, group.pid()));
+        let guard = self.on_loss(run, group);
+        let report = &self.runner.report;
+        self.runner.check_log(report.started(run.key(), attempt, slot + 1, group.pid()));
+        let timed_out = process.watch(capture, self.limits);
         drop(guard);
-        let lost = self.run.slots.is_lost(slot);
-        let stopping = self.run.control.stage() >= Stage::Terminating;
-        if pace == Pace::TooLong || lost || stopping {
-            group.kill(); // no orphans: whoever ignored TERM while its leader heeded it
+        let lost = self.runner.slots.clear(slot);
+        if timed_out || lost || self.runner.control.stage() >= Stage::Terminating {
+            group.kill(); // descendants that ignored TERM
         }
-        self.run.slots.leave(slot);
-        let reaped = process.reap();
-        self.written(task, Ledger::ended);
-        match (pace, reaped) {
-            _ if lost => Err(Verdict::Lost),
-            (Pace::TooLong, _) => Ok(Ending::TimedOut),
-            (Pace::InTime, Ok(status)) => Ok(Ending::Exited(status)),
-            (Pace::InTime, Err(_)) => Ok(Ending::NotStarted),
+        let status = process.reap();
+        self.record(run, Journal::ended);
+        match status {
+            _ if lost => Err(Decision::LeaseLost),
+            _ if timed_out => Ok(Exit::TimedOut),
+            Ok(status) => Ok(Exit::Status(status)),
+            Err(_) => Ok(Exit::NotStarted),
         }
     }
 
-    fn heed_stage(&self, group: crate::command::Group) {
-        match self.run.control.stage() {
-            Stage::Reading | Stage::Emptying | Stage::Finishing => {}
+    fn apply_stage(&self, group: Group) {
+        match self.runner.control.stage() {
+            Stage::Reading | Stage::Draining | Stage::Finishing => {}
             Stage::Terminating => group.terminate(),
             Stage::Killing => group.kill(),
         }
@@ -310,18 +308,14 @@ impl Worker {
 
     fn not_started(
         &self,
-        program: &std::ffi::OsStr,
+        program: &OsStr,
         error: &io::Error,
-    ) -> Result<Outcome, Verdict> {
+    ) -> Result<(Exit, String), Decision> {
         if let Some(reason) = CannotRun::from_start(error, program) {
-            self.run.give_up(Reason::CannotRun(reason.code()), &reason.to_string());
-            return Err(Verdict::Leave);
+            let (reason, why) = (Reason::CannotRun(reason.code()), reason.to_string());
+            self.runner.stop_because(reason, &why);
+            return Err(Decision::RELEASE);
         }
-        let (ending, last_line) = (Ending::not_started(error), error.to_string());
-        Ok(Outcome { ending, last_line })
+        Ok((Exit::not_started(error), error.to_string()))
     }
-}
-
-fn as_os(key: &[u8]) -> &std::ffi::OsStr {
-    std::os::unix::ffi::OsStrExt::from_bytes(key)
 }

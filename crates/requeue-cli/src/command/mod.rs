@@ -1,58 +1,58 @@
-//! The command that runs for a key: what it is, how it starts, how it ends.
+//! The command to run for a key: its template, its process, its exit.
 
+mod orphan;
 mod process;
 mod program;
-mod stranger;
 mod template;
 
-pub(crate) use process::{Group, Pace, Process, Sink, Stream, Wiring, is_alive};
-pub(crate) use program::CannotRun;
-pub(crate) use stranger::Stranger;
+pub(crate) use orphan::Orphan;
 #[cfg(test)]
-pub(crate) use stranger::cat;
+pub(crate) use orphan::cat;
+pub(crate) use process::{Group, Process, Sink, Stream, Wiring, is_alive};
+pub(crate) use program::CannotRun;
 pub(crate) use template::Template;
 
 use std::io;
 use std::os::unix::process::ExitStatusExt;
 use std::process::ExitStatus;
 
-/// How a run ended.
+/// How a command ended.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Ending {
-    /// It exited, or a signal ended it.
-    Exited(ExitStatus),
-    /// It took too long and was ended.
+pub(crate) enum Exit {
+    /// It exited, or was killed by a signal.
+    Status(ExitStatus),
+    /// It was terminated at its time limit.
     TimedOut,
-    /// It could not be started this time, for want of something.
+    /// It could not start for lack of a resource. A retry may succeed.
     NotStarted,
-    /// It can never be started: no command takes this key as an argument.
-    UnfitKey,
+    /// It can never start: the key cannot be an argument.
+    InvalidKey,
 }
 
-/// What GNU timeout exits with.
+/// The exit code of GNU timeout.
 const TIMED_OUT: u8 = 124;
 
-/// What a shell says of a command that it cannot execute.
+/// The exit code of a shell for a command that cannot be executed.
 const NOT_STARTED: u8 = 126;
 
-impl Ending {
-    /// What a failed start means, if it is about this key or this moment.
+impl Exit {
+    /// Classifies a failed start that concerns only this key or this moment.
     pub(crate) fn not_started(error: &io::Error) -> Self {
         let has_nul = error.kind() == io::ErrorKind::InvalidInput;
         let too_long = error.kind() == io::ErrorKind::ArgumentListTooLong;
-        if has_nul || too_long { Self::UnfitKey } else { Self::NotStarted }
+        if has_nul || too_long { Self::InvalidKey } else { Self::NotStarted }
     }
 
     pub(crate) fn is_success(self) -> bool {
-        matches!(self, Self::Exited(status) if status.success())
+        matches!(self, Self::Status(status) if status.success())
     }
 
-    /// The code as a shell would tell it: 128 and the signal if there was one.
+    /// Returns the exit code as a shell reports it: 128 plus the signal, if there was one.
     pub(crate) fn code(self) -> u8 {
         match self {
             Self::TimedOut => TIMED_OUT,
-            Self::NotStarted | Self::UnfitKey => NOT_STARTED,
-            Self::Exited(status) => {
+            Self::NotStarted | Self::InvalidKey => NOT_STARTED,
+            Self::Status(status) => {
                 let signal = || status.signal().map(|signal| 128 + signal);
                 let code = status.code().or_else(signal).unwrap_or(1);
                 u8::try_from(code & 0xff).unwrap_or(u8::MAX)
@@ -62,8 +62,8 @@ impl Ending {
 
     pub(crate) fn signal(self) -> Option<i32> {
         match self {
-            Self::Exited(status) => status.signal(),
-            Self::TimedOut | Self::NotStarted | Self::UnfitKey => None,
+            Self::Status(status) => status.signal(),
+            Self::TimedOut | Self::NotStarted | Self::InvalidKey => None,
         }
     }
 }

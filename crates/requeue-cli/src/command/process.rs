@@ -2,10 +2,10 @@
 //!
 //! # Invariants
 //!
-//! 1. A process is not reaped before [`Process::reap`]: until then its number, and that of
-//!    its group, belong to nobody else, so a signal cannot hit a stranger.
-//! 2. A run is over when the process that was started has exited. Descendants that still
-//!    hold its output open are not waited for.
+//! 1. A process is not reaped before [`Process::reap`]. Until then, its pid and process group
+//!    cannot be reused, so a signal never hits an unrelated process.
+//! 2. A run ends when the started process exits. Descendants that keep its output open are
+//!    not waited for.
 
 use std::fs::File;
 use std::io::{self, Read};
@@ -20,32 +20,32 @@ use rustix::process::{Pid, Signal, WaitId, WaitIdOptions, kill_process_group, wa
 
 use crate::plan::TimeLimits;
 
-/// One of the two streams that a command writes.
+/// An output stream of a command.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Stream {
     Out,
     Err,
 }
 
-/// Takes what a command writes, as it comes.
+/// Receives the output of a command as it is written.
 pub(crate) trait Sink {
     fn take(&mut self, stream: Stream, bytes: &[u8]);
 }
 
-/// The processes of one run: the one that was started and all that descend from it,
-/// unless they left.
+/// The process group of one run: the started process and its descendants, unless they changed
+/// groups.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Group(Pid);
 
 impl Group {
-    /// Asks them to end. Nobody may be left to ask.
+    /// Sends TERM. Does nothing if all processes have exited.
     pub(crate) fn terminate(self) {
         kill_process_group(self.0, Signal::TERM).unwrap_or_default();
-        // One that is stopped would heed it only when it is continued.
+        // A stopped process handles TERM only once it is continued.
         kill_process_group(self.0, Signal::CONT).unwrap_or_default();
     }
 
-    /// Ends them.
+    /// Sends KILL. Does nothing if all processes have exited.
     pub(crate) fn kill(self) {
         kill_process_group(self.0, Signal::KILL).unwrap_or_default();
     }
@@ -55,65 +55,57 @@ impl Group {
     }
 }
 
-/// Where the streams of a command lead.
+/// The destination of the output streams of a command.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Wiring {
-    /// To us.
+    /// Pipes that requeue reads.
     Pipes,
-    /// Elsewhere: they are connected already.
-    Elsewhere,
+    /// Files, already set on the command.
+    Files,
 }
 
-/// Whether a run kept its time limit.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Pace {
-    InTime,
-    TooLong,
-}
-
-/// A command that runs.
+/// A running command.
 pub(crate) struct Process {
     child: Child,
     pid: Pid,
     out: Option<File>,
     err: Option<File>,
-    exit: ExitNotice,
-    /// Holds our copies of the ends that the process writes to. While they are open, its
-    /// exit does not end the streams: we wake once, for the exit, and not for each.
-    open_ends: Option<Command>,
-    /// Nothing was there to read at the last look.
+    exit: ExitDetection,
+    /// Holds our copies of the write ends of the pipes. While they are open, the streams do
+    /// not end with the process, so its exit causes one wake-up instead of three.
+    write_ends: Option<Command>,
+    /// The last poll found no output.
     quiet: bool,
 }
 
-/// How the exit of the process becomes known.
-enum ExitNotice {
-    /// By a descriptor of the process.
-    Descriptor(OwnedFd),
-    /// By the end of its streams, and then by waiting: for a short run without a
-    /// descriptor.
+/// How the exit of the process is detected.
+enum ExitDetection {
+    /// By a pidfd.
+    PidFd(OwnedFd),
+    /// By the end of its streams, then by waiting. For short runs without a pidfd.
     Streams,
-    /// By asking now and then, for a longer one.
-    Asking,
+    /// By polling. For long runs if there are no pidfds.
+    Polling,
 }
 
-/// For this long a run is taken for a short one, see [`ExitNotice::Streams`].
+/// How long a run counts as short, see [`ExitDetection::Streams`].
 const SHORT: Duration = Duration::from_millis(50);
 
-/// How often to ask, see [`ExitNotice::Asking`].
-const ASK_EVERY: Duration = Duration::from_millis(10);
+/// Time between two polls, see [`ExitDetection::Polling`].
+const POLL_INTERVAL: Duration = Duration::from_millis(10);
 
-/// The most that is read after the exit: as much as a pipe can hold by default limits. A
-/// descendant that writes on could otherwise keep the run alive.
+/// The most bytes read after the exit: the default maximum of a pipe. Without a bound, a
+/// descendant that keeps writing would keep the run alive.
 const LEFT_IN_PIPE: usize = 1024 * 1024;
 
-/// How much is read at a time: a quarter of what a pipe holds unless told otherwise.
+/// Bytes per read: a quarter of the default size of a pipe.
 const CHUNK: usize = 16 * 1024;
 
 impl Process {
-    /// Starts a command; on success, [`keep`](Self::keep) what it was started from.
+    /// Starts a command. On success, pass the command to [`keep`](Self::keep).
     pub(crate) fn start(command: &mut Command, wiring: Wiring) -> io::Result<Self> {
         let (out, err) = match wiring {
-            Wiring::Elsewhere => (None, None),
+            Wiring::Files => (None, None),
             Wiring::Pipes => {
                 let (out, to_out) = pipe_with(PipeFlags::CLOEXEC)?;
                 let (err, to_err) = pipe_with(PipeFlags::CLOEXEC)?;
@@ -123,20 +115,20 @@ impl Process {
         };
         let child = command.spawn()?;
         let pid = i32::try_from(child.id()).ok().and_then(Pid::from_raw);
-        let pid = pid.expect("the number of a process is a positive i32");
+        let pid = pid.expect("a pid is a positive i32");
         let exit = match wiring {
-            Wiring::Pipes => descriptor(pid).unwrap_or(ExitNotice::Streams),
-            Wiring::Elsewhere => ExitNotice::Streams,
+            Wiring::Pipes => pidfd(pid).unwrap_or(ExitDetection::Streams),
+            Wiring::Files => ExitDetection::Streams,
         };
-        Ok(Self { child, pid, out, err, exit, open_ends: None, quiet: true })
+        Ok(Self { child, pid, out, err, exit, write_ends: None, quiet: true })
     }
 
-    /// Takes the command that this was started from, with our ends of its streams.
+    /// Takes the command that this process was started from, with the write ends of its pipes.
     pub(crate) fn keep(&mut self, command: Command) {
         match self.exit {
-            ExitNotice::Descriptor(_) => self.open_ends = Some(command),
-            // The streams have to end with the process.
-            ExitNotice::Streams | ExitNotice::Asking => drop(command),
+            ExitDetection::PidFd(_) => self.write_ends = Some(command),
+            // The streams must end with the process.
+            ExitDetection::Streams | ExitDetection::Polling => drop(command),
         }
     }
 
@@ -144,53 +136,54 @@ impl Process {
         Group(self.pid)
     }
 
-    /// Hands the output to `sink` until the process has exited; ends it if it takes too
-    /// long.
-    pub(crate) fn watch(&mut self, sink: &mut dyn Sink, limits: TimeLimits) -> Pace {
+    /// Passes output to `sink` until the process exits. Returns whether it exceeded its time
+    /// limit and was terminated.
+    pub(crate) fn watch(&mut self, sink: &mut dyn Sink, limits: TimeLimits) -> bool {
         let began = SystemClock.now();
-        let mut patience = Patience::new(limits, began);
-        while !self.has_exited(sink, began, &patience) {
-            patience.check(self.group());
+        let mut limit = TimeLimit::new(limits, began);
+        while !self.has_exited(sink, began, &limit) {
+            limit.enforce(self.group());
         }
         if !self.quiet {
             self.read_rest(sink);
         }
-        patience.pace()
+        limit.exceeded
     }
 
-    /// Waits for one thing to happen: output, the exit, the end of patience or of the time
-    /// for which the run is a short one.
+    /// Waits for output, the exit, the time limit, or the end of a short run. Returns whether
+    /// the process has exited.
     fn has_exited(
         &mut self,
         sink: &mut dyn Sink,
         began: Instant,
-        patience: &Patience,
+        limit: &TimeLimit,
     ) -> bool {
         let silent = self.out.is_none() && self.err.is_none();
-        if silent && patience.deadline.is_none() {
+        if silent && limit.deadline.is_none() {
             return wait_for_exit(self.pid, WaitIdOptions::empty());
         }
         let now = SystemClock.now();
-        if matches!(self.exit, ExitNotice::Streams) && (silent || now >= began + SHORT) {
-            self.exit = descriptor(self.pid).unwrap_or(ExitNotice::Asking);
+        if matches!(self.exit, ExitDetection::Streams) && (silent || now >= began + SHORT)
+        {
+            self.exit = pidfd(self.pid).unwrap_or(ExitDetection::Polling);
         }
-        let wake = [patience.deadline, self.exit.wake(began, now)];
+        let wake = [limit.deadline, self.exit.wake(began, now)];
         let timeout = wake.into_iter().flatten().min();
         let timeout = timeout.map(|moment| moment.saturating_duration_since(now));
         let ready = self.poll(timeout);
         self.quiet = ready.out.is_empty() && ready.err.is_empty();
         self.read(ready, sink);
         match self.exit {
-            ExitNotice::Streams => false,
-            ExitNotice::Descriptor(_) => ready.exit,
-            ExitNotice::Asking => wait_for_exit(self.pid, WaitIdOptions::NOHANG),
+            ExitDetection::Streams => false,
+            ExitDetection::PidFd(_) => ready.exit,
+            ExitDetection::Polling => wait_for_exit(self.pid, WaitIdOptions::NOHANG),
         }
     }
 
     fn poll(&self, timeout: Option<Duration>) -> Ready {
         let descriptor = match &self.exit {
-            ExitNotice::Descriptor(fd) => Some(fd.as_fd()),
-            ExitNotice::Streams | ExitNotice::Asking => None,
+            ExitDetection::PidFd(fd) => Some(fd.as_fd()),
+            ExitDetection::Streams | ExitDetection::Polling => None,
         };
         let watched = [
             self.out.as_ref().map(AsFd::as_fd),
@@ -206,7 +199,7 @@ impl Process {
         read_some(&mut self.err, Stream::Err, ready.err, sink);
     }
 
-    /// Reads what the process has left in its streams.
+    /// Reads the remaining output of an exited process.
     fn read_rest(&mut self, sink: &mut dyn Sink) {
         let mut left = LEFT_IN_PIPE / CHUNK;
         while left > 0 && (self.out.is_some() || self.err.is_some()) {
@@ -219,24 +212,24 @@ impl Process {
         }
     }
 
-    /// Takes note of the end of a process that has exited.
+    /// Reaps an exited process (invariant 1).
     pub(crate) fn reap(mut self) -> io::Result<ExitStatus> {
         self.child.wait()
     }
 }
 
-impl ExitNotice {
-    /// When to look again at the latest.
+impl ExitDetection {
+    /// Returns the latest time for the next check.
     fn wake(&self, began: Instant, now: Instant) -> Option<Instant> {
         match self {
             Self::Streams => Some(began + SHORT),
-            Self::Descriptor(_) => None,
-            Self::Asking => Some(now + ASK_EVERY),
+            Self::PidFd(_) => None,
+            Self::Polling => Some(now + POLL_INTERVAL),
         }
     }
 }
 
-/// What there is to read.
+/// The result of a poll.
 #[derive(Clone, Copy)]
 struct Ready {
     out: PollFlags,
@@ -245,49 +238,50 @@ struct Ready {
 }
 
 #[cfg(target_os = "linux")]
-fn descriptor(pid: Pid) -> Option<ExitNotice> {
+fn pidfd(pid: Pid) -> Option<ExitDetection> {
     use rustix::process::{PidfdFlags, pidfd_open};
-    pidfd_open(pid, PidfdFlags::empty()).ok().map(ExitNotice::Descriptor)
+    pidfd_open(pid, PidfdFlags::empty()).ok().map(ExitDetection::PidFd)
 }
 
 #[cfg(not(target_os = "linux"))]
-fn descriptor(_: Pid) -> Option<ExitNotice> {
+fn pidfd(_: Pid) -> Option<ExitDetection> {
     None
 }
 
-/// Waits until the process has exited, without reaping it (invariant 1).
+/// Waits for the exit of a process without reaping it (invariant 1). Returns whether it has
+/// exited.
 fn wait_for_exit(pid: Pid, how: WaitIdOptions) -> bool {
     let options = WaitIdOptions::EXITED | WaitIdOptions::NOWAIT | how;
     loop {
         match waitid(WaitId::Pid(pid), options) {
             Err(rustix::io::Errno::INTR) => {}
-            // No such child means that nobody is left to wait for.
-            answer => return answer.map_or(true, |status| status.is_some()),
+            // An error means that there is no such child: it is already reaped.
+            result => return result.map_or(true, |status| status.is_some()),
         }
     }
 }
 
-/// What happened to each of the descriptors that are there.
+/// Polls the given descriptors for input. Returns the events of each.
 pub(super) fn poll_all<const N: usize>(
     watched: [Option<BorrowedFd<'_>>; N],
     timeout: Option<Duration>,
 ) -> [PollFlags; N] {
-    let asked = watched.iter().flatten();
-    let mut asked: Vec<_> =
-        asked.map(|fd| PollFd::from_borrowed_fd(*fd, PollFlags::IN)).collect();
+    let open = watched.iter().flatten();
+    let mut polled: Vec<_> =
+        open.map(|fd| PollFd::from_borrowed_fd(*fd, PollFlags::IN)).collect();
     let timeout = timeout.and_then(|timeout| Timespec::try_from(timeout).ok());
-    // A signal that interrupts it is a time that is over: the caller looks again anyway.
-    if poll(&mut asked, timeout.as_ref()).is_err() {
+    // An interrupted poll counts as a timeout: the caller checks again anyway.
+    if poll(&mut polled, timeout.as_ref()).is_err() {
         return [PollFlags::empty(); N];
     }
-    let mut answers = asked.iter().map(PollFd::revents);
+    let mut events = polled.iter().map(PollFd::revents);
     watched.map(|fd| match fd {
-        Some(_) => answers.next().unwrap_or(PollFlags::empty()),
+        Some(_) => events.next().unwrap_or(PollFlags::empty()),
         None => PollFlags::empty(),
     })
 }
 
-/// Reads once from a stream that has something or has ended; one that has ended is closed.
+/// Reads once from a ready stream, and closes it at its end.
 fn read_some(
     from: &mut Option<impl Read>,
     stream: Stream,
@@ -311,44 +305,37 @@ fn read_some(
     }
 }
 
-/// How much longer a run may take: first its time limit, then the time to heed TERM.
-struct Patience {
+/// The time limit of a run: first the timeout, then the time between TERM and KILL.
+struct TimeLimit {
     deadline: Option<Instant>,
     kill_after: Duration,
-    pace: Pace,
+    exceeded: bool,
 }
 
-impl Patience {
+impl TimeLimit {
     fn new(limits: TimeLimits, began: Instant) -> Self {
         let deadline = limits.timeout.and_then(|timeout| began.checked_add(timeout));
-        Self { deadline, kill_after: limits.kill_after, pace: Pace::InTime }
+        Self { deadline, kill_after: limits.kill_after, exceeded: false }
     }
 
-    fn pace(&self) -> Pace {
-        self.pace
-    }
-
-    /// Ends the run if its time is over: with TERM at first, then with KILL.
-    fn check(&mut self, group: Group) {
+    /// Sends TERM after the timeout, and KILL `kill_after` later.
+    fn enforce(&mut self, group: Group) {
         let now = SystemClock.now();
         if self.deadline.is_none_or(|deadline| now < deadline) {
             return;
         }
-        match self.pace {
-            Pace::InTime => {
-                group.terminate();
-                self.pace = Pace::TooLong;
-                self.deadline = now.checked_add(self.kill_after);
-            }
-            Pace::TooLong => {
-                group.kill();
-                self.deadline = None;
-            }
+        if self.exceeded {
+            group.kill();
+            self.deadline = None;
+        } else {
+            group.terminate();
+            self.exceeded = true;
+            self.deadline = now.checked_add(self.kill_after);
         }
     }
 }
 
-/// Whether there is a process with this number.
+/// Returns whether a process with this pid exists.
 pub(crate) fn is_alive(pid: i32) -> bool {
     Pid::from_raw(pid).is_some_and(|pid| rustix::process::test_kill_process(pid).is_ok())
 }

@@ -1,4 +1,4 @@
-//! Finding the program once, and not in every run.
+//! Finds the program once instead of before every run.
 
 use std::ffi::{OsStr, OsString};
 use std::fmt;
@@ -8,7 +8,7 @@ use std::path::{Path, PathBuf};
 
 use rustix::io::Errno;
 
-/// The command can be run for no key at all.
+/// A command that cannot run for any key.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum CannotRun {
     NotFound(OsString),
@@ -16,7 +16,7 @@ pub(crate) enum CannotRun {
 }
 
 impl CannotRun {
-    /// The code that shells use for it.
+    /// Returns the exit code that shells use.
     pub(crate) fn code(&self) -> u8 {
         match self {
             Self::NotFound(_) => 127,
@@ -24,7 +24,7 @@ impl CannotRun {
         }
     }
 
-    /// What a failed start says about the command, if it is not about this key or moment.
+    /// Classifies a failed start. Returns `None` if it concerns only this key or this moment.
     pub(crate) fn from_start(error: &io::Error, program: &OsStr) -> Option<Self> {
         match Errno::from_io_error(error)? {
             Errno::NOENT => Some(Self::NotFound(program.to_owned())),
@@ -43,12 +43,12 @@ impl fmt::Display for CannotRun {
                 let program = program.to_string_lossy();
                 write!(f, "command not found: {program}")?;
                 if program.contains(char::is_whitespace) {
-                    f.write_str(" (--shell takes a command in one word)")?;
+                    f.write_str(" (to run a command line, add --shell)")?;
                 }
                 Ok(())
             }
             Self::NotExecutable(program) => {
-                write!(f, "command cannot be executed: {}", program.to_string_lossy())
+                write!(f, "cannot execute command: {}", program.to_string_lossy())
             }
         }
     }
@@ -56,43 +56,43 @@ impl fmt::Display for CannotRun {
 
 impl std::error::Error for CannotRun {}
 
-/// Finds a program as a shell does: by its path if it has a slash, or else in `PATH`.
+/// Finds a program like a shell: by path if it has a slash, else in `PATH`.
 pub(crate) fn find(program: &OsStr) -> Result<PathBuf, CannotRun> {
     if program.as_encoded_bytes().contains(&b'/') {
         let path = PathBuf::from(program);
-        return check(&path).map(|()| path).map_err(|why| why.of(program));
+        return check(&path).map(|()| path).map_err(|why| why.error(program));
     }
     let path = std::env::var_os("PATH").unwrap_or_else(|| "/usr/bin:/bin".into());
-    let mut why = Unfit::Absent;
-    for folder in std::env::split_paths(&path).filter(|_| !program.is_empty()) {
-        let candidate = Path::new(".").join(folder).join(program);
+    let mut why = Rejected::Missing;
+    for dir in std::env::split_paths(&path).filter(|_| !program.is_empty()) {
+        let candidate = Path::new(".").join(dir).join(program);
         match check(&candidate) {
             Ok(()) => return Ok(candidate),
-            Err(Unfit::Absent) => {}
-            Err(found @ Unfit::NotExecutable) => why = found,
+            Err(Rejected::Missing) => {}
+            Err(found @ Rejected::NotExecutable) => why = found,
         }
     }
-    Err(why.of(program))
+    Err(why.error(program))
 }
 
-/// Why a file is not the program.
+/// Why a path is not the program.
 #[derive(Clone, Copy)]
-enum Unfit {
-    Absent,
+enum Rejected {
+    Missing,
     NotExecutable,
 }
 
-impl Unfit {
-    fn of(self, program: &OsStr) -> CannotRun {
+impl Rejected {
+    fn error(self, program: &OsStr) -> CannotRun {
         match self {
-            Self::Absent => CannotRun::NotFound(program.to_owned()),
+            Self::Missing => CannotRun::NotFound(program.to_owned()),
             Self::NotExecutable => CannotRun::NotExecutable(program.to_owned()),
         }
     }
 }
 
-fn check(path: &Path) -> Result<(), Unfit> {
-    let metadata = std::fs::metadata(path).map_err(|_| Unfit::Absent)?;
+fn check(path: &Path) -> Result<(), Rejected> {
+    let metadata = std::fs::metadata(path).map_err(|_| Rejected::Missing)?;
     let executable = metadata.is_file() && metadata.permissions().mode() & 0o111 != 0;
-    if executable { Ok(()) } else { Err(Unfit::NotExecutable) }
+    if executable { Ok(()) } else { Err(Rejected::NotExecutable) }
 }

@@ -1,4 +1,4 @@
-//! The words of a command, with places for the key.
+//! A command line with placeholders for the key.
 
 use std::ffi::{OsStr, OsString};
 use std::os::unix::ffi::{OsStrExt, OsStringExt};
@@ -8,31 +8,30 @@ use std::process::{Command, Stdio};
 
 use super::program::{CannotRun, find};
 
-/// A command in which `{}` stands for the key.
+/// A command in which `{}` is replaced by the key.
 #[derive(Debug)]
 pub(crate) struct Template {
-    /// Each word in the pieces that the key joins.
+    /// The pieces of each word between its placeholders.
     words: Vec<Vec<Vec<u8>>>,
     form: Form,
 }
 
 #[derive(Debug)]
 enum Form {
-    /// The words are the arguments. The program was looked up if it is the same for all
-    /// keys.
+    /// The words are the arguments. `program` is its path if it does not contain the key.
     Direct { program: Option<PathBuf> },
-    /// There is one word, for the shell.
+    /// One word, run by `sh -c`.
     Shell,
 }
 
-const PLACE: &[u8] = b"{}";
+const PLACEHOLDER: &[u8] = b"{}";
 
 impl Template {
-    /// Reads a command, appending the key if it has no place in it.
+    /// Parses a command. Appends the key if there is no placeholder.
     ///
     /// # Errors
     ///
-    /// [`CannotRun`] if there is no such program, or it cannot be executed.
+    /// [`CannotRun`] if the program does not exist or cannot be executed.
     pub(crate) fn new(command: &[OsString], shell: bool) -> Result<Self, CannotRun> {
         let line = [command.join(OsStr::new(" "))];
         let mut words: Vec<_> = if shell { &line[..] } else { command }
@@ -46,14 +45,14 @@ impl Template {
         Ok(Self { words, form })
     }
 
-    /// The command for one key, which reads nothing and leads a process group.
+    /// Returns the command for one key. It has no input and leads a process group.
     pub(crate) fn command(&self, key: &[u8]) -> Command {
         let mut command = match &self.form {
             Form::Direct { program } => self.direct(program.as_deref(), key),
             Form::Shell => self.shell(key),
         };
-        // A group of its own lets Ctrl-C be ours alone, and a kill reach grandchildren.
-        // It does not cost a fork, as `pre_exec` would.
+        // In a separate group, Ctrl-C does not reach the command, and a kill reaches its
+        // descendants. Unlike `pre_exec`, this still allows posix_spawn instead of fork.
         command.process_group(0).stdin(Stdio::null());
         command
     }
@@ -85,9 +84,9 @@ impl Template {
 }
 
 fn direct(command: &[OsString], words: &[Vec<Vec<u8>>]) -> Result<Form, CannotRun> {
-    let same_for_all = words.first().is_some_and(|word| word.len() == 1);
+    let is_fixed = words.first().is_some_and(|word| word.len() == 1);
     let program =
-        same_for_all.then(|| find(command.first().map_or(OsStr::new(""), |word| word)));
+        is_fixed.then(|| find(command.first().map_or(OsStr::new(""), |word| word)));
     Ok(Form::Direct { program: program.transpose()? })
 }
 
@@ -101,18 +100,20 @@ fn append_key(words: &mut Vec<Vec<Vec<u8>>>, shell: bool) {
     }
 }
 
-/// The parts of a word around each place for the key.
+/// Splits a word at its placeholders.
 fn pieces(word: &[u8]) -> Vec<Vec<u8>> {
     let (mut pieces, mut rest) = (Vec::new(), word);
-    while let Some(at) = rest.windows(PLACE.len()).position(|part| part == PLACE) {
+    while let Some(at) =
+        rest.windows(PLACEHOLDER.len()).position(|part| part == PLACEHOLDER)
+    {
         pieces.push(rest[..at].to_vec());
-        rest = &rest[at + PLACE.len()..];
+        rest = &rest[at + PLACEHOLDER.len()..];
     }
     pieces.push(rest.to_vec());
     pieces
 }
 
-/// The key in single quotes, which no byte but the quote itself can leave.
+/// Quotes a key with single quotes. Only a single quote itself needs escaping.
 fn quote(key: &[u8]) -> Vec<u8> {
     let mut quoted = vec![b'\''];
     for byte in key {
@@ -136,30 +137,30 @@ mod tests {
     }
 
     #[test]
-    fn the_key_goes_to_every_place() {
+    fn key_replaces_every_placeholder() {
         assert_eq!(words(&["sh", "a{}b{}", "c", "{}"], false, b"K"), ["aKbK", "c", "K"]);
     }
 
     #[test]
-    fn the_key_is_appended_where_it_has_no_place() {
+    fn key_is_appended_without_a_placeholder() {
         assert_eq!(words(&["sh", "-x"], false, b"a b"), ["-x", "a b"]);
         assert_eq!(words(&["echo", "hi"], true, b"a b"), ["-c", "echo hi 'a b'"]);
     }
 
     #[test]
-    fn the_shell_gets_one_line_with_the_key_quoted() {
+    fn shell_gets_one_line_with_the_quoted_key() {
         let wanted = ["-c", "echo 'it'\\''s' > 'it'\\''s'"];
         assert_eq!(words(&["echo {} >", "{}"], true, b"it's"), wanted);
     }
 
     #[test]
-    fn keys_that_are_no_text_stay_what_they_are() {
+    fn keys_that_are_not_utf8_are_unchanged() {
         let wanted = OsString::from_vec(b"\xff\xfe".to_vec());
         assert_eq!(words(&["sh", "{}"], false, b"\xff\xfe"), [wanted]);
     }
 
     #[test]
-    fn the_program_may_depend_on_the_key() {
+    fn program_can_contain_the_key() {
         let template = Template::new(&["{}".into()], false).unwrap();
         assert_eq!(template.command(b"true").get_program(), "true");
         let absent = Template::new(&["no-such-program".into()], false).unwrap_err();

@@ -1,4 +1,4 @@
-//! What was typed about a store, and the verbs that need one.
+//! Flags about stores, and the verbs that need one.
 
 use std::ffi::OsString;
 use std::num::{NonZeroU32, NonZeroUsize};
@@ -9,34 +9,37 @@ use clap::{Args, Subcommand};
 
 use crate::values;
 
-pub(super) const ADD: &str = "\
-Add keys to the queue of a store.
+pub(super) const ADD_ABOUT: &str = "\
+Add keys to a queue in a store, and create the queue if necessary.
 
-Each word is a key; without one, keys are read from the standard input, as requeue run reads \
-them. A key that is there already is not there twice; one that is being worked on is worked \
-on once more, after; one that is dead has a new chance.";
+Keys are the arguments, or else the lines of standard input, as in requeue run. A key that is \
+already queued is not queued again. A key that is being processed runs once more afterwards. \
+A dead key is revived.";
 
-pub(super) const STATUS: &str = "\
-Tell how the queue of a store stands.
+pub(super) const STATUS_ABOUT: &str = "\
+Show the state of a queue: how many keys are ready, delayed, processing, failing and dead; the \
+failing keys with their last error; and the workers that hold keys.
 
-A key whose worker died counts as processing until its lease is over and somebody has looked \
-for keys to work on. This only looks: after how many lost leases a key is dead is for workers to \
-say (--max-deliveries). Workers that hold keys are listed with when they were last heard of.";
+If a worker dies, its keys count as processing until their leases expire and another worker \
+looks for keys. This command only reads; workers decide when a key is dead (--max-deliveries).";
 
-pub(super) const ADD_CODES: &str = "\
+pub(super) const ADD_NOTES: &str = "\
 Exit codes:
   0  the store has acknowledged every key
-  2  wrong usage, or the store failed: it is told how many keys it had acknowledged;
-     or some line was left out and told of, and the others were added
+  2  usage error, or the store failed (the message says how many keys it had
+     acknowledged); also if input lines were rejected: all others were added
 
-A key has 1 to 1024 bytes, and a line that has more is left out; so is an empty word, and a line \
-without the number that --priority asks for. A server that cannot be reached is tried again for \
-10 seconds.";
+Rejected lines:
+  Keys longer than 1024 bytes, empty arguments, and lines without the number
+  that --priority asks for.
 
-/// Which queue is meant.
+If a server is unreachable, requeue add retries for 10 seconds.";
+
+/// Names a queue in a store.
 #[derive(Debug, Args)]
 pub(crate) struct StoreFlags {
-    /// The store: a folder, redis://HOST:PORT or postgres://HOST:PORT/DATABASE; see run
+    /// The store: a directory, redis://HOST:PORT or postgres://HOST:PORT/DATABASE; for more
+    /// forms see requeue run --help
     #[arg(
         long,
         value_name = "ADDRESS",
@@ -49,7 +52,7 @@ pub(crate) struct StoreFlags {
     pub(crate) queue: QueueFlags,
 }
 
-/// Which queue of a store is meant.
+/// Names a queue on a server.
 #[derive(Clone, Debug, Args)]
 pub(crate) struct QueueFlags {
     #[arg(
@@ -60,8 +63,8 @@ pub(crate) struct QueueFlags {
         help_heading = "Store"
     )]
     pub(crate) queue: Option<String>,
-    /// In how many parts a queue on Redis is made, 1 to 1024 [default: 1]; one that is there has
-    /// as many as it was made with, and another number is refused
+    /// The number of partitions of a Redis queue, 1 to 1024 [default: 1]; it is fixed when the
+    /// queue is created
     #[arg(
         long,
         value_name = "N",
@@ -72,26 +75,43 @@ pub(crate) struct QueueFlags {
     pub(crate) partitions: Option<NonZeroUsize>,
 }
 
-/// The store of a run, if there is one.
+/// The optional store of `requeue run`.
 #[derive(Debug, Args)]
 #[command(next_help_heading = "Store")]
 pub(crate) struct RunStoreFlags {
-    /// Keep the queue in a store: in a folder, for one process at a time, or on a server, for
-    /// many: redis://[USER:PASSWORD@]HOST[:PORT][/DB], redis-cluster://HOST:PORT,HOST:PORT
-    /// (with TLS, rediss:// or rediss-cluster://) or
-    /// postgres://[USER[:PASSWORD]@]HOST[:PORT]/DATABASE, whose password may also be in
-    /// PGPASSWORD; in a password, write %40 for @ and %2F for /. Keys of the input are added to
-    /// it, and the run ends when the whole queue is empty
-    #[arg(long, value_name = "ADDRESS", env = "REQUEUE_STORE", hide_env_values = true)]
+    /// Keep the queue in a store: a directory, redis://... or postgres://...
+    ///
+    /// A directory is for one process at a time; a server is for many:
+    ///
+    ///   redis://[USER:PASSWORD@]HOST[:PORT][/DB]
+    ///   redis-cluster://HOST:PORT,HOST:PORT
+    ///   rediss://... and rediss-cluster://... for TLS
+    ///   postgres://[USER[:PASSWORD]@]HOST[:PORT]/DATABASE
+    ///
+    /// In a password, write %40 for @ and %2F for /. The password of
+    /// PostgreSQL can also be given in PGPASSWORD.
+    ///
+    /// Keys from the input are added to the queue. The run ends when the
+    /// whole queue is empty.
+    #[arg(
+        long,
+        value_name = "ADDRESS",
+        env = "REQUEUE_STORE",
+        hide_env_values = true,
+        verbatim_doc_comment
+    )]
     pub(crate) store: Option<OsString>,
     #[command(flatten)]
     pub(crate) queue: QueueFlags,
-    /// Read no input and work on the keys of the store until a signal comes; so it is without
-    /// this if the standard input is a terminal and no keys are given
+    /// Read no input; process keys from the store until a signal
+    ///
+    /// This is the default if standard input is a terminal and no keys are given.
     #[arg(long, conflicts_with_all = ["arg_file", "max_queued"])]
     pub(crate) worker: bool,
-    /// After a worker died, its keys wait this long before others have them. It is extended
-    /// while a command runs; a command whose lease is lost is ended within a tenth of it
+    /// How long a key stays leased after its worker dies; then another worker runs it
+    ///
+    /// The lease is extended while the command is running. If it is lost anyway, the command
+    /// is terminated within a tenth of this time.
     #[arg(
         long,
         value_name = "DURATION",
@@ -100,7 +120,7 @@ pub(crate) struct RunStoreFlags {
         requires = "store"
     )]
     pub(crate) lease: Duration,
-    /// Take a key for dead once so many workers died with it; 0 tries for ever
+    /// Give up on a key after N workers died while processing it; 0 never gives up
     #[arg(
         long,
         value_name = "N",
@@ -109,19 +129,19 @@ pub(crate) struct RunStoreFlags {
         requires = "store"
     )]
     pub(crate) max_deliveries: u32,
-    /// A dead key that is added again waits this long
+    /// Delay a dead key by this long when it is added again
     #[arg(
         long,
         value_name = "DURATION",
         value_parser = values::duration,
-        default_value = REVIVE,
+        default_value = REVIVE_AFTER,
         requires = "store"
     )]
     pub(crate) revive_after: Duration,
 }
 
-/// As long as the first retry of a key waits by default.
-const REVIVE: &str = "200ms";
+/// The delay before the first retry under the default `--backoff`.
+const REVIVE_AFTER: &str = "200ms";
 
 impl RunStoreFlags {
     pub(crate) fn max_deliveries(&self) -> Option<NonZeroU32> {
@@ -133,22 +153,21 @@ impl RunStoreFlags {
 pub(crate) struct AddFlags {
     #[command(flatten)]
     pub(crate) store: StoreFlags,
-    /// Keys end with a NUL byte and not with a newline
+    /// Keys are separated by NUL bytes instead of newlines
     #[arg(short = '0', long)]
     pub(crate) null: bool,
-    /// Read keys from FILE and not from the standard input; - is the standard input
+    /// Read keys from FILE instead of standard input; - is standard input
     #[arg(short = 'a', long, value_name = "FILE")]
     pub(crate) arg_file: Vec<PathBuf>,
-    /// Take the FIELD-th word of each line, a whole number from -128 to 127, as its priority,
-    /// and the rest as the key; higher goes first
+    /// Use word number FIELD of each line as a priority from -128 to 127, and the rest as
+    /// the key; higher runs first
     #[arg(long, value_name = "FIELD", value_parser = values::count::<NonZeroUsize>)]
     pub(crate) priority: Option<NonZeroUsize>,
-    /// Add the keys once this time has passed on the store's clock; the earliest time of
-    /// several counts
+    /// Delay the keys by this long; if a key is already delayed, the earlier time wins
     #[arg(long, value_name = "DURATION", value_parser = values::duration)]
     pub(crate) after: Option<Duration>,
-    /// A dead key that is added again waits this long
-    #[arg(long, value_name = "DURATION", value_parser = values::duration, default_value = REVIVE)]
+    /// Delay a dead key by this long when it is added again
+    #[arg(long, value_name = "DURATION", value_parser = values::duration, default_value = REVIVE_AFTER)]
     pub(crate) revive_after: Duration,
     /// The keys
     #[arg(value_name = "KEY")]
@@ -162,7 +181,7 @@ pub(crate) struct StatusFlags {
     /// Print a JSON object
     #[arg(long)]
     pub(crate) json: bool,
-    /// Name at most this many failing keys
+    /// List at most N failing keys
     #[arg(long, value_name = "N", value_parser = values::amount::<usize>, default_value = "20")]
     pub(crate) limit: usize,
 }
@@ -171,39 +190,39 @@ pub(crate) struct StatusFlags {
 pub(crate) struct WatchFlags {
     #[command(flatten)]
     pub(crate) status: StatusFlags,
-    /// How often to look
+    /// Time between two updates
     #[arg(long, value_name = "DURATION", value_parser = values::interval, default_value = "1s")]
     pub(crate) interval: Duration,
 }
 
 #[derive(Debug, Subcommand)]
 pub(crate) enum DeadVerb {
-    /// List dead keys, the longest dead first
+    /// List dead keys, oldest first
     List(ListFlags),
-    /// Make dead keys ready, as if they had never failed
-    Revive(Chosen),
-    /// Drop dead keys for good
-    Drop(Chosen),
+    /// Make dead keys ready again and forget their failures
+    Revive(ChosenKeys),
+    /// Delete dead keys
+    Drop(ChosenKeys),
 }
 
 #[derive(Debug, Args)]
 pub(crate) struct ListFlags {
     #[command(flatten)]
     pub(crate) store: StoreFlags,
-    /// Print a JSON object for each key
+    /// Print one JSON object per key
     #[arg(long)]
     pub(crate) json: bool,
-    /// List at most this many keys
+    /// List at most N keys
     #[arg(long, value_name = "N", value_parser = values::amount::<usize>, default_value = "1000")]
     pub(crate) limit: usize,
 }
 
 /// Some dead keys, or all.
 #[derive(Debug, Args)]
-pub(crate) struct Chosen {
+pub(crate) struct ChosenKeys {
     #[command(flatten)]
     pub(crate) store: StoreFlags,
-    /// Every dead key
+    /// All dead keys
     #[arg(long, conflicts_with = "keys")]
     pub(crate) all: bool,
     /// The keys

@@ -1,84 +1,84 @@
-//! The store of a run, and what it is asked for.
+//! The store that `requeue run` uses, and the flags that do not work with one.
 
 use std::io::{self, IsTerminal};
 use std::time::Duration;
 
 use anyhow::{Result, bail};
 
+use crate::address::StoreAddress;
 use crate::flags::{JitterForm, RunFlags};
-use crate::input::Work;
-use crate::shared::Terms;
-use crate::store::Place;
+use crate::input::Mode;
+use crate::queue::StoreOptions;
 use crate::values::{Backoff, Rate};
 
-/// The store of a run.
 #[derive(Debug)]
 pub(crate) struct StorePlan {
-    pub(crate) place: Place,
-    pub(crate) terms: Terms,
-    pub(crate) work: Work,
+    pub(crate) address: StoreAddress,
+    pub(crate) options: StoreOptions,
+    pub(crate) mode: Mode,
 }
 
-/// What a run works on, if it has a store.
-pub(super) fn work(flags: &RunFlags, keys: bool) -> Result<Work> {
+/// Returns when the run ends. `has_keys`: there are keys after `:::`.
+pub(super) fn mode(flags: &RunFlags, has_keys: bool) -> Result<Mode> {
     if flags.store.worker && flags.store.store.is_none() {
-        bail!("--worker needs --store, or REQUEUE_STORE: it has its keys from there");
+        bail!("--worker needs --store or REQUEUE_STORE: its keys come from there");
     }
-    if flags.store.worker && keys {
-        bail!("--worker reads no keys, and there are some behind ':::'");
+    if flags.store.worker && has_keys {
+        bail!("--worker reads no input and cannot be used with keys after ':::'");
     }
-    let no_input = !keys && flags.input.arg_file.is_empty();
+    let no_input = !has_keys && flags.input.arg_file.is_empty();
     let by_hand = flags.store.store.is_some() && no_input && io::stdin().is_terminal();
-    Ok(if flags.store.worker || by_hand { Work::OnStore } else { Work::OnInput })
+    Ok(if flags.store.worker || by_hand { Mode::Worker } else { Mode::UntilEmpty })
 }
 
-/// The store that is asked for, if one is, and if it can do what is asked for.
-pub(super) fn store(flags: &RunFlags, work: Work) -> Result<Option<StorePlan>> {
+/// Returns the store, if one is given, and checks that it supports the other flags.
+pub(super) fn plan(flags: &RunFlags, mode: Mode) -> Result<Option<StorePlan>> {
     let Some(address) = &flags.store.store else { return Ok(None) };
-    refuse_on_store(flags)?;
-    let place = Place::new(address, flags.store.queue.clone())?;
-    let policy = &flags.policy;
-    let rate = match policy.retry_rate {
+    reject_unsupported(flags)?;
+    let address = StoreAddress::new(address, flags.store.queue.clone())?;
+    let retries = &flags.retries;
+    let rate = match retries.retry_rate {
         Rate::Unlimited => None,
         Rate::PerSecond(rate) => Some(requeue_store::Rate {
             interval: Duration::try_from_secs_f64(1.0 / rate).unwrap_or(Duration::MAX),
-            burst: policy.retry_burst,
+            burst: retries.retry_burst,
         }),
     };
-    let Backoff { base, max } = policy.backoff;
-    let terms = Terms {
+    let Backoff { base, max } = retries.backoff;
+    let options = StoreOptions {
         lease: flags.store.lease,
         max_deliveries: flags.store.max_deliveries(),
         revive_after: flags.store.revive_after,
         backoff: requeue_store::Backoff { base, max, rate },
     };
-    Ok(Some(StorePlan { place, terms, work }))
+    Ok(Some(StorePlan { address, options, mode }))
 }
 
-fn refuse_on_store(flags: &RunFlags) -> Result<()> {
-    let policy = &flags.policy;
-    let unfit = [
-        (policy.fair_by.is_some(), "--fair-by", "knows priorities, but no groups"),
+fn reject_unsupported(flags: &RunFlags) -> Result<()> {
+    let unsupported = [
         (
-            policy.debounce.is_some(),
-            "--debounce",
-            "keeps the earliest time of a key, and not the latest",
+            flags.scheduling.fair_by.is_some(),
+            "--fair-by",
+            "a store orders keys by priority and has no groups",
         ),
         (
-            policy.jitter != JitterForm::None,
+            flags.scheduling.debounce.is_some(),
+            "--debounce",
+            "a store keeps the earliest deadline of a key, not the latest",
+        ),
+        (
+            flags.retries.jitter != JitterForm::None,
             "--jitter",
-            "keeps the backoff of all workers, without chance",
+            "a store computes the backoff itself, without jitter",
         ),
         (
             flags.record.resume.is_some(),
             "--resume",
-            "knows by itself which keys are left",
+            "a store already keeps the unfinished keys",
         ),
     ];
-    match unfit.into_iter().find(|(given, ..)| *given) {
-        Some((_, flag, why)) => {
-            bail!("{flag} cannot be used with --store: a store {why}")
-        }
+    match unsupported.into_iter().find(|(given, ..)| *given) {
+        Some((_, flag, why)) => bail!("{flag} cannot be used with --store: {why}"),
         None => Ok(()),
     }
 }

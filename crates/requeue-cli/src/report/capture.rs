@@ -1,4 +1,4 @@
-//! Where the output of one run goes.
+//! The destination of the output of one run.
 
 use std::borrow::Cow;
 use std::ffi::OsString;
@@ -8,13 +8,13 @@ use std::io;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
-use super::gathered::{Gathered, last_line_of};
+use super::output_buffer::{OutputBuffer, last_line_of};
 use super::screen::Screen;
 use super::text::{last_line, one_line};
-use crate::command::{Ending, Sink, Stream, Wiring};
+use crate::command::{Exit, Sink, Stream, Wiring};
 use crate::plan::{Output, Shown};
 
-/// Takes the output of one run, and tells its last line of errors.
+/// Receives the output of one run, and remembers the last line of its standard error.
 #[derive(Debug)]
 pub(crate) enum Capture<'r> {
     Grouped(Grouped<'r>),
@@ -30,32 +30,32 @@ impl<'r> Capture<'r> {
                 Self::Grouped(Grouped::new(screen, tagged(*tag), *only))
             }
             Output::Lines { tag } => Self::Lines(Lines::new(screen, tagged(*tag))),
-            Output::Files(folder) => {
+            Output::Files(dir) => {
                 let name = file_name(key);
                 Self::Files {
-                    out: with_ending(folder, &name, ".out"),
-                    err: with_ending(folder, &name, ".err"),
+                    out: with_suffix(dir, &name, ".out"),
+                    err: with_suffix(dir, &name, ".err"),
                 }
             }
         }
     }
 
-    /// Connects the streams of a command that is about to start.
+    /// Connects the output streams of a command before it starts.
     pub(crate) fn connect(&self, command: &mut Command) -> io::Result<Wiring> {
         match self {
             Self::Grouped(_) | Self::Lines(_) => Ok(Wiring::Pipes),
             Self::Files { out, err } => {
                 command.stdout(File::create(out)?).stderr(File::create(err)?);
-                Ok(Wiring::Elsewhere)
+                Ok(Wiring::Files)
             }
         }
     }
 
-    /// Prints what is to be printed at the end: the last line of errors comes back, and
-    /// whether all could be printed.
-    pub(crate) fn finish(self, ending: Ending) -> (String, io::Result<()>) {
+    /// Prints the remaining output. Returns the last line of standard error, and whether
+    /// printing succeeded.
+    pub(crate) fn finish(self, exit: Exit) -> (String, io::Result<()>) {
         match self {
-            Self::Grouped(grouped) => grouped.finish(ending),
+            Self::Grouped(grouped) => grouped.finish(exit),
             Self::Lines(lines) => lines.finish(),
             Self::Files { err, .. } => {
                 let last = File::open(err).and_then(|mut file| last_line_of(&mut file));
@@ -76,38 +76,44 @@ impl Sink for Capture<'_> {
     }
 }
 
-/// Prints all when the run has ended.
+/// Prints all output at the end of the run.
 #[derive(Debug)]
 pub(crate) struct Grouped<'r> {
     screen: &'r Screen,
     tag: Option<Cow<'r, [u8]>>,
     only: Shown,
-    out: Gathered,
-    err: Gathered,
+    out: OutputBuffer,
+    err: OutputBuffer,
 }
 
 impl<'r> Grouped<'r> {
     fn new(screen: &'r Screen, tag: Option<Cow<'r, [u8]>>, only: Shown) -> Self {
-        Self { screen, tag, only, out: Gathered::default(), err: Gathered::default() }
+        Self {
+            screen,
+            tag,
+            only,
+            out: OutputBuffer::default(),
+            err: OutputBuffer::default(),
+        }
     }
 
-    fn finish(mut self, ending: Ending) -> (String, io::Result<()>) {
+    fn finish(mut self, exit: Exit) -> (String, io::Result<()>) {
         let last = self.err.last_line();
-        let hidden = self.only == Shown::Failed && ending.is_success();
+        let hidden = self.only == Shown::Failed && exit.is_success();
         let silent = self.out.is_empty() && self.err.is_empty();
         (last, if hidden || silent { Ok(()) } else { self.print() })
     }
 
     fn print(&mut self) -> io::Result<()> {
         self.screen.print(|out, err| {
-            // The standard error may be gone while the standard output is read.
+            // Standard error may be closed while standard output is still read.
             self.err.write(self.tag.as_deref(), err).unwrap_or_default();
             self.out.write(self.tag.as_deref(), out)
         })
     }
 }
 
-/// Prints each line when it is whole.
+/// Prints each line as soon as it is complete.
 #[derive(Debug)]
 pub(crate) struct Lines<'r> {
     screen: &'r Screen,
@@ -129,7 +135,7 @@ impl<'r> Lines<'r> {
             Stream::Out => &mut self.out,
             Stream::Err => &mut self.err,
         };
-        // Only what is new is searched: a line may come in thousands of pieces.
+        // Search only the new bytes: a line can arrive in thousands of pieces.
         let end = bytes.iter().rposition(|byte| *byte == b'\n').map(|at| at + 1);
         let (ends, rest) = bytes.split_at(end.unwrap_or(0));
         if ends.is_empty() {
@@ -147,7 +153,7 @@ impl<'r> Lines<'r> {
         if text.is_empty() {
             return;
         }
-        let mut whole = Gathered::default();
+        let mut whole = OutputBuffer::default();
         whole.push(text);
         let printed = self.screen.print(|out, err| match stream {
             Stream::Out => whole.write(self.tag.as_deref(), out),
@@ -161,7 +167,7 @@ impl<'r> Lines<'r> {
         }
     }
 
-    /// Prints what has not ended with a newline.
+    /// Prints an unfinished last line.
     fn finish(mut self) -> (String, io::Result<()>) {
         let (out, err) = (std::mem::take(&mut self.out), std::mem::take(&mut self.err));
         self.print(Stream::Out, &out);
@@ -170,11 +176,11 @@ impl<'r> Lines<'r> {
     }
 }
 
-/// The longest name that leaves room for an ending: folders take 255 bytes.
-const NAME: usize = 200;
+/// Maximum length of a name without its suffix. File systems allow 255 bytes.
+const MAX_NAME: usize = 200;
 
-/// The key as the name of a file: what may not or should not be in one is written as `%`
-/// and two digits. A long one is cut and told apart by a number.
+/// Returns a file name for a key. Special bytes become `%` and two hexadecimal digits; a long
+/// name is cut and ends in a hash.
 fn file_name(key: &[u8]) -> String {
     let mut name = String::new();
     for (at, byte) in key.iter().enumerate() {
@@ -182,26 +188,26 @@ fn file_name(key: &[u8]) -> String {
         if plain || (*byte == b'.' && at > 0) {
             name.push(char::from(*byte));
         } else {
-            // Writing to a string does not fail.
+            // Writing to a string cannot fail.
             write!(name, "%{byte:02X}").unwrap_or_default();
         }
     }
-    if name.len() > NAME {
-        name.truncate(NAME - 17);
+    if name.len() > MAX_NAME {
+        name.truncate(MAX_NAME - 17);
         write!(name, "~{:016x}", fnv(key)).unwrap_or_default();
     }
     name
 }
 
-/// FNV-1a, 64 bits: the same name for the same key in every run.
+/// 64-bit FNV-1a: a stable hash, so a key has the same name in every run.
 fn fnv(bytes: &[u8]) -> u64 {
     bytes.iter().fold(0xcbf2_9ce4_8422_2325, |hash, byte| {
         (hash ^ u64::from(*byte)).wrapping_mul(0x0100_0000_01b3)
     })
 }
 
-fn with_ending(folder: &Path, name: &str, ending: &str) -> PathBuf {
-    folder.join(OsString::from(format!("{name}{ending}")))
+fn with_suffix(dir: &Path, name: &str, suffix: &str) -> PathBuf {
+    dir.join(OsString::from(format!("{name}{suffix}")))
 }
 
 #[cfg(test)]
@@ -209,12 +215,12 @@ mod tests {
     use super::*;
 
     #[test]
-    fn different_keys_have_files_of_different_names() {
+    fn different_keys_have_different_file_names() {
         assert_eq!(file_name(b"src/main.rs"), "src%2Fmain.rs");
         assert_eq!(file_name(b".."), "%2E.");
         assert_eq!(file_name(b"a%2Fb"), "a%252Fb");
         let [long, longer] = [vec![b'x'; 300], vec![b'x'; 301]];
         assert_ne!(file_name(&long), file_name(&longer));
-        assert_eq!(file_name(&long).len(), NAME);
+        assert_eq!(file_name(&long).len(), MAX_NAME);
     }
 }

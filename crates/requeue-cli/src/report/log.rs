@@ -1,9 +1,15 @@
-//! The log: a JSON object on each line for all that happens to a key.
+//! The log: one JSON object per line for every event of a key.
 //!
-//! A line that somebody may have to act on after a crash (a start, an end) is handed to
-//! the system at once. Added keys wait in the buffer for the next such line, since a
-//! million of them would be a million calls.
+//! Lines that matter after a crash (starts and ends) reach the file at once. Lines about added
+//! keys stay in a buffer until the next such line: a million adds would be a million writes.
+//!
+//! # Invariants
+//!
+//! 1. Entries are written in the order of their reservation. A thread that changes the queue
+//!    reserves its entry before the change and writes it afterwards; no lock is held in
+//!    between. So the start of a key follows its add, and times never decrease.
 
+use std::collections::VecDeque;
 use std::fmt::{Display, Write as _};
 use std::fs::{File, OpenOptions};
 use std::io::{self, BufWriter, Read, Seek, SeekFrom, Write};
@@ -15,64 +21,122 @@ use requeue::{Clock, SystemClock};
 
 use crate::hex::hex;
 
-/// Where events are written.
+/// An open log file.
 #[derive(Debug)]
 pub(crate) struct Log {
-    file: Mutex<BufWriter<File>>,
-    /// The time since 1970 at a moment of the clock that does not jump.
+    writer: Mutex<LogWriter>,
+    /// A moment of the monotonic clock, and the same moment since 1970.
     epoch: (Instant, Duration),
 }
 
 impl Log {
-    /// Opens a log to go on with it; one that is not there is made.
+    /// Opens a log to append to. Creates it if it does not exist.
     pub(crate) fn append(path: &Path) -> io::Result<Self> {
         let mut file =
             OpenOptions::new().read(true).append(true).create(true).open(path)?;
         end_line(&mut file)?;
-        Ok(Self { file: Mutex::new(BufWriter::new(file)), epoch: epoch() })
+        let file = BufWriter::new(file);
+        let writer = LogWriter { file, first: 0, entries: VecDeque::new() };
+        Ok(Self { writer: Mutex::new(writer), epoch: epoch() })
     }
 
-    fn lock(&self) -> MutexGuard<'_, BufWriter<File>> {
-        self.file.lock().unwrap_or_else(PoisonError::into_inner)
+    fn lock(&self) -> MutexGuard<'_, LogWriter> {
+        self.writer.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// The time since 1970.
-    pub(crate) fn now(&self) -> Duration {
+    /// Returns the time since 1970.
+    fn now(&self) -> Duration {
         let (moment, since_1970) = self.epoch;
         since_1970 + SystemClock.now().saturating_duration_since(moment)
     }
 
-    /// Begins a line about something that happens now.
-    pub(crate) fn line(&self, event: &str) -> Line {
-        Line(String::with_capacity(128)).text("event", event).time("time", self.now())
-    }
-
-    /// Writes a line and hands it to the system.
-    ///
-    /// The line is made once it is its turn, so that times never go back in a log.
-    pub(crate) fn write(&self, line: impl FnOnce(&Self) -> Line) -> io::Result<()> {
-        let mut file = self.lock();
-        file.write_all(line(self).end().as_bytes())?;
-        file.flush()
-    }
-
-    /// Does something and writes about it before anybody else writes anything.
-    pub(crate) fn write_after<T>(
-        &self,
-        act: impl FnOnce() -> T,
-        line: impl FnOnce(&T) -> Option<Line>,
-    ) -> (T, io::Result<()>) {
-        let mut file = self.lock();
-        let done = act();
-        let written = match line(&done) {
-            Some(line) => file.write_all(line.end().as_bytes()),
-            None => Ok(()),
-        };
-        (done, written)
+    /// Reserves the next entry.
+    pub(crate) fn reserve(&self) -> Entry<'_> {
+        let mut writer = self.lock();
+        let number = writer.first + writer.entries.len() as u64;
+        writer.entries.push_back(None);
+        // Read under the lock (invariant 1).
+        let time = self.now();
+        Entry { log: self, number, time, filled: false }
     }
 }
 
-/// Ends a line that a crash has left open.
+/// The file, and the entries that are reserved and not yet written.
+#[derive(Debug)]
+struct LogWriter {
+    file: BufWriter<File>,
+    /// The number of the first entry in `entries`.
+    first: u64,
+    entries: VecDeque<Option<Text>>,
+}
+
+/// The text of an entry.
+#[derive(Debug)]
+struct Text {
+    line: String,
+    flush: bool,
+}
+
+impl LogWriter {
+    /// Fills an entry, and writes all entries up to the first one that is not filled.
+    fn fill(&mut self, number: u64, text: Text) -> io::Result<()> {
+        let index = usize::try_from(number - self.first);
+        let index = index.expect("there are fewer entries than bytes of memory");
+        self.entries[index] = Some(text);
+        let mut flush = false;
+        while let Some(text) = self.entries.front_mut().and_then(Option::take) {
+            self.entries.pop_front();
+            self.first += 1;
+            flush |= text.flush;
+            self.file.write_all(text.line.as_bytes())?;
+        }
+        if flush { self.file.flush() } else { Ok(()) }
+    }
+}
+
+/// A reserved entry of the log. Empty if it is dropped without a line.
+#[derive(Debug)]
+pub(crate) struct Entry<'l> {
+    log: &'l Log,
+    number: u64,
+    /// When it was reserved, since 1970.
+    pub(super) time: Duration,
+    filled: bool,
+}
+
+impl Entry<'_> {
+    /// Starts a line about an event.
+    pub(super) fn line(&self, event: &str) -> Line {
+        Line(String::with_capacity(128)).text("event", event).time("time", self.time)
+    }
+
+    /// Writes a line to the file at once.
+    pub(super) fn write(self, line: Line) -> io::Result<()> {
+        self.fill(Text { line: line.end(), flush: true })
+    }
+
+    /// Writes a line to the buffer.
+    pub(super) fn buffer(self, line: Line) -> io::Result<()> {
+        self.fill(Text { line: line.end(), flush: false })
+    }
+
+    fn fill(mut self, text: Text) -> io::Result<()> {
+        self.filled = true;
+        self.log.lock().fill(self.number, text)
+    }
+}
+
+impl Drop for Entry<'_> {
+    fn drop(&mut self) {
+        if !self.filled {
+            let empty = Text { line: String::new(), flush: false };
+            // If writing fails, the next line reports it.
+            self.log.lock().fill(self.number, empty).unwrap_or_default();
+        }
+    }
+}
+
+/// Ends an unfinished line that a crash left behind.
 fn end_line(file: &mut File) -> io::Result<()> {
     if !file.metadata()?.is_file() || file.seek(SeekFrom::End(0))? == 0 {
         return Ok(());
@@ -83,25 +147,25 @@ fn end_line(file: &mut File) -> io::Result<()> {
     if last == *b"\n" { Ok(()) } else { file.write_all(b"\n") }
 }
 
-#[expect(clippy::disallowed_methods, reason = "a log tells the time of day")]
+#[expect(clippy::disallowed_methods, reason = "log lines have the time of day")]
 fn epoch() -> (Instant, Duration) {
     let since_1970 = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
     (SystemClock.now(), since_1970)
 }
 
-/// A JSON object in the making.
-#[must_use = "a line does nothing until it is written"]
+/// An unfinished JSON object.
+#[must_use = "a line has no effect until it is written"]
 pub(crate) struct Line(String);
 
 impl Line {
     fn value(mut self, name: &str, value: impl Display) -> Self {
         let comma = if self.0.is_empty() { '{' } else { ',' };
-        // Writing to a string does not fail.
+        // Writing to a string cannot fail.
         write!(self.0, "{comma}\"{name}\":{value}").unwrap_or_default();
         self
     }
 
-    /// The key as text and, if it is none, its bytes in hexadecimal besides.
+    /// Adds the key as text, and also in hexadecimal if it is not UTF-8.
     pub(crate) fn key(self, key: &[u8]) -> Self {
         match std::str::from_utf8(key) {
             Ok(text) => self.text("key", text),
@@ -119,6 +183,7 @@ impl Line {
         self.value(name, number)
     }
 
+    /// Adds a field only if there is a value.
     pub(crate) fn maybe(self, name: &str, number: Option<impl Display>) -> Self {
         match number {
             Some(number) => self.value(name, number),
@@ -126,16 +191,16 @@ impl Line {
         }
     }
 
-    /// Says something only if it is so.
-    pub(crate) fn flag(self, name: &str, so: bool) -> Self {
-        if so { self.value(name, true) } else { self }
+    /// Adds a field only if it is true.
+    pub(crate) fn flag(self, name: &str, value: bool) -> Self {
+        if value { self.value(name, true) } else { self }
     }
 
     pub(crate) fn millis(self, name: &str, time: Duration) -> Self {
         self.value(name, format_args!("{:.3}", time.as_secs_f64() * 1e3))
     }
 
-    /// Seconds since 1970.
+    /// Adds a time since 1970, in seconds.
     pub(crate) fn time(self, name: &str, time: Duration) -> Self {
         self.value(name, format_args!("{}.{:06}", time.as_secs(), time.subsec_micros()))
     }
@@ -143,5 +208,51 @@ impl Line {
     fn end(mut self) -> String {
         self.0.push_str("}\n");
         self.0
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Opens a log in a new directory, runs `act` on it, and returns the events in the file.
+    fn events(name: &str, act: impl FnOnce(&Log, &dyn Fn() -> Vec<String>)) {
+        let name = format!("requeue-log-{}-{name}", std::process::id());
+        let path = std::env::temp_dir().join(name);
+        let log = Log::append(&path).unwrap();
+        let read = || {
+            let text = std::fs::read_to_string(&path).unwrap();
+            let event = |line: &str| {
+                let value: serde_json::Value = serde_json::from_str(line).unwrap();
+                value["event"].as_str().unwrap().to_owned()
+            };
+            text.lines().map(event).collect()
+        };
+        act(&log, &read);
+        std::fs::remove_file(&path).unwrap();
+    }
+
+    #[test]
+    fn entries_are_written_in_the_order_of_their_reservation() {
+        events("order", |log, read| {
+            let (added, started) = (log.reserve(), log.reserve());
+            let line = started.line("started");
+            started.write(line).unwrap();
+            assert_eq!(read(), [""; 0], "the add is not written yet");
+            let line = added.line("added");
+            added.buffer(line).unwrap();
+            assert_eq!(read(), ["added", "started"], "the start is flushed");
+        });
+    }
+
+    #[test]
+    fn dropped_entry_does_not_hold_up_the_others() {
+        events("drop", |log, read| {
+            let (refused, started) = (log.reserve(), log.reserve());
+            let line = started.line("started");
+            started.write(line).unwrap();
+            drop(refused);
+            assert_eq!(read(), ["started"]);
+        });
     }
 }

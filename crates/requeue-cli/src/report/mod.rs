@@ -1,22 +1,24 @@
-//! All that is told: output of commands, progress, summaries, the log. The only place
-//! that prints.
+//! Everything that requeue reports: output of commands, progress, summaries, the log. The only
+//! module that prints.
 
 mod capture;
-mod gathered;
 mod log;
+mod output_buffer;
 mod progress;
 mod resume;
+mod run_stats;
 mod screen;
-mod stats;
-mod stored;
+mod status;
 mod text;
 
 pub(crate) use capture::Capture;
-pub(crate) use log::Log;
+pub(crate) use log::{Entry, Log};
 pub(crate) use progress::{Left, RunningKey, View};
 pub(crate) use resume::{Resumed, resume};
+pub(crate) use run_stats::error_text;
 pub(crate) use screen::redraw;
-pub(crate) use stored::{added_text, dead_json, dead_table, status_json, status_text};
+pub(crate) use status::{dead_json, dead_table, status_json, status_text};
+pub(crate) use text::{chain, count, duration as brief, shown};
 
 use std::io::{self, Write};
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -26,65 +28,47 @@ use std::time::{Duration, Instant};
 use requeue::{Added, Clock, SystemClock};
 
 use self::log::Line;
+use self::run_stats::RunStats;
 use self::screen::Screen;
-use self::stats::Stats;
-pub(crate) use self::stats::{GivenUp, error_text};
-pub(crate) use self::text::{chain, count, duration as brief, shown};
-use crate::command::Ending;
+use crate::command::Exit;
 use crate::plan::{Output, Progress};
 
-/// Writes what main has for a person to read, such as a manual page.
+/// Prints to standard output, for example a manual page.
 pub(crate) fn page(text: &[u8]) -> io::Result<()> {
     let mut out = io::stdout().lock();
     out.write_all(text)?;
     out.flush()
 }
 
-/// Says what went wrong before there was anything to run.
-pub(crate) fn complaint(error: &anyhow::Error) {
-    // Nobody is left to tell if the standard error is gone.
-    writeln!(io::stderr(), "requeue: {}", chain(error.as_ref())).unwrap_or_default();
+/// Prints an error that ends the process.
+pub(crate) fn error(error: &anyhow::Error) {
+    note(&chain(error.as_ref()));
 }
 
-/// Writes to the person who typed something wrong.
-pub(crate) fn warn(text: &str) {
+/// Prints one line to standard error.
+pub(crate) fn note(text: &str) {
+    print_error(&format!("requeue: {text}\n"));
+}
+
+/// Prints to standard error. Ignores failures, which could not be reported anyway.
+pub(crate) fn print_error(text: &str) {
     write!(io::stderr(), "{text}").unwrap_or_default();
 }
 
-/// What became of keys that were added to a store.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub(crate) struct AddedKeys {
-    pub(crate) new: u64,
-    pub(crate) present: u64,
-    pub(crate) delayed: u64,
-    pub(crate) revived: u64,
-}
-
-impl AddedKeys {
-    pub(crate) fn total(&self) -> u64 {
-        self.new + self.present + self.delayed + self.revived
-    }
-}
-
-/// Says one line to the person who typed a verb.
-pub(crate) fn tell(text: &str) {
-    writeln!(io::stderr(), "requeue: {text}").unwrap_or_default();
-}
-
-/// What is said of a line or word that is no key.
-pub(crate) fn left_out(line: &[u8], why: &str) -> String {
+/// Formats the message about a rejected input line.
+pub(crate) fn rejected_text(line: &[u8], why: &str) -> String {
     match line {
-        [] => format!("line left out, {why}"),
-        line => format!("line left out, {why}: {}", shown(line)),
+        [] => format!("rejected line: {why}"),
+        line => format!("rejected line: {why}: {}", shown(line)),
     }
 }
 
-/// What is known of a run while it goes on, and who is told of it.
+/// Collects the events of `requeue run`, and reports them.
 #[derive(Debug)]
 pub(crate) struct Report {
     began: Instant,
     input: InputCounts,
-    stats: Mutex<Stats>,
+    stats: Mutex<RunStats>,
     log: Option<Log>,
     screen: Screen,
     progress: Progress,
@@ -95,16 +79,18 @@ struct InputCounts {
     lines: AtomicU64,
     merged: AtomicU64,
     skipped: AtomicU64,
-    refused: AtomicU64,
+    rejected: AtomicU64,
 }
 
-/// A run of a key that is over.
-#[derive(Clone, Copy, Debug)]
-pub(crate) struct Finished<'r> {
+/// A finished run of a key.
+#[derive(Clone, Debug)]
+pub(crate) struct FinishedRun<'r> {
     pub(crate) key: &'r [u8],
     pub(crate) attempt: u32,
-    pub(crate) ending: Ending,
+    pub(crate) exit: Exit,
     pub(crate) took: Duration,
+    /// The last line of its standard error.
+    pub(crate) last_line: String,
 }
 
 impl Report {
@@ -119,48 +105,45 @@ impl Report {
         }
     }
 
-    fn stats(&self) -> MutexGuard<'_, Stats> {
+    fn stats(&self) -> MutexGuard<'_, RunStats> {
         self.stats.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    fn log(&self, line: impl FnOnce(&Log) -> Line) -> io::Result<()> {
-        self.log.as_ref().map_or(Ok(()), |log| log.write(line))
+    /// Reserves an entry in the log, if there is one, for a change about to be made.
+    pub(crate) fn reserve(&self) -> Option<Entry<'_>> {
+        self.log.as_ref().map(Log::reserve)
     }
 
-    /// Adds a key by `add` and tells of it, unless the queue is closed.
-    ///
-    /// The log is held meanwhile: the key's start, on another thread, comes after.
-    pub(crate) fn adding(
+    fn log(&self, line: impl FnOnce(&Entry<'_>) -> Line) -> io::Result<()> {
+        let Some(entry) = self.reserve() else { return Ok(()) };
+        let line = line(&entry);
+        entry.write(line)
+    }
+
+    /// Reports an added key. `entry` was reserved before the add.
+    pub(crate) fn added(
         &self,
+        entry: Option<Entry<'_>>,
         key: &[u8],
-        add: impl FnOnce() -> Option<Added>,
-    ) -> io::Result<Option<Added>> {
-        let (added, written) = match &self.log {
-            None => (add(), Ok(())),
-            Some(log) => log
-                .write_after(add, |added| added.map(|added| added_line(log, key, added))),
-        };
+        added: Added,
+    ) -> io::Result<()> {
+        let merged = added == Added::Duplicate;
         self.input.lines.fetch_add(1, Ordering::Relaxed);
-        if added == Some(Added::Duplicate) {
-            self.input.merged.fetch_add(1, Ordering::Relaxed);
-        }
-        written.map(|()| added)
+        self.input.merged.fetch_add(merged.into(), Ordering::Relaxed);
+        let Some(entry) = entry else { return Ok(()) };
+        let line = entry.line(if merged { "merged" } else { "added" }).key(key);
+        entry.buffer(line.flag("processing", added == Added::Dirty))
     }
 
-    /// Tells what became of a key that was added to a store.
-    pub(crate) fn added(&self, key: &[u8], added: Added) -> io::Result<()> {
-        self.adding(key, || Some(added)).map(|_| ())
-    }
-
-    /// Takes note of a key that an earlier run has finished.
+    /// Counts a key that an earlier run has finished.
     pub(crate) fn skipped(&self) {
         self.input.skipped.fetch_add(1, Ordering::Relaxed);
     }
 
-    /// Tells of a line that is no key.
-    pub(crate) fn refused(&self, line: &[u8], why: &str) {
-        self.input.refused.fetch_add(1, Ordering::Relaxed);
-        self.note(&left_out(line, why));
+    /// Reports an input line that is not a valid key.
+    pub(crate) fn rejected(&self, line: &[u8], why: &str) {
+        self.input.rejected.fetch_add(1, Ordering::Relaxed);
+        self.note(&rejected_text(line, why));
     }
 
     pub(crate) fn started(
@@ -170,8 +153,9 @@ impl Report {
         slot: usize,
         pid: i32,
     ) -> io::Result<()> {
-        self.log(|log| {
-            log.line("started")
+        self.log(|entry| {
+            entry
+                .line("started")
                 .key(key)
                 .number("attempt", attempt)
                 .number("slot", slot)
@@ -179,73 +163,70 @@ impl Report {
         })
     }
 
-    pub(crate) fn finished(&self, run: &Finished<'_>) -> io::Result<()> {
+    pub(crate) fn finished(&self, run: &FinishedRun<'_>) -> io::Result<()> {
         self.stats().finished(run);
-        self.log(|log| {
-            log.line("finished")
+        self.log(|entry| {
+            entry
+                .line("finished")
                 .key(run.key)
                 .number("attempt", run.attempt)
-                .number("code", run.ending.code())
-                .maybe("signal", run.ending.signal())
-                .flag("timeout", run.ending == Ending::TimedOut)
+                .number("code", run.exit.code())
+                .maybe("signal", run.exit.signal())
+                .flag("timeout", run.exit == Exit::TimedOut)
                 .millis("took_ms", run.took)
         })
     }
 
-    /// Tells of a run that does not count, since its lease was lost.
+    /// Reports a run that does not count, because its lease was lost.
     pub(crate) fn lost(&self, key: &[u8]) -> io::Result<()> {
         self.note(&format!(
-            "lost the lease of {}: its command was ended, and it runs again",
+            "lease on {} expired; stopped its command, the key will run again",
             shown(key)
         ));
-        self.log(|log| log.line("lost").key(key))
+        self.log(|entry| entry.line("lost").key(key))
     }
 
-    /// Retries a key by `retry` and tells when it comes again.
-    pub(crate) fn retrying(
+    /// Reports a failed key that runs again after `delay`. `entry` was reserved before the
+    /// retry, so the key cannot start before the logged time.
+    pub(crate) fn retried(
         &self,
+        entry: Option<Entry<'_>>,
         key: &[u8],
-        attempt: u32,
-        retry: impl FnOnce() -> Duration,
+        failures: u32,
+        delay: Duration,
     ) -> io::Result<()> {
-        let (delay, written) = match &self.log {
-            None => (retry(), Ok(())),
-            Some(log) => {
-                // Read before the queue reads its own clock: the key cannot start earlier
-                // than this says.
-                let asked = log.now();
-                log.write_after(retry, |delay| {
-                    let line = log
-                        .line("retried")
-                        .key(key)
-                        .number("attempt", attempt + 1)
-                        .millis("delay_ms", *delay)
-                        .time("next", asked.saturating_add(*delay));
-                    Some(line)
-                })
-            }
-        };
         self.stats().retried(SystemClock.now(), delay);
-        written
+        let Some(entry) = entry else { return Ok(()) };
+        let line = entry
+            .line("retried")
+            .key(key)
+            .number("attempt", failures + 1)
+            .millis("delay_ms", delay)
+            .time("next", entry.time.saturating_add(delay));
+        entry.buffer(line)
     }
 
-    pub(crate) fn gave_up(&self, key: &[u8], failure: GivenUp) -> io::Result<()> {
-        let (runs, last) = (failure.runs, failure.last_line.clone());
-        self.stats().gave_up(key, failure);
-        self.log(|log| {
-            log.line("gave_up").key(key).number("runs", runs).text("stderr", &last)
+    /// Reports a key that failed for good.
+    pub(crate) fn gave_up(&self, run: &FinishedRun<'_>) -> io::Result<()> {
+        self.stats().gave_up(run);
+        self.log(|entry| {
+            entry
+                .line("gave_up")
+                .key(run.key)
+                .number("runs", run.attempt)
+                .text("stderr", &run.last_line)
         })
     }
 
-    /// Tells of a key that this run added and that is dead in the store.
+    /// Reports a key that was added by this process and is dead in the store.
     pub(crate) fn died(&self, key: &[u8], reason: &str) -> io::Result<()> {
         if !self.stats().died(key, reason) {
             return Ok(());
         }
-        self.log(|log| log.line("died").key(key).text("reason", reason))
+        self.log(|entry| entry.line("died").key(key).text("reason", reason))
     }
 
-    /// Makes what takes the output of one run.
+    /// Returns the destination for the output of one run.
     pub(crate) fn capture<'r>(
         &'r self,
         output: &'r Output,
@@ -254,13 +235,13 @@ impl Report {
         Capture::new(output, key, &self.screen)
     }
 
-    /// Says one line to the person at the terminal.
+    /// Prints one line to standard error, above the status.
     pub(crate) fn note(&self, text: &str) {
         self.screen.say(&format!("requeue: {text}\n"));
     }
 
-    /// Shows how far the run is, which comes back; a line that would say the same as
-    /// `before` is left out.
+    /// Shows the progress and returns the status line. As plain text, it is not repeated if it
+    /// equals `before`.
     pub(crate) fn draw(&self, view: &View, before: &str) -> String {
         let status = self.snapshot(view).status();
         match self.progress {
@@ -271,8 +252,8 @@ impl Report {
         status
     }
 
-    /// Prints all that is known, because somebody asked.
-    pub(crate) fn summary(&self, view: &View) {
+    /// Prints the status, the running keys, and the failed and slowest keys.
+    pub(crate) fn details(&self, view: &View) {
         let mut text = self.snapshot(view).status();
         for key in &view.running {
             text.push_str("\n  ");
@@ -281,14 +262,14 @@ impl Report {
         self.screen.say(&format!("requeue: {text}\n{}", self.stats().details()));
     }
 
-    /// Tells how it went.
-    pub(crate) fn summarize(&self, view: &View, left: Left) {
+    /// Prints the summary at the end.
+    pub(crate) fn summary(&self, view: &View, left: Left) {
         self.screen.clear();
         let quiet =
-            self.progress == Progress::None && left.is_none() && self.stats().is_clean();
+            self.progress == Progress::None && left.is_none() && !self.has_failures();
         if !quiet {
-            let totals = self.snapshot(view).totals(left);
-            self.screen.say(&format!("requeue: {totals}\n{}", self.stats().details()));
+            let summary = self.snapshot(view).summary(left);
+            self.screen.say(&format!("requeue: {summary}\n{}", self.stats().details()));
         }
     }
 
@@ -297,8 +278,9 @@ impl Report {
         let stats = self.stats();
         let (runs, failed) = (stats.runs(), stats.failed_keys());
         drop(stats);
-        self.log(|log| {
-            log.line("drained")
+        self.log(|entry| {
+            entry
+                .line("drained")
                 .number("runs", runs)
                 .number("failed", failed)
                 .number("merged", self.input.merged.load(Ordering::Relaxed))
@@ -307,17 +289,17 @@ impl Report {
         })
     }
 
-    /// Whether a key failed for good.
+    /// Returns whether a key failed for good.
     pub(crate) fn has_failures(&self) -> bool {
         self.stats().failed_keys() > 0
     }
 
-    /// Whether a line was no key.
-    pub(crate) fn has_refused(&self) -> bool {
-        self.input.refused.load(Ordering::Relaxed) > 0
+    /// Returns whether an input line was rejected.
+    pub(crate) fn has_rejected(&self) -> bool {
+        self.input.rejected.load(Ordering::Relaxed) > 0
     }
 
-    /// What the queue's own metrics do not know, as text for Prometheus.
+    /// Returns the metrics of the command in Prometheus format. The queue has its own.
     pub(crate) fn metrics(&self) -> String {
         let lines = self.input.lines.load(Ordering::Relaxed);
         let merged = self.input.merged.load(Ordering::Relaxed);
@@ -337,13 +319,8 @@ impl Report {
             succeeded: stats.succeeded(),
             failed: stats.failed_keys(),
             per_second: stats.rate(now),
-            next: stats.next_retry(now),
+            next_retry: stats.next_retry(now),
             times: stats.times(),
         }
     }
-}
-
-fn added_line(log: &Log, key: &[u8], added: Added) -> Line {
-    let event = if added == Added::Duplicate { "merged" } else { "added" };
-    log.line(event).key(key).flag("processing", added == Added::Dirty)
 }

@@ -1,4 +1,4 @@
-//! How far a run is, in a line.
+//! The status line and the summary.
 
 use std::fmt::Write as _;
 use std::time::Duration;
@@ -7,30 +7,30 @@ use requeue::Counts;
 
 use super::text::{count, duration, shown};
 
-/// What the queue and the workers know.
+/// The state of the queue and the workers.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct View {
     pub(crate) counts: Counts,
     pub(crate) workers: usize,
-    /// The one that runs longest first.
+    /// Longest running first.
     pub(crate) running: Vec<RunningKey>,
 }
 
-/// How many keys were not run to their end.
+/// The number of unfinished keys.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Left {
     Exactly(u64),
-    /// As many as are known of here: the store could not be asked.
+    /// The number known to this process, because the store did not answer.
     AtLeast(u64),
 }
 
 impl Left {
-    /// Whether there is none, for certain.
+    /// Returns whether certainly no keys are left.
     pub(crate) fn is_none(self) -> bool {
         self == Self::Exactly(0)
     }
 
-    /// The number that is known.
+    /// Returns the known number.
     pub(super) fn known(self) -> u64 {
         match self {
             Self::Exactly(number) | Self::AtLeast(number) => number,
@@ -43,16 +43,16 @@ impl Left {
             Self::Exactly(0) => None,
             Self::Exactly(_) => Some(format!("{keys} left")),
             Self::AtLeast(0) => {
-                Some("keys may be left: the store did not answer".to_owned())
+                Some("keys may be left (no answer from the store)".to_owned())
             }
             Self::AtLeast(_) => {
-                Some(format!("at least {keys} left; the store did not answer"))
+                Some(format!("at least {keys} left (no answer from the store)"))
             }
         }
     }
 }
 
-/// A key whose command runs.
+/// A key whose command is running.
 #[derive(Clone, Debug)]
 pub(crate) struct RunningKey {
     pub(crate) key: Vec<u8>,
@@ -70,7 +70,7 @@ impl RunningKey {
     }
 }
 
-/// All numbers at one moment.
+/// All numbers at one time.
 #[derive(Debug)]
 pub(super) struct Snapshot<'v> {
     pub(super) view: &'v View,
@@ -82,14 +82,14 @@ pub(super) struct Snapshot<'v> {
     pub(super) succeeded: u64,
     pub(super) failed: u64,
     pub(super) per_second: f64,
-    pub(super) next: Option<Duration>,
+    pub(super) next_retry: Option<Duration>,
     pub(super) times: Option<(Duration, Duration)>,
 }
 
 impl Snapshot<'_> {
-    /// The line that is shown while the run goes on.
+    /// Formats the status line.
     pub(super) fn status(&self) -> String {
-        // Writing to a string does not fail.
+        // Writing to a string cannot fail.
         let counts = &self.view.counts;
         let mut line = format!(
             "ready {}  running {}/{}  delayed {}",
@@ -98,7 +98,7 @@ impl Snapshot<'_> {
             self.view.workers,
             counts.delayed,
         );
-        if let Some(next) = self.next.filter(|_| counts.delayed > 0) {
+        if let Some(next) = self.next_retry.filter(|_| counts.delayed > 0) {
             write!(line, " (next {})", duration(next)).unwrap_or_default();
         }
         write!(
@@ -107,15 +107,15 @@ impl Snapshot<'_> {
             self.succeeded, self.failed, self.merged, self.per_second,
         )
         .unwrap_or_default();
-        if let Some((half, most)) = self.times {
-            write!(line, "  p50 {}  p99 {}", duration(half), duration(most))
+        if let Some((p50, p99)) = self.times {
+            write!(line, "  p50 {}  p99 {}", duration(p50), duration(p99))
                 .unwrap_or_default();
         }
         line
     }
 
-    /// The line that is shown at the end.
-    pub(super) fn totals(&self, left: Left) -> String {
+    /// Formats the summary at the end.
+    pub(super) fn summary(&self, left: Left) -> String {
         let runs = count(self.runs, "run", "runs");
         let mut line = format!(
             "{runs} in {}: {} succeeded, {} failed",
@@ -123,15 +123,14 @@ impl Snapshot<'_> {
             self.succeeded,
             count(self.failed, "key", "keys"),
         );
-        let merged = count(self.merged, "run", "runs");
+        let lines = count(self.lines, "line", "lines");
+        let skipped = count(self.skipped, "key", "keys");
         let parts = [
-            (self.merged > 0)
-                .then(|| format!("merging saved {merged} of {}", self.lines)),
-            (self.skipped > 0)
-                .then(|| format!("{} skipped as finished before", self.skipped)),
+            (self.merged > 0).then(|| format!("merged {} of {lines}", self.merged)),
+            (self.skipped > 0).then(|| format!("skipped {skipped} finished earlier")),
             left.text(),
-            self.times.map(|(half, most)| {
-                format!("p50 {}, p99 {}", duration(half), duration(most))
+            self.times.map(|(p50, p99)| {
+                format!("p50 {}, p99 {}", duration(p50), duration(p99))
             }),
         ];
         for part in parts.into_iter().flatten() {
@@ -157,13 +156,13 @@ mod tests {
             succeeded: 20,
             failed: 1,
             per_second: 142.4,
-            next: Some(Duration::from_millis(1400)),
+            next_retry: Some(Duration::from_millis(1400)),
             times: Some((Duration::from_millis(41), Duration::from_millis(1900))),
         }
     }
 
     #[test]
-    fn the_status_tells_where_the_keys_are() {
+    fn status_shows_where_the_keys_are() {
         let counts = Counts { ready: 12, delayed: 3, ..Counts::default() };
         let view = View { counts, workers: 8, running: Vec::new() };
         assert_eq!(
@@ -174,28 +173,28 @@ mod tests {
     }
 
     #[test]
-    fn the_totals_tell_what_merging_saved_and_what_is_left() {
+    fn summary_shows_merged_lines_and_remaining_keys() {
         let view = View::default();
         assert_eq!(
-            snapshot(&view).totals(Left::Exactly(2)),
-            "21 runs in 1m15s: 20 succeeded, 1 key failed; merging saved 9 runs of 30; \
+            snapshot(&view).summary(Left::Exactly(2)),
+            "21 runs in 1m15s: 20 succeeded, 1 key failed; merged 9 of 30 lines; \
              2 keys left; p50 41ms, p99 1.9s"
         );
     }
 
-    /// With the store away, those that were held here were told as all that are left.
+    /// With an unreachable store, only the keys held here were once counted as left.
     #[test]
-    fn what_is_left_in_a_store_that_is_away_is_not_known() {
+    fn number_of_keys_left_in_an_unreachable_store_is_unknown() {
         let view = View::default();
-        let told = |left| snapshot(&view).totals(left);
-        let left = told(Left::AtLeast(2));
-        assert!(left.contains("; at least 2 keys left; the store did not answer; p50"));
-        assert!(told(Left::AtLeast(0)).contains("keys may be left: the store did not"));
-        assert!(!told(Left::Exactly(0)).contains("left"));
+        let summary = |left| snapshot(&view).summary(left);
+        let left = summary(Left::AtLeast(2));
+        assert!(left.contains("; at least 2 keys left (no answer from the store); p50"));
+        assert!(summary(Left::AtLeast(0)).contains("keys may be left (no answer"));
+        assert!(!summary(Left::Exactly(0)).contains("left"));
     }
 
     #[test]
-    fn a_running_key_tells_its_attempt_if_it_is_not_the_first() {
+    fn running_key_shows_its_attempt_unless_it_is_the_first() {
         let key = |attempt| RunningKey {
             key: b"a".to_vec(),
             attempt,

@@ -1,7 +1,7 @@
-//! Reading a log back: which keys need not run again.
+//! Reads a log to find the keys that are already finished.
 //!
-//! A key is finished if its last run succeeded and it did not come again after that run
-//! began. Lines that cannot be read are left out: a crash may have cut one off.
+//! A key is finished if its last run succeeded and the key was not added again after that run
+//! started. Unreadable lines are skipped: a crash may have cut one off.
 
 use std::collections::{HashMap, HashSet};
 
@@ -9,11 +9,11 @@ use serde_json::Value;
 
 use crate::hex::unhex;
 
-/// What an earlier run has left behind.
+/// The state that an earlier run left behind.
 #[derive(Debug, Default, PartialEq, Eq)]
 pub(crate) struct Resumed {
     finished: HashSet<Vec<u8>>,
-    /// Keys that were started and not seen to end, with the number of the process.
+    /// Keys that were started and did not end, with the pids of their commands.
     running: Vec<(Vec<u8>, i32)>,
 }
 
@@ -22,21 +22,21 @@ impl Resumed {
         self.finished.contains(key)
     }
 
-    /// Keys whose process of then may still be there, with its number.
+    /// Returns the keys whose commands may still be running, with their pids.
     pub(crate) fn running(&self) -> impl Iterator<Item = (&[u8], i32)> {
         self.running.iter().map(|(key, pid)| (&key[..], *pid))
     }
 }
 
-/// Where a key stands while the log is read.
+/// The state of a key while the log is read.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Standing {
+enum KeyState {
     /// It has to run.
     Due,
-    /// It runs, and has not come again.
+    /// It is running with this pid.
     Running(i32),
-    /// It runs, and has to run once more.
-    RunningDue(i32),
+    /// It is running with this pid and has to run once more.
+    RunningDirty(i32),
     Finished,
 }
 
@@ -44,15 +44,15 @@ pub(crate) fn resume(log: &[u8]) -> Resumed {
     let mut keys = HashMap::new();
     for line in log.split(|byte| *byte == b'\n') {
         if let Ok(line) = serde_json::from_slice::<Value>(line) {
-            follow(&mut keys, &line);
+            apply(&mut keys, &line);
         }
     }
     let mut resumed = Resumed::default();
-    for (key, standing) in keys {
-        match standing {
-            Standing::Due => {}
-            Standing::Finished => drop(resumed.finished.insert(key)),
-            Standing::Running(pid) | Standing::RunningDue(pid) => {
+    for (key, state) in keys {
+        match state {
+            KeyState::Due => {}
+            KeyState::Finished => drop(resumed.finished.insert(key)),
+            KeyState::Running(pid) | KeyState::RunningDirty(pid) => {
                 resumed.running.push((key, pid));
             }
         }
@@ -60,22 +60,22 @@ pub(crate) fn resume(log: &[u8]) -> Resumed {
     resumed
 }
 
-fn follow(keys: &mut HashMap<Vec<u8>, Standing>, line: &Value) {
+fn apply(keys: &mut HashMap<Vec<u8>, KeyState>, line: &Value) {
     let (Some(event), Some(key)) = (line["event"].as_str(), key(line)) else { return };
-    let before = keys.get(&key).copied().unwrap_or(Standing::Due);
+    let before = keys.get(&key).copied().unwrap_or(KeyState::Due);
     keys.insert(key, next(before, event, line));
 }
 
-fn next(before: Standing, event: &str, line: &Value) -> Standing {
+fn next(before: KeyState, event: &str, line: &Value) -> KeyState {
     let pid =
         || line["pid"].as_i64().and_then(|pid| i32::try_from(pid).ok()).unwrap_or(0);
     match (event, before) {
-        ("started", _) => Standing::Running(pid()),
-        ("added" | "merged", Standing::Running(pid) | Standing::RunningDue(pid)) => {
-            Standing::RunningDue(pid)
+        ("started", _) => KeyState::Running(pid()),
+        ("added" | "merged", KeyState::Running(pid) | KeyState::RunningDirty(pid)) => {
+            KeyState::RunningDirty(pid)
         }
-        ("finished", Standing::Running(_)) if line["code"] == 0 => Standing::Finished,
-        ("added" | "merged" | "finished" | "retried" | "gave_up", _) => Standing::Due,
+        ("finished", KeyState::Running(_)) if line["code"] == 0 => KeyState::Finished,
+        ("added" | "merged" | "finished" | "retried" | "gave_up", _) => KeyState::Due,
         (_, before) => before,
     }
 }
@@ -96,7 +96,7 @@ mod tests {
     }
 
     #[test]
-    fn a_key_is_finished_if_its_last_run_succeeded() {
+    fn key_is_finished_if_its_last_run_succeeded() {
         let resumed = log(&[
             r#"{"event":"added","key":"good"}"#,
             r#"{"event":"started","key":"good","pid":7}"#,
@@ -109,7 +109,7 @@ mod tests {
     }
 
     #[test]
-    fn a_key_that_came_again_while_it_ran_is_not_finished() {
+    fn key_added_while_running_is_not_finished() {
         let resumed = log(&[
             r#"{"event":"started","key":"k","pid":7}"#,
             r#"{"event":"added","key":"k","processing":true}"#,
@@ -119,7 +119,7 @@ mod tests {
     }
 
     #[test]
-    fn a_key_that_came_after_its_run_is_not_finished() {
+    fn key_added_after_its_run_is_not_finished() {
         let resumed = log(&[
             r#"{"event":"started","key":"k","pid":7}"#,
             r#"{"event":"finished","key":"k","code":0}"#,
@@ -129,7 +129,7 @@ mod tests {
     }
 
     #[test]
-    fn a_line_that_was_cut_off_is_left_out() {
+    fn truncated_line_is_skipped() {
         let resumed = log(&[
             r#"{"event":"started","key":"k","pid":7}"#,
             r#"{"event":"finished","key":"k","co"#,

@@ -1,12 +1,12 @@
-//! The two streams that we print to, and the status below them.
+//! Standard output, standard error, and the status below them.
 //!
 //! # Invariants
 //!
-//! 1. While a status stands on the terminal, the cursor is where it begins. What erases
-//!    from there to the end of the screen takes all of it away, whatever has become of its
-//!    lines when the window was resized, and what is typed meanwhile only stands over it.
-//! 2. It is drawn with wrapping off: each of its lines takes one line of the window, by
-//!    the terminal's own idea of how wide characters are.
+//! 1. While a status is on the terminal, the cursor is at its start. Erasing from there to the
+//!    end of the screen removes all of it, even if the window was resized; typed text only
+//!    overwrites it.
+//! 2. The status is drawn with wrapping off. Each of its lines takes one row, however wide the
+//!    terminal draws its characters.
 
 use std::cell::Cell;
 use std::io::{self, IsTerminal, Write};
@@ -16,7 +16,7 @@ use std::sync::{Mutex, MutexGuard, PoisonError};
 use super::progress::RunningKey;
 use crate::plan::Progress;
 
-/// How many running keys are shown: terminals struggle with many moving lines.
+/// How many running keys are shown. Terminals are slow with many changing lines.
 const RUNNING_SHOWN: usize = 8;
 
 const ERASE: &str = "\r\x1b[J";
@@ -24,22 +24,22 @@ const UP: &str = "\x1b[A";
 const WRAP_OFF: &str = "\x1b[?7l";
 const WRAP_ON: &str = "\x1b[?7h";
 
-/// Prints whole pieces, one at a time.
+/// Prints blocks of output without interleaving them.
 #[derive(Debug)]
 pub(crate) struct Screen {
     draws: bool,
-    /// Both streams lead to the terminal.
+    /// Both streams go to the terminal.
     shared: bool,
-    /// Held for a piece that goes to both streams.
-    below: Mutex<Below>,
+    /// Locked while a block is printed to either stream.
+    status: Mutex<Status>,
 }
 
-/// What stands below all that was printed.
+/// The status below the printed output.
 #[derive(Debug)]
-struct Below {
-    /// The status as it was drawn; empty if there is none.
-    status: String,
-    /// What was printed last has ended its line.
+struct Status {
+    /// The text with its escape sequences, or empty.
+    drawn: String,
+    /// The printed output ends with a newline.
     line_ended: bool,
 }
 
@@ -49,86 +49,86 @@ impl Screen {
         Self {
             draws: terminal && progress == Progress::Bar,
             shared: terminal && io::stdout().is_terminal(),
-            below: Mutex::new(Below { status: String::new(), line_ended: true }),
+            status: Mutex::new(Status { drawn: String::new(), line_ended: true }),
         }
     }
 
-    fn below(&self) -> MutexGuard<'_, Below> {
-        self.below.lock().unwrap_or_else(PoisonError::into_inner)
+    fn status(&self) -> MutexGuard<'_, Status> {
+        self.status.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Has `write` write to the standard output and the standard error, alone.
+    /// Lets `write` write a block to standard output and standard error.
     pub(crate) fn print(
         &self,
         write: impl FnOnce(&mut dyn Write, &mut dyn Write) -> io::Result<()>,
     ) -> io::Result<()> {
-        let mut below = self.below();
+        let mut status = self.status();
         let (mut out, mut err) = (io::stdout().lock(), io::stderr().lock());
-        below.erase(&mut err);
-        let ended = Cell::new(below.line_ended);
+        status.erase(&mut err);
+        let ended = Cell::new(status.line_ended);
         let printed = write(
             &mut Watched { to: &mut out, line_ended: self.shared.then_some(&ended) },
             &mut Watched { to: &mut err, line_ended: Some(&ended) },
         );
         let printed = printed.and_then(|()| out.flush());
-        below.line_ended = ended.get();
+        status.line_ended = ended.get();
         if self.shared {
-            below.redraw(&mut err);
+            status.redraw(&mut err);
         } else {
-            // Whoever reads the output may be about to print it on this very terminal.
-            below.status.clear();
+            // The reader of the output may print it on this terminal.
+            status.drawn.clear();
         }
         printed
     }
 
-    /// Says something of our own, whole lines of it.
+    /// Prints whole lines to standard error.
     pub(crate) fn say(&self, text: &str) {
-        let (mut below, mut err) = (self.below(), io::stderr().lock());
-        below.erase(&mut err);
-        below.end_line(&mut err);
+        let (mut status, mut err) = (self.status(), io::stderr().lock());
+        status.erase(&mut err);
+        status.end_line(&mut err);
         put(&mut err, text);
-        below.redraw(&mut err);
+        status.redraw(&mut err);
     }
 
-    /// Draws the status and the keys that run longest.
-    pub(crate) fn draw(&self, status: &str, running: &[RunningKey]) {
+    /// Draws the status line and the longest running keys.
+    pub(crate) fn draw(&self, line: &str, running: &[RunningKey]) {
         if !self.draws {
             return;
         }
-        let mut lines = vec![format!("requeue  {status}")];
+        let mut lines = vec![format!("requeue  {line}")];
         let shown = running.iter().take(RUNNING_SHOWN);
         lines.extend(shown.map(|key| format!("  {}", key.line())));
         if running.len() > RUNNING_SHOWN {
             lines.push(format!("  and {} more", running.len() - RUNNING_SHOWN));
         }
-        let (mut below, mut err) = (self.below(), io::stderr().lock());
-        below.status = frame(&lines, Window::of(&err));
-        below.redraw(&mut err);
+        let (mut status, mut err) = (self.status(), io::stderr().lock());
+        status.drawn = frame(&lines, Window::of(&err));
+        status.redraw(&mut err);
     }
 
-    /// Takes the status away.
+    /// Removes the status.
     pub(crate) fn clear(&self) {
-        let mut below = self.below();
-        below.erase(&mut io::stderr().lock());
-        below.status.clear();
+        let mut status = self.status();
+        status.erase(&mut io::stderr().lock());
+        status.drawn.clear();
     }
 }
 
-impl Below {
+impl Status {
     fn erase(&self, err: &mut dyn Write) {
-        if !self.status.is_empty() {
+        if !self.drawn.is_empty() {
             put(err, ERASE);
         }
     }
 
     fn redraw(&mut self, err: &mut dyn Write) {
-        if !self.status.is_empty() {
+        if !self.drawn.is_empty() {
             self.end_line(err);
-            put(err, &self.status);
+            put(err, &self.drawn);
         }
     }
 
-    /// Begins a line, unless one has begun.
+    /// Starts a new line unless the cursor is at the start of one.
     fn end_line(&mut self, err: &mut dyn Write) {
         if !std::mem::replace(&mut self.line_ended, true) {
             put(err, "\n");
@@ -136,12 +136,12 @@ impl Below {
     }
 }
 
-/// Writes to the standard error. Nobody is left to tell if that is gone.
+/// Writes to standard error. Ignores failures, which could not be reported anyway.
 fn put(err: &mut dyn Write, text: &str) {
     err.write_all(text.as_bytes()).unwrap_or_default();
 }
 
-/// Notes whether what was written ends its line, where that matters.
+/// Tracks whether the output ends with a newline, if it goes to the terminal.
 struct Watched<'w> {
     to: &'w mut dyn Write,
     line_ended: Option<&'w Cell<bool>>,
@@ -161,7 +161,7 @@ impl Write for Watched<'_> {
     }
 }
 
-/// How much room a terminal has.
+/// The size of a terminal.
 #[derive(Clone, Copy, Debug)]
 struct Window {
     rows: usize,
@@ -169,18 +169,18 @@ struct Window {
 }
 
 impl Window {
-    /// The window behind a stream, without bounds if it does not tell.
+    /// Returns the size of the terminal of a stream, or no bounds if it is unknown.
     fn of(stream: impl AsFd) -> Self {
         let size = rustix::termios::tcgetwinsize(stream).ok();
-        let told = |length: u16| Some(usize::from(length)).filter(|length| *length > 0);
+        let known = |length: u16| Some(usize::from(length)).filter(|length| *length > 0);
         Self {
-            rows: size.and_then(|size| told(size.ws_row)).unwrap_or(usize::MAX),
-            columns: size.and_then(|size| told(size.ws_col)).unwrap_or(usize::MAX),
+            rows: size.and_then(|size| known(size.ws_row)).unwrap_or(usize::MAX),
+            columns: size.and_then(|size| known(size.ws_col)).unwrap_or(usize::MAX),
         }
     }
 
-    /// The lines and the parts of them that there is room for. One row stays free, since
-    /// some terminals keep a screen that is erased as a whole, to be scrolled back to.
+    /// Cuts lines to the size of the window. One row stays free: some terminals save a full
+    /// screen to their scrollback when it is erased.
     fn fit<'l, L: AsRef<str>>(
         self,
         lines: &'l [L],
@@ -190,8 +190,7 @@ impl Window {
     }
 }
 
-/// What draws `lines` over what stands from the cursor on, and leaves the cursor where
-/// they begin.
+/// Formats a status: erases from the cursor on, draws `lines`, and returns to their start.
 fn frame(lines: &[String], window: Window) -> String {
     let mut text = format!("{ERASE}{WRAP_OFF}");
     let mut above = 0;
@@ -205,7 +204,7 @@ fn frame(lines: &[String], window: Window) -> String {
     text + WRAP_ON + "\r" + &UP.repeat(above)
 }
 
-/// Writes a text over all that a terminal shows.
+/// Replaces the contents of the terminal.
 pub(crate) fn redraw(text: &str) -> io::Result<()> {
     let mut out = io::stdout().lock();
     let window = Window::of(&out);
@@ -230,10 +229,9 @@ mod tests {
         (0..count).map(|line| format!("line {line}")).collect()
     }
 
-    /// A key that was wider than the window was wrapped, and each redraw left a line
-    /// behind, until the window was full of them.
+    /// A key wider than the window once wrapped, and each redraw left one more line behind.
     #[test]
-    fn a_status_that_is_too_wide_is_cut_and_not_wrapped() {
+    fn wide_status_is_cut_instead_of_wrapped() {
         let window = Window { rows: 24, columns: 6 };
         let drawn = frame(&["a long line".to_owned(), "漢字漢字".to_owned()], window);
         let (cut, back) = ("a long\r\n漢字漢字", "\r\x1b[A");
@@ -241,7 +239,7 @@ mod tests {
     }
 
     #[test]
-    fn a_status_is_less_high_than_the_window() {
+    fn status_is_lower_than_the_window() {
         let window = Window { rows: 4, columns: 80 };
         let drawn = frame(&lines(10), window);
         assert!(drawn.contains("line 2") && !drawn.contains("line 3"), "{drawn:?}");
@@ -250,18 +248,18 @@ mod tests {
         assert!(alone.ends_with(&format!("line 0{WRAP_ON}\r")), "{alone:?}");
     }
 
-    /// Output without a newline at its end was drawn over by the status.
+    /// The status once overwrote output that did not end with a newline.
     #[test]
-    fn a_status_begins_on_a_line_of_its_own() {
-        let mut below = Below { status: "status".to_owned(), line_ended: false };
+    fn status_starts_on_a_new_line() {
+        let mut status = Status { drawn: "status".to_owned(), line_ended: false };
         let mut drawn = Vec::new();
-        below.redraw(&mut drawn);
-        below.redraw(&mut drawn);
+        status.redraw(&mut drawn);
+        status.redraw(&mut drawn);
         assert_eq!(String::from_utf8(drawn).unwrap(), "\nstatusstatus");
     }
 
     #[test]
-    fn whether_a_line_has_ended_is_seen_by_its_last_byte() {
+    fn last_byte_tells_whether_a_line_has_ended() {
         let ended = Cell::new(true);
         for (text, wanted) in [("a", false), ("", false), ("\nb\n", true), ("c", false)] {
             let mut sink = io::sink();

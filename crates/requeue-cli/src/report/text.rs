@@ -1,15 +1,15 @@
-//! Bytes as a person can read them.
+//! Formats keys, durations, counts and errors for people.
 
 use std::borrow::Cow;
 use std::error::Error;
 use std::time::Duration;
 
-/// The most bytes of a key or a line that are shown: one line of a terminal.
-const SHOWN: usize = 120;
+/// Maximum number of bytes shown of a key or a line.
+const MAX_SHOWN: usize = 120;
 
-/// Bytes as text of one line: control characters are shown as such, long ones are cut.
+/// Formats bytes as one line of text: escapes control characters, cuts long text.
 pub(crate) fn shown(bytes: &[u8]) -> String {
-    let cut = bytes.len() > SHOWN;
+    let cut = bytes.len() > MAX_SHOWN;
     let text = String::from_utf8_lossy(beginning(bytes));
     let mut plain = String::with_capacity(text.len());
     for c in text.chars() {
@@ -21,7 +21,7 @@ pub(crate) fn shown(bytes: &[u8]) -> String {
     plain
 }
 
-/// Bytes without an end of a line or a column in them, which are written out.
+/// Escapes line ends and tabs.
 pub(super) fn one_line(bytes: &[u8]) -> Cow<'_, [u8]> {
     if !bytes.iter().any(|byte| b"\n\r\t".contains(byte)) {
         return Cow::Borrowed(bytes);
@@ -35,21 +35,21 @@ pub(super) fn one_line(bytes: &[u8]) -> Cow<'_, [u8]> {
     Cow::Owned(bytes.iter().flat_map(written).collect())
 }
 
-/// As much as is shown, and no part of a character.
+/// Cuts bytes to the shown length without splitting a character.
 fn beginning(bytes: &[u8]) -> &[u8] {
     let begins = |at: &usize| bytes.get(*at).is_none_or(|byte| byte & 0xc0 != 0x80);
-    let end = (SHOWN - 3..=SHOWN).rev().find(begins).unwrap_or(SHOWN);
+    let end = (MAX_SHOWN - 3..=MAX_SHOWN).rev().find(begins).unwrap_or(MAX_SHOWN);
     &bytes[..end.min(bytes.len())]
 }
 
-/// The last line that is not blank.
+/// Returns the last non-blank line.
 pub(crate) fn last_line(bytes: &[u8]) -> String {
     let lines = bytes.rsplit(|byte| matches!(byte, b'\n' | b'\r'));
     let last = lines.map(<[u8]>::trim_ascii).find(|line| !line.is_empty());
     shown(last.unwrap_or_default())
 }
 
-/// A duration with as many digits as matter.
+/// Formats a duration with two or three digits.
 pub(crate) fn duration(time: Duration) -> String {
     let seconds = time.as_secs_f64();
     match seconds {
@@ -64,13 +64,12 @@ pub(crate) fn duration(time: Duration) -> String {
     }
 }
 
-/// One thing or several of them.
+/// Formats a number with its noun.
 pub(crate) fn count(number: u64, one: &str, many: &str) -> String {
     format!("{number} {}", if number == 1 { one } else { many })
 }
 
-/// An error and all its causes, on one line; a cause that repeats what was said is left
-/// out.
+/// Formats an error and its causes on one line. Skips a cause that is already at the end.
 pub(crate) fn chain(error: &dyn Error) -> String {
     let mut text = error.to_string();
     let mut next = error.source();
@@ -89,24 +88,24 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_key_cannot_draw_on_the_terminal() {
+    fn key_cannot_control_the_terminal() {
         assert_eq!(shown(b"a\x1b[2Jb\n"), "a\\u{1b}[2Jb\\n");
         assert_eq!(shown("Füße".as_bytes()), "Füße");
         assert_eq!(shown(b"\xff"), "\u{fffd}");
-        assert_eq!(shown(&[b'x'; 500]).chars().count(), SHOWN + 1);
+        assert_eq!(shown(&[b'x'; 500]).chars().count(), MAX_SHOWN + 1);
         let long = format!("x{}", "ü".repeat(100));
         assert_eq!(shown(long.as_bytes()), format!("x{}…", "ü".repeat(59)));
-        assert_eq!(shown(&[0x80; 500]).chars().count(), SHOWN + 1);
+        assert_eq!(shown(&[0x80; 500]).chars().count(), MAX_SHOWN + 1);
     }
 
     #[test]
-    fn the_last_line_is_the_last_that_says_something() {
+    fn last_line_is_the_last_non_blank_one() {
         assert_eq!(last_line(b"one\ntwo\r\n\n  \n"), "two");
         assert_eq!(last_line(b""), "");
     }
 
     #[test]
-    fn durations_are_short() {
+    fn durations_have_two_or_three_digits() {
         let shown = |micros| duration(Duration::from_micros(micros));
         let some = [70, 41_000, 1_940_000, 61_000_000, 7_261_000_000].map(shown);
         assert_eq!(some, ["70us", "41ms", "1.9s", "1m01s", "2h01m"]);

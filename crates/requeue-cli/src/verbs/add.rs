@@ -1,4 +1,4 @@
-//! Adding keys from the command line or a stream.
+//! `requeue add`: adds keys from arguments or a stream.
 
 use std::num::NonZeroUsize;
 use std::ops::ControlFlow;
@@ -6,37 +6,47 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use anyhow::{Context, Result};
-use requeue::{Added, Clock, SystemClock};
-use requeue_store::{Add, Error, Key, Receipt, Store, When};
+use requeue::Added;
+use requeue_store::{Add, Key, Receipt, Store, When};
 use tokio::runtime::Runtime;
 
 use crate::USAGE;
+use crate::address::StoreAddress;
 use crate::flags::AddFlags;
 use crate::input::{Record, Source, split_priority};
 use crate::plan;
 use crate::reader::BATCH;
-use crate::report::{self, AddedKeys, count};
-use crate::store::{PATIENCE, PAUSE, Place};
+use crate::report::{self, count};
+use crate::retry::{for_a_while, retry};
 
-/// Keys on their way to a store.
+/// Sends keys to a store in batches.
 struct Adder {
     runtime: Runtime,
     store: Arc<dyn Store>,
     when: When,
-    /// Which word of a line is its priority, from 1.
+    /// The number of the word that is the priority, counted from 1.
     priority: Option<usize>,
     revive_after: Duration,
     unsent: Vec<Add>,
-    added: AddedKeys,
-    refused: u64,
+    added: AddCounts,
+    rejected: u64,
+}
+
+/// The number of acknowledged adds by result.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+struct AddCounts {
+    added: u64,
+    duplicate: u64,
+    delayed: u64,
+    revived: u64,
 }
 
 pub(crate) fn add(flags: AddFlags) -> Result<u8> {
     let separator = plan::separator(flags.null);
     let sources = sources(&flags)?;
-    let place = Place::of(flags.store)?;
+    let address = StoreAddress::from_flags(flags.store)?;
     let runtime = super::runtime()?;
-    let store = runtime.block_on(place.open_patiently(report::tell))?;
+    let store = runtime.block_on(address.open_patiently(report::note))?;
     let mut adder = Adder {
         runtime,
         store,
@@ -44,14 +54,14 @@ pub(crate) fn add(flags: AddFlags) -> Result<u8> {
         priority: flags.priority.map(NonZeroUsize::get),
         revive_after: flags.revive_after,
         unsent: Vec::new(),
-        added: AddedKeys::default(),
-        refused: 0,
+        added: AddCounts::default(),
+        rejected: 0,
     };
     for source in sources {
         adder.read(source, separator)?;
     }
-    report::tell(&report::added_text(&adder.added));
-    Ok(if adder.refused > 0 { USAGE } else { 0 })
+    report::note(&adder.added.summary());
+    Ok(if adder.rejected > 0 { USAGE } else { 0 })
 }
 
 fn sources(flags: &AddFlags) -> Result<Vec<Source>> {
@@ -79,28 +89,29 @@ impl Adder {
             if sent.is_ok() { ControlFlow::Continue(()) } else { ControlFlow::Break(()) }
         });
         sent?;
-        // What was read is added, even if no more can be read.
+        // Keys read before an error are still added.
         self.send()?;
+        let keys = self.acknowledged();
         let read =
-            read.with_context(|| format!("cannot read the keys; {}", self.known()));
+            read.with_context(|| format!("cannot read the input after adding {keys}"));
         read.map(|_| ())
     }
 
     fn put(&mut self, line: &[u8]) -> Result<()> {
-        match self.wish(line) {
+        match self.encode(line) {
             Ok(add) => self.unsent.push(add),
             Err(why) => {
-                self.refused += 1;
-                report::tell(&report::left_out(line, &why));
+                self.rejected += 1;
+                report::note(&report::rejected_text(line, &why));
             }
         }
         if self.unsent.len() < BATCH { Ok(()) } else { self.send() }
     }
 
-    /// What a line asks for, or why it cannot be done.
-    fn wish(&self, line: &[u8]) -> Result<Add, String> {
+    /// Encodes the add of a line, or explains why it is rejected.
+    fn encode(&self, line: &[u8]) -> Result<Add, String> {
         if line.is_empty() {
-            // Mostly a variable of a shell that is not set.
+            // Usually an unset shell variable.
             return Err("the key is empty".to_owned());
         }
         let (priority, key) = match self.priority {
@@ -119,9 +130,11 @@ impl Adder {
             return Ok(());
         }
         let adds = std::mem::take(&mut self.unsent);
-        let receipts = self.runtime.block_on(patiently(&*self.store, &adds));
+        let call = retry(|| self.store.add(&adds), for_a_while());
+        let receipts = self.runtime.block_on(call);
+        let keys = self.acknowledged();
         let receipts =
-            receipts.with_context(|| format!("the store failed; {}", self.known()))?;
+            receipts.with_context(|| format!("store failed after adding {keys}"))?;
         for receipt in receipts {
             self.count(receipt);
         }
@@ -129,31 +142,38 @@ impl Adder {
     }
 
     fn count(&mut self, receipt: Receipt) {
-        let now = self.when == When::Now;
         match receipt.added {
-            Added::Duplicate => self.added.present += 1,
-            // Only a dead key that was to be ready now is told to wait.
-            Added::Delayed if now => self.added.revived += 1,
+            Added::Duplicate => self.added.duplicate += 1,
+            // Only a dead key is delayed by an add without a delay.
+            Added::Delayed if self.when == When::Now => self.added.revived += 1,
             Added::Delayed => self.added.delayed += 1,
-            Added::Ready | Added::Dirty | _ => self.added.new += 1,
+            Added::Ready | Added::Dirty | _ => self.added.added += 1,
         }
     }
 
-    /// What is certain when something has failed.
-    fn known(&self) -> String {
-        let known = count(self.added.total(), "key was", "keys were");
-        format!("{known} acknowledged")
+    /// Formats the number of acknowledged keys.
+    fn acknowledged(&self) -> String {
+        count(self.added.total(), "key", "keys")
     }
 }
 
-/// Adds keys; an add that is repeated costs one more run at worst.
-async fn patiently(store: &dyn Store, adds: &[Add]) -> Result<Vec<Receipt>, Error> {
-    let give_up = SystemClock.now() + PATIENCE;
-    loop {
-        match store.add(adds).await {
-            Err(error) if error.is_transient() && SystemClock.now() < give_up => {}
-            answer => return answer,
-        }
-        SystemClock.timer(SystemClock.now() + PAUSE).await;
+impl AddCounts {
+    fn total(self) -> u64 {
+        self.added + self.duplicate + self.delayed + self.revived
+    }
+
+    /// Formats the result of all adds.
+    fn summary(self) -> String {
+        let parts = [
+            (self.added, "added"),
+            (self.duplicate, "already queued"),
+            (self.delayed, "delayed"),
+            (self.revived, "revived"),
+        ];
+        let parts = parts.iter().filter(|(number, _)| *number > 0);
+        let parts: Vec<_> =
+            parts.map(|(number, what)| format!("{number} {what}")).collect();
+        let keys = count(self.total(), "key", "keys");
+        if parts.is_empty() { keys } else { format!("{keys}: {}", parts.join(", ")) }
     }
 }

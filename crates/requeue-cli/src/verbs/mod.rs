@@ -1,4 +1,4 @@
-//! The verbs that look at the queue of a store, or change it.
+//! The verbs that inspect or change a queue in a store.
 
 mod add;
 mod status;
@@ -14,35 +14,35 @@ use anyhow::{Context, Result};
 use requeue_store::{Error, Key, Look, Phase, Store, Which};
 use tokio::runtime::Runtime;
 
-use crate::flags::{Chosen, DeadVerb, ForgetFlags, ListFlags, StoreFlags};
+use crate::address::StoreAddress;
+use crate::flags::{ChosenKeys, DeadVerb, ForgetFlags, ListFlags, StoreFlags};
 use crate::report::{self, count};
-use crate::store::Place;
 
-/// Some key was not as it was said to be.
+/// Exit code: some of the keys were not affected.
 const NOT_ALL: u8 = 1;
 
-/// What runs the calls of a verb.
+/// Starts a runtime for the calls of a verb.
 fn runtime() -> Result<Runtime> {
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build();
-    runtime.context("cannot use the network")
+    runtime.context("cannot start the network")
 }
 
-/// Opens a queue that is there, does something with it, and says what failed.
+/// Opens an existing queue and calls `act` with its store.
 fn on_store<T>(
     flags: StoreFlags,
     act: impl AsyncFnOnce(Arc<dyn Store>) -> Result<T, Error>,
 ) -> Result<T> {
-    let place = Place::of(flags)?;
+    let address = StoreAddress::from_flags(flags)?;
     runtime()?.block_on(async {
-        let store = place.open_existing().await?;
-        act(store).await.context("the store failed")
+        let store = address.open_existing().await?;
+        act(store).await.context("store failed")
     })
 }
 
 fn read_keys(words: Vec<OsString>) -> Result<Vec<Key>> {
     let read = |word: OsString| {
         let shown = report::shown(word.as_encoded_bytes());
-        Key::new(word.into_vec()).with_context(|| format!("this is no key: {shown}"))
+        Key::new(word.into_vec()).with_context(|| format!("invalid key {shown}"))
     };
     words.into_iter().map(read).collect()
 }
@@ -50,15 +50,15 @@ fn read_keys(words: Vec<OsString>) -> Result<Vec<Key>> {
 pub(crate) fn dead(verb: DeadVerb) -> Result<u8> {
     match verb {
         DeadVerb::List(flags) => list_dead(flags),
-        DeadVerb::Revive(Chosen { store, all, keys }) => {
+        DeadVerb::Revive(ChosenKeys { store, all, keys }) => {
             let (which, asked) = which(all, keys)?;
             let done = on_store(store, async |store| store.revive(&which).await)?;
-            Ok(tell_chosen("revived", done, asked))
+            Ok(print_result("revived", done, asked))
         }
-        DeadVerb::Drop(Chosen { store, all, keys }) => {
+        DeadVerb::Drop(ChosenKeys { store, all, keys }) => {
             let (which, asked) = which(all, keys)?;
             let done = on_store(store, async |store| store.drop_dead(&which).await)?;
-            Ok(tell_chosen("dropped", done, asked))
+            Ok(print_result("dropped", done, asked))
         }
     }
 }
@@ -71,7 +71,7 @@ fn list_dead(flags: ListFlags) -> Result<u8> {
     Ok(0)
 }
 
-/// Which dead keys are meant, and how many if they are named.
+/// Returns the chosen dead keys, and their number if they are named.
 fn which(all: bool, mut keys: Vec<OsString>) -> Result<(Which, Option<u64>)> {
     if all {
         return Ok((Which::All, None));
@@ -83,16 +83,16 @@ fn which(all: bool, mut keys: Vec<OsString>) -> Result<(Which, Option<u64>)> {
     Ok((Which::Keys(keys), Some(asked)))
 }
 
-/// Tells how many keys were dead: the exit code.
-fn tell_chosen(verb: &str, done: u64, asked: Option<u64>) -> u8 {
+/// Prints how many of the chosen keys were dead. Returns the exit code.
+fn print_result(verb: &str, done: u64, asked: Option<u64>) -> u8 {
     let absent = asked.map_or(0, |asked| asked.saturating_sub(done));
     let done = count(done, "key", "keys");
     if absent == 0 {
-        report::tell(&format!("{verb} {done}"));
+        report::note(&format!("{verb} {done}"));
         return 0;
     }
     let absent = count(absent, "key was", "keys were");
-    report::tell(&format!("{verb} {done}; {absent} not dead"));
+    report::note(&format!("{verb} {done}; {absent} not dead"));
     NOT_ALL
 }
 
@@ -105,21 +105,21 @@ pub(crate) fn forget(flags: ForgetFlags) -> Result<u8> {
         let looks = store.look(&keys).await?;
         store.forget(&keys).await.map(|()| looks)
     })?;
-    let absent = looks.iter().filter(|look| !can_be_forgiven(look)).count() as u64;
-    let forgiven = count(keys.len() as u64 - absent, "key", "keys");
+    let absent = looks.iter().filter(|look| !can_be_forgotten(look)).count() as u64;
+    let forgotten = count(keys.len() as u64 - absent, "key", "keys");
     if absent == 0 {
-        report::tell(&format!("forgot the failures of {forgiven}"));
+        report::note(&format!("forgot the failures of {forgotten}"));
         return Ok(0);
     }
     let absent = count(absent, "key was", "keys were");
-    report::tell(&format!(
-        "forgot the failures of {forgiven}; {absent} not there, or dead"
+    report::note(&format!(
+        "forgot the failures of {forgotten}; {absent} not queued, or dead"
     ));
     Ok(NOT_ALL)
 }
 
-/// Whether a key is there and not dead; one that has failed is, wherever it stands.
-fn can_be_forgiven(look: &Look) -> bool {
+/// Returns whether a key exists and is not dead.
+fn can_be_forgotten(look: &Look) -> bool {
     match look.phase {
         Phase::Dead => false,
         Phase::Absent => look.delayed.is_some() || look.failures > 0,
@@ -128,15 +128,15 @@ fn can_be_forgiven(look: &Look) -> bool {
 }
 
 pub(crate) fn pause(flags: StoreFlags) -> Result<u8> {
-    let place =
+    let queue =
         on_store(flags, async |store| store.pause().await.map(|()| store.describe()))?;
-    report::tell(&format!("paused {place}; what runs goes on"));
+    report::note(&format!("paused {queue}; running commands finish"));
     Ok(0)
 }
 
 pub(crate) fn resume(flags: StoreFlags) -> Result<u8> {
-    let place =
+    let queue =
         on_store(flags, async |store| store.resume().await.map(|()| store.describe()))?;
-    report::tell(&format!("resumed {place}"));
+    report::note(&format!("resumed {queue}"));
     Ok(0)
 }

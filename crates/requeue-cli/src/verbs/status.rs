@@ -1,4 +1,4 @@
-//! How a queue stands, once or again and again.
+//! `requeue status` and `requeue watch`.
 
 use std::io::{self, IsTerminal};
 use std::sync::mpsc::{self, Receiver, RecvTimeoutError};
@@ -9,91 +9,96 @@ use requeue_store::{Error, Store};
 use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM};
 use signal_hook::iterator::Signals;
 
+use crate::address::StoreAddress;
 use crate::flags::{StatusFlags, WatchFlags};
 use crate::report::{self, chain};
-use crate::store::Place;
 
 pub(crate) fn status(flags: StatusFlags) -> Result<u8> {
     let StatusFlags { store, json, limit } = flags;
-    let text = super::on_store(store, async |store| look(&*store, json, limit).await)?;
+    let text = super::on_store(store, async |store| fetch(&*store, json, limit).await)?;
     report::page(text.as_bytes())?;
     Ok(0)
 }
 
-async fn look(store: &dyn Store, json: bool, limit: usize) -> Result<String, Error> {
+/// Reads the state of a queue and formats it.
+async fn fetch(store: &dyn Store, json: bool, limit: usize) -> Result<String, Error> {
     let stats = store.stats().await?;
     let failing = store.failing(limit).await?;
     let workers = store.workers().await?;
-    let tell = if json { report::status_json } else { report::status_text };
-    Ok(tell(&store.describe(), &stats, &failing, &workers))
+    let format = if json { report::status_json } else { report::status_text };
+    Ok(format(&store.describe(), &stats, &failing, &workers))
 }
 
-/// How each look is shown.
+/// How updates are shown.
 #[derive(Clone, Copy)]
-enum Show {
-    Over,
-    After,
-    Lines,
+enum Display {
+    /// Each update replaces the one before.
+    Redraw,
+    /// Updates follow each other, with blank lines between them.
+    Append,
+    /// One JSON object per line.
+    JsonLines,
 }
 
-/// Tells how the queue stands until a signal comes.
+/// Shows the state of a queue repeatedly until a signal.
 pub(crate) fn watch(flags: WatchFlags) -> Result<u8> {
     let WatchFlags { status, interval } = flags;
     let StatusFlags { store, json, limit } = status;
-    let place = Place::of(store)?;
-    let ends = ends()?;
+    let address = StoreAddress::from_flags(store)?;
+    let signalled = signalled()?;
     let runtime = super::runtime()?;
-    let store = runtime.block_on(place.open_existing())?;
-    let show = match json {
-        true => Show::Lines,
-        false if io::stdout().is_terminal() => Show::Over,
-        false => Show::After,
+    let store = runtime.block_on(address.open_existing())?;
+    let display = match json {
+        true => Display::JsonLines,
+        false if io::stdout().is_terminal() => Display::Redraw,
+        false => Display::Append,
     };
-    let mut away = false;
+    let mut unreachable = false;
     loop {
-        match runtime.block_on(look(&*store, json, limit)) {
+        match runtime.block_on(fetch(&*store, json, limit)) {
             Ok(text) => {
-                if std::mem::take(&mut away) {
-                    report::tell("the store is back");
+                if std::mem::take(&mut unreachable) {
+                    report::note("store reachable again");
                 }
-                show.text(&text)?;
+                display.show(&text)?;
             }
             Err(error) if error.is_transient() => {
-                if !std::mem::replace(&mut away, true) {
-                    report::tell(&format!("no answer, tried again: {}", chain(&error)));
+                if !std::mem::replace(&mut unreachable, true) {
+                    let why = chain(&error);
+                    report::note(&format!("store unreachable, retrying: {why}"));
                 }
             }
-            Err(error) => return Err(error).context("the store failed"),
+            Err(error) => return Err(error).context("store failed"),
         }
-        match ends.recv_timeout(interval) {
+        match signalled.recv_timeout(interval) {
             Err(RecvTimeoutError::Timeout) => {}
             Ok(()) | Err(RecvTimeoutError::Disconnected) => return Ok(0),
         }
     }
 }
 
-impl Show {
-    fn text(self, text: &str) -> io::Result<()> {
+impl Display {
+    fn show(self, text: &str) -> io::Result<()> {
         match self {
-            Self::Over => report::redraw(text),
-            Self::After => report::page(format!("{text}\n").as_bytes()),
-            Self::Lines => report::page(text.as_bytes()),
+            Self::Redraw => report::redraw(text),
+            Self::Append => report::page(format!("{text}\n").as_bytes()),
+            Self::JsonLines => report::page(text.as_bytes()),
         }
     }
 }
 
-/// Tells when a signal asks for the end.
-fn ends() -> Result<Receiver<()>> {
+/// Returns a channel that receives a message on the first signal.
+fn signalled() -> Result<Receiver<()>> {
     let signals = Signals::new([SIGINT, SIGTERM, SIGHUP]);
-    let mut signals = signals.context("cannot listen to signals")?;
+    let mut signals = signals.context("cannot install signal handlers")?;
     let (send, receive) = mpsc::channel();
     let listen = move || {
         if signals.forever().next().is_some() {
-            // Whoever waited may be gone.
+            // Fails only if the receiver is already dropped.
             send.send(()).unwrap_or_default();
         }
     };
-    let thread = thread::Builder::new().name("signal listener".to_owned());
-    thread.spawn(listen).context("cannot start the signal listener")?;
+    let thread = thread::Builder::new().name("signal handler".to_owned());
+    thread.spawn(listen).context("cannot start the signal handler")?;
     Ok(receive)
 }

@@ -1,7 +1,6 @@
-//! A folder, and the command in it.
+//! A temporary directory, and the command running in it.
 //!
-//! Tests never sleep. They wait for lines, files and named pipes; whatever does not come
-//! within a minute fails the test.
+//! Tests never sleep. They wait for lines, files and named pipes, and fail after a minute.
 
 use std::ffi::OsStr;
 use std::fs::{self, File, OpenOptions};
@@ -15,34 +14,34 @@ use std::time::Duration;
 
 use serde_json::Value;
 
-/// Far beyond what anything here takes on a machine under load.
-const PATIENCE: Duration = Duration::from_secs(60);
+/// Far longer than anything takes here, even on a busy machine.
+const TIMEOUT: Duration = Duration::from_secs(60);
 
-/// Does something that may block, and fails if it blocks for too long.
-pub(crate) fn patiently<T: Send + 'static>(
+/// Calls `act` on a thread. Fails if it blocks for too long.
+pub(crate) fn with_timeout<T: Send + 'static>(
     what: &str,
     act: impl FnOnce() -> T + Send + 'static,
 ) -> T {
     let (send, receive) = mpsc::channel();
     thread::spawn(move || send.send(act()));
-    receive.recv_timeout(PATIENCE).unwrap_or_else(|_| panic!("{what} takes for ever"))
+    receive.recv_timeout(TIMEOUT).unwrap_or_else(|_| panic!("timed out: {what}"))
 }
 
-/// Tells its process and waits, unless it is the second of its kind.
+/// Writes its pid to the pipe `pid` and waits for the pipe `go`, unless a file `second` exists.
 pub(crate) const WAITS: &str =
     "[ -e second ] || { echo $$ > pid; cat go > /dev/null; }; echo {}";
 
-/// Keys as the command reads them.
+/// Joins keys to input lines.
 pub(crate) fn lines(keys: impl IntoIterator<Item = String>) -> String {
     keys.into_iter().flat_map(|key| [key, "\n".to_owned()]).collect()
 }
 
-/// The keys `0`, `1` and so on.
+/// Returns the keys `0`, `1` and so on as input lines.
 pub(crate) fn numbers(count: u32) -> String {
     lines((0..count).map(|key| key.to_string()))
 }
 
-/// A folder that goes away with its test.
+/// A temporary directory that is removed at the end of a test.
 pub(crate) struct Dir(PathBuf);
 
 impl Dir {
@@ -67,51 +66,51 @@ impl Dir {
         fs::read_to_string(self.path(name)).unwrap()
     }
 
-    /// A pipe with a name, on which a command and its test can wait for each other.
+    /// Creates a named pipe, on which a command and its test can wait for each other.
     pub(crate) fn fifo(&self, name: &str) {
         let made = Command::new("mkfifo").arg(self.path(name)).status().unwrap();
         assert!(made.success());
     }
 
-    /// Pipes by which a command tells its process, and is let go.
+    /// Creates the pipes `pid` and `go`, see [`WAITS`].
     pub(crate) fn pipes(&self) {
         self.fifo("pid");
         self.fifo("go");
     }
 
-    /// Waits until somebody writes to a pipe: what they wrote.
-    pub(crate) fn hear(&self, fifo: &str) -> String {
+    /// Waits for text on a pipe.
+    pub(crate) fn receive(&self, fifo: &str) -> String {
         let path = self.path(fifo);
-        patiently("hearing from a pipe", move || fs::read_to_string(path).unwrap())
+        with_timeout("receiving from a pipe", move || fs::read_to_string(path).unwrap())
     }
 
-    /// Waits until somebody reads from a pipe, and lets them go on.
+    /// Waits for the reader of a pipe, and lets it continue.
     pub(crate) fn release(&self, fifo: &str) {
         let path = self.path(fifo);
-        patiently("releasing a reader", move || {
+        with_timeout("releasing a reader", move || {
             let mut pipe = OpenOptions::new().write(true).open(path).unwrap();
             pipe.write_all(b"go\n").unwrap();
         });
     }
 
-    /// The objects of a log.
+    /// Returns the lines of a log.
     pub(crate) fn log(&self, name: &str) -> Vec<Value> {
         let file = BufReader::new(File::open(self.path(name)).unwrap());
         file.lines().map(|line| serde_json::from_str(&line.unwrap()).unwrap()).collect()
     }
 
-    /// The events of one kind in a log.
+    /// Returns the lines of a log with one kind of event.
     pub(crate) fn events(&self, name: &str, event: &str) -> Vec<Value> {
         self.log(name).into_iter().filter(|line| line["event"] == event).collect()
     }
 
-    /// `requeue run` with these flags, up to the command and its arguments.
+    /// Prepares `requeue run` with these arguments.
     pub(crate) fn run<S: AsRef<OsStr>>(&self, args: impl IntoIterator<Item = S>) -> Cmd {
         self.requeue().arg("run").args(args)
     }
 
-    /// It heeds signals that the tests themselves may have been told to ignore: one of them
-    /// waited for ever under nohup.
+    /// Prepares `requeue` with the default signal handlers. Under nohup, a test once waited
+    /// forever for an ignored HUP.
     pub(crate) fn requeue(&self) -> Cmd {
         let mut command = Command::new("env");
         command.args(["--default-signal", env!("CARGO_BIN_EXE_requeue")]);
@@ -127,13 +126,13 @@ impl Drop for Dir {
     }
 }
 
-/// The command before it is started.
+/// A command that is not started yet.
 pub(crate) struct Cmd {
     command: Command,
     stdin: Vec<u8>,
 }
 
-/// The command after it has ended.
+/// The result of a command.
 #[derive(Debug)]
 pub(crate) struct Ran {
     pub(crate) code: Option<i32>,
@@ -142,7 +141,7 @@ pub(crate) struct Ran {
 }
 
 impl Ran {
-    /// The lines of the standard output, sorted.
+    /// Returns the sorted lines of standard output.
     pub(crate) fn sorted(&self) -> Vec<&str> {
         let mut lines: Vec<_> = self.out.lines().collect();
         lines.sort_unstable();
@@ -175,23 +174,23 @@ impl Cmd {
         self
     }
 
-    /// What the command reads.
+    /// Sets the standard input.
     pub(crate) fn stdin(mut self, text: impl Into<Vec<u8>>) -> Self {
         self.stdin = text.into();
         self
     }
 
-    /// Runs it to its end.
+    /// Runs the command to its end.
     pub(crate) fn ran(self) -> Ran {
         let input = self.stdin.clone();
         let mut live = self.start();
         let mut stdin = live.stdin.take().unwrap();
-        // It may end before it has read all: that is for the test to judge.
+        // The command may exit before it has read everything.
         thread::spawn(move || stdin.write_all(&input).unwrap_or_default());
-        live.ended()
+        live.wait()
     }
 
-    /// Starts it, to be talked to.
+    /// Starts the command.
     pub(crate) fn start(mut self) -> Live {
         self.command.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::piped());
         let mut child = self.command.spawn().unwrap();
@@ -202,7 +201,7 @@ impl Cmd {
     }
 }
 
-/// The command while it runs.
+/// A running command.
 pub(crate) struct Live {
     child: Child,
     stdin: Option<ChildStdin>,
@@ -227,32 +226,32 @@ fn lines_of(stream: impl Read + Send + 'static) -> Receiver<String> {
 }
 
 impl Live {
-    /// Gives it a line to read.
-    pub(crate) fn say(&mut self, line: &str) {
+    /// Writes a line to its input.
+    pub(crate) fn send(&mut self, line: &str) {
         let stdin = self.stdin.as_mut().unwrap();
         writeln!(stdin, "{line}").unwrap();
     }
 
-    /// Gives it a line to read: whether it still reads.
-    pub(crate) fn try_say(&mut self, line: &str) -> bool {
+    /// Writes a line to its input. Returns whether its input is still open.
+    pub(crate) fn try_send(&mut self, line: &str) -> bool {
         let stdin = self.stdin.as_mut().unwrap();
         writeln!(stdin, "{line}").is_ok()
     }
 
-    /// Gives it much to read.
-    pub(crate) fn pour(&mut self, text: &str) {
+    /// Writes text to its input.
+    pub(crate) fn send_text(&mut self, text: &str) {
         self.stdin.as_mut().unwrap().write_all(text.as_bytes()).unwrap();
     }
 
-    /// The most memory that it has used so far, in bytes.
-    pub(crate) fn most_memory(&self) -> u64 {
+    /// Returns the peak memory of the process, in bytes.
+    pub(crate) fn peak_memory(&self) -> u64 {
         let status =
             fs::read_to_string(format!("/proc/{}/status", self.child.id())).unwrap();
         let line = status.lines().find(|line| line.starts_with("VmHWM:")).unwrap();
         line.split_whitespace().nth(1).unwrap().parse::<u64>().unwrap() * 1024
     }
 
-    /// Ends its input.
+    /// Closes its input.
     pub(crate) fn end_input(&mut self) {
         drop(self.stdin.take());
     }
@@ -262,24 +261,24 @@ impl Live {
         self.out = mpsc::channel().1;
     }
 
-    /// The next line of its output, without its end.
+    /// Waits for the next line of standard output.
     pub(crate) fn out_line(&mut self) -> String {
-        self.out.recv_timeout(PATIENCE).expect("a line of output").trim_end().to_owned()
+        self.out.recv_timeout(TIMEOUT).expect("a line of output").trim_end().to_owned()
     }
 
-    /// The next line of its errors that has `part` in it.
+    /// Waits for a line of standard error that contains `part`.
     pub(crate) fn err_line(&mut self, part: &str) -> String {
         loop {
-            let line = self.err.recv_timeout(PATIENCE).expect("a line of errors");
+            let line = self.err.recv_timeout(TIMEOUT).expect("a line of errors");
             if line.contains(part) {
                 return line.trim_end().to_owned();
             }
         }
     }
 
-    /// Sends a signal, once it is able to heed one.
+    /// Waits until the signal handlers are installed, then sends a signal.
     pub(crate) fn signal(&self, name: &str) {
-        while !self.heeds_signals() {
+        while !self.handles_signals() {
             thread::yield_now();
         }
         signal(name, &self.child.id().to_string());
@@ -289,13 +288,13 @@ impl Live {
         self.child.id()
     }
 
-    /// Sends a signal to one that has shown that it is able to heed it.
+    /// Sends a signal at once.
     pub(crate) fn signal_now(&self, name: &str) {
         signal(name, &self.child.id().to_string());
     }
 
-    /// Whether it catches USR1, the last of the signals that it learns to catch.
-    fn heeds_signals(&self) -> bool {
+    /// Returns whether it has a handler for USR1, which is installed last.
+    fn handles_signals(&self) -> bool {
         let status =
             fs::read_to_string(format!("/proc/{}/status", self.child.id())).unwrap();
         let caught = status.lines().find_map(|line| line.strip_prefix("SigCgt:"));
@@ -303,7 +302,7 @@ impl Live {
         caught.is_none_or(|mask| mask & (1 << (10 - 1)) != 0)
     }
 
-    /// Asks for summaries until one has `part` in it.
+    /// Asks for the status with USR1 until it contains `part`.
     pub(crate) fn wait_for_status(&mut self, part: &str) {
         loop {
             self.signal("USR1");
@@ -315,24 +314,24 @@ impl Live {
         }
     }
 
-    /// Waits for its end while its input is open.
-    pub(crate) fn ended_with_open_input(mut self) -> Option<i32> {
+    /// Waits for its exit while its input stays open.
+    pub(crate) fn wait_with_open_input(mut self) -> Option<i32> {
         let stdin = self.stdin.take();
-        let ran = self.ended();
+        let ran = self.wait();
         drop(stdin);
         ran.code
     }
 
-    /// Waits for its end.
-    pub(crate) fn ended(mut self) -> Ran {
+    /// Waits for its exit.
+    pub(crate) fn wait(mut self) -> Ran {
         drop(self.stdin.take());
         let Self { mut child, out, err, .. } = self;
         let status: ExitStatus =
-            patiently("the end of requeue", move || child.wait().unwrap());
-        // Both end with the command, since it leaves no process behind.
+            with_timeout("waiting for requeue", move || child.wait().unwrap());
+        // Both streams end with the command: it leaves no process behind.
         let all = |lines: Receiver<String>| lines.into_iter().collect();
-        let out = patiently("the end of its output", move || all(out));
-        let err = patiently("the end of its errors", move || all(err));
+        let out = with_timeout("reading its output", move || all(out));
+        let err = with_timeout("reading its errors", move || all(err));
         Ran { code: status.code(), out, err }
     }
 }
@@ -340,21 +339,20 @@ impl Live {
 pub(crate) fn signal(name: &str, pid: &str) {
     let sent =
         Command::new("kill").args([&format!("-{name}"), "--", pid]).status().unwrap();
-    assert!(sent.success(), "no signal {name} to {pid}");
+    assert!(sent.success(), "cannot send {name} to {pid}");
 }
 
-/// Waits until a process is there no more. Who sends KILL to what is not its child is not
-/// told when that has happened.
-pub(crate) fn ends(pid: &str) {
+/// Waits until a process has exited. It need not be a child.
+pub(crate) fn wait_for_exit(pid: &str) {
     let pid = pid.to_owned();
-    patiently("the end of a process", move || {
+    with_timeout("waiting for a process", move || {
         while is_alive(&pid) {
             thread::yield_now();
         }
     });
 }
 
-/// Whether a process is there and not just waiting to be reaped.
+/// Returns whether a process exists and is not a zombie.
 pub(crate) fn is_alive(pid: &str) -> bool {
     let stat = fs::read_to_string(Path::new("/proc").join(pid).join("stat"));
     stat.is_ok_and(|stat| !stat.rsplit(')').next().unwrap_or("").starts_with(" Z"))

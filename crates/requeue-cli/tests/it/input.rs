@@ -1,4 +1,4 @@
-//! Where keys come from.
+//! The sources of keys.
 
 use std::ffi::OsString;
 use std::os::unix::ffi::OsStringExt;
@@ -6,27 +6,27 @@ use std::os::unix::ffi::OsStringExt;
 use crate::harness::{Dir, numbers};
 
 #[test]
-fn each_distinct_line_runs_once() {
+fn distinct_lines_run_once_each() {
     let dir = Dir::new();
     dir.write("keys", "a\nb\na\nb\na\n");
-    // The first key is held back until all lines were read.
+    // The first key blocks the only worker until all lines are read.
     dir.fifo("go");
     let command =
         ["-j1", "--", "sh", "-c", "[ $1 != hold ] || cat go >/dev/null; echo $1", "sh"];
     let mut live = dir.run(command).start();
     for key in ["hold", "a", "b", "a", "b", "a"] {
-        live.say(key);
+        live.send(key);
     }
     live.end_input();
     live.wait_for_status("ready 2");
     dir.release("go");
-    let ran = live.ended().expect(0);
+    let ran = live.wait().expect(0);
     assert_eq!(ran.sorted(), ["a", "b", "hold"]);
-    assert!(ran.err.contains("merging saved 3 runs of 6"), "{}", ran.err);
+    assert!(ran.err.contains("merged 3 of 6 lines"), "{}", ran.err);
 }
 
 #[test]
-fn lines_that_come_together_are_merged_even_if_the_first_runs_already() {
+fn lines_read_together_are_merged_even_if_the_first_is_running() {
     let dir = Dir::new();
     let ran = dir.run(["echo", "{}"]).stdin("a\nb\na\n").ran().expect(0);
     assert_eq!(ran.sorted(), ["a", "b"]);
@@ -35,14 +35,14 @@ fn lines_that_come_together_are_merged_even_if_the_first_runs_already() {
 }
 
 #[test]
-fn blank_lines_are_no_keys_and_the_last_line_needs_no_end() {
+fn blank_lines_are_skipped_and_the_last_line_needs_no_newline() {
     let dir = Dir::new();
     let ran = dir.run(["echo", "<{}>"]).stdin("a\n\n   \n\t\nb b").ran().expect(0);
     assert_eq!(ran.sorted(), ["<a>", "<b b>"]);
 }
 
 #[test]
-fn keys_may_end_in_nul() {
+fn keys_can_be_separated_by_nul() {
     let dir = Dir::new();
     for flag in ["-0", "--null"] {
         let ran = dir.run([flag, "printf", "[%s]"]).stdin("a\nb\0c\0\0").ran().expect(0);
@@ -50,9 +50,9 @@ fn keys_may_end_in_nul() {
     }
 }
 
-/// Names of nothing but spaces were left out without a word, as blank lines are.
+/// Keys of only spaces were once skipped silently, like blank lines.
 #[test]
-fn names_that_are_blank_are_keys_where_they_cannot_be_blank_lines() {
+fn blank_keys_are_kept_with_nul_and_as_arguments() {
     let dir = Dir::new();
     let ran = dir.run(["-0", "printf", "[%s]"]).stdin(" \0\0").ran().expect(0);
     assert_eq!(ran.out, "[ ]");
@@ -61,13 +61,13 @@ fn names_that_are_blank_are_keys_where_they_cannot_be_blank_lines() {
 }
 
 #[test]
-fn no_input_is_no_work() {
+fn empty_input_succeeds() {
     let ran = Dir::new().run(["echo"]).ran().expect(0);
     assert_eq!(ran.out, "");
 }
 
 #[test]
-fn keys_are_bytes_and_quotes_mean_nothing() {
+fn keys_are_bytes_and_quotes_are_not_special() {
     let dir = Dir::new();
     let odd = b"\xff\xfe it's \"$HOME\" \\ `x`\n".to_vec();
     let ran = dir.run(["sh", "-c", "printf %s \"$1\" > file", "sh"]).stdin(odd).ran();
@@ -77,7 +77,7 @@ fn keys_are_bytes_and_quotes_mean_nothing() {
 }
 
 #[test]
-fn keys_may_come_from_files() {
+fn keys_can_come_from_files() {
     let dir = Dir::new();
     dir.write("one", "a\nb\n");
     dir.write("two", "c\n");
@@ -88,7 +88,7 @@ fn keys_may_come_from_files() {
 }
 
 #[test]
-fn keys_may_be_words_behind_three_colons() {
+fn keys_can_be_arguments_after_three_colons() {
     let dir = Dir::new();
     let ran = dir.run(["--", "echo", "{}!", ":::", "a", "b c", ""]).stdin("no\n").ran();
     assert_eq!(ran.expect(0).sorted(), ["a!", "b c!"]);
@@ -98,40 +98,40 @@ fn keys_may_be_words_behind_three_colons() {
 }
 
 #[test]
-fn a_file_that_is_not_there_is_named_with_its_flag() {
+fn missing_file_is_reported_with_its_flag() {
     let ran = Dir::new().run(["-a", "nowhere", "echo"]).ran().expect(2);
     assert!(ran.err.contains("--arg-file nowhere"), "{}", ran.err);
     let ran = Dir::new().run(["-a", ".", "echo"]).ran().expect(2);
-    assert!(ran.err.contains("--arg-file .: it is a folder"), "{}", ran.err);
+    assert!(ran.err.contains("--arg-file .: it is a directory"), "{}", ran.err);
 }
 
 #[test]
-fn a_stream_is_worked_on_as_it_comes() {
+fn stream_is_processed_as_it_arrives() {
     let dir = Dir::new();
     let mut live = dir.run(["--", "echo", "got"]).start();
     for key in ["a", "b", "a"] {
-        live.say(key);
+        live.send(key);
         assert_eq!(live.out_line(), format!("got {key}"));
     }
-    live.ended().expect(0);
+    live.wait().expect(0);
 }
 
 #[test]
-fn reading_waits_while_too_many_keys_wait() {
+fn reading_pauses_while_too_many_keys_are_queued() {
     let dir = Dir::new();
     let keys = numbers(300);
     let flags = ["--max-queued", "5", "-j2", "--log", "log", "true"];
     dir.run(flags).stdin(keys).ran().expect(0);
-    let (mut waiting, mut most, mut started) = (0, 0, 0);
+    let (mut queued, mut most, mut started) = (0, 0, 0);
     for line in dir.log("log") {
         match line["event"].as_str() {
-            Some("added") => waiting += 1,
-            Some("started") => (waiting, started) = (waiting - 1, started + 1),
+            Some("added") => queued += 1,
+            Some("started") => (queued, started) = (queued - 1, started + 1),
             _ => {}
         }
-        most = most.max(waiting);
+        most = most.max(queued);
     }
     assert_eq!(started, 300);
-    // A key that a worker has taken and not yet started is no longer in the queue.
-    assert!(most <= 5 + 2, "{most} keys waited");
+    // A key that a worker has taken but not started is no longer in the queue.
+    assert!(most <= 5 + 2, "{most} keys were queued");
 }

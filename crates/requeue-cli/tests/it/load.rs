@@ -1,9 +1,9 @@
-//! Many lines, hot keys, and what is promised of each key.
+//! Many lines and hot keys.
 
 use crate::harness::{Dir, WAITS, lines};
 
 #[test]
-fn a_key_never_runs_twice_at_a_time() {
+fn key_never_runs_twice_at_the_same_time() {
     let dir = Dir::new();
     let script = "mkdir lock.{} || echo overlap; echo {}; rmdir lock.{}";
     let lines = lines((0..1000).map(|line| format!("k{}", line * 7 % 20)));
@@ -16,41 +16,41 @@ fn a_key_never_runs_twice_at_a_time() {
     assert!(runs <= 200, "{runs} runs for 1000 lines over 20 keys");
 }
 
-/// A run counts from when its process is made. On a busy machine that process looked for
-/// `second` only when it was there, and nobody was left to be released.
+/// The key once counted as running before its process had looked for `second`; on a busy
+/// machine, the test then waited forever. Receiving its pid avoids that.
 #[test]
-fn a_key_that_comes_again_while_it_runs_runs_exactly_once_more() {
+fn key_added_while_running_runs_exactly_once_more() {
     let dir = Dir::new();
     dir.pipes();
     let mut live = dir.run(["-j4", "--shell", WAITS]).start();
-    live.say("k");
-    dir.hear("pid");
+    live.send("k");
+    dir.receive("pid");
     for _ in 0..10 {
-        live.say("k");
+        live.send("k");
     }
     live.end_input();
     live.wait_for_status("merged 9");
     dir.write("second", "");
     dir.release("go");
-    assert_eq!(live.ended().expect(0).out, "k\nk\n");
+    assert_eq!(live.wait().expect(0).out, "k\nk\n");
 }
 
 #[test]
-fn many_lines_need_memory_for_their_keys_only() {
+fn memory_depends_on_distinct_keys_not_on_lines() {
     let stress = std::env::var_os("REQUEUE_STRESS").is_some();
     let (count, keys) = if stress { (1_000_000, 100_000) } else { (100_000, 2_000) };
     let dir = Dir::new();
     dir.fifo("go");
     let command = ["-j8", "sh", "-c", "[ $1 != hold ] || cat go > /dev/null", "sh"];
     let mut live = dir.run(command).start();
-    live.say("hold");
+    live.send("hold");
     let text = lines((0..count).map(|line| format!("key-{:09}", line % keys)));
-    live.pour(&text);
+    live.send_text(&text);
     live.end_input();
     live.wait_for_status("ready 0  running 1/8");
-    let memory = live.most_memory();
+    let memory = live.peak_memory();
     dir.release("go");
-    let ran = live.ended().expect(0);
+    let ran = live.wait().expect(0);
     assert!(ran.err.contains("0 keys failed"), "{}", ran.err);
     let runs: u64 = ran
         .err

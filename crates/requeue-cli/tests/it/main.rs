@@ -1,19 +1,21 @@
-//! Runs the real command in folders of its own.
+//! Runs the real command, each test in a new directory.
 
-#![allow(clippy::unwrap_used, reason = "a test that cannot go on says where")]
+#![allow(clippy::unwrap_used, reason = "a panic shows where a test failed")]
 
-mod ending;
-mod execution;
+mod command;
 mod harness;
 mod input;
 mod load;
+mod log;
+mod outage;
 mod output;
-mod policy;
+mod password;
 mod proxy;
-mod record;
+mod scheduling;
+mod shutdown;
 mod store;
-mod store_faults;
-mod store_workers;
-mod stores;
+mod store_errors;
 mod terminal;
-mod texts;
+mod test_store;
+mod usage;
+mod workers;

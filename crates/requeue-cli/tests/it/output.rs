@@ -1,9 +1,9 @@
-//! What is seen of the runs.
+//! The output of commands, progress and summaries.
 
 use crate::harness::{Dir, lines};
 
 #[test]
-fn the_output_of_a_run_stays_together() {
+fn output_of_a_run_stays_together() {
     let dir = Dir::new();
     let script = "for i in 1 2 3 4 5; do echo {} $i; echo {} $i >&2; done";
     let keys = lines((0..40).map(|key| format!("k{key}")));
@@ -24,7 +24,7 @@ fn the_output_of_a_run_stays_together() {
 }
 
 #[test]
-fn much_output_comes_through_whole() {
+fn large_output_is_complete() {
     let dir = Dir::new();
     let script = "head -c 3000000 /dev/zero | tr '\\0' {}";
     let ran = dir.run(["-j2", "--shell", script]).stdin("x\ny\n").ran().expect(0);
@@ -32,19 +32,18 @@ fn much_output_comes_through_whole() {
     assert!(ran.out == format!("{x}{y}") || ran.out == format!("{y}{x}"));
 }
 
-/// All of a line that had begun was searched for its end with each piece that came: one
-/// of 60 MB took minutes.
+/// Each piece of an unfinished line once caused a search of the whole line; 60 MB took minutes.
 #[test]
-fn a_long_line_comes_through_as_fast_as_it_is_written() {
+fn long_line_is_printed_in_linear_time() {
     let script = "head -c 60000000 /dev/zero | tr '\\0' {}";
     let flags = ["--line-buffer", "--shell", script, ":::", "x"];
     let ran = Dir::new().run(flags).ran().expect(0);
     assert!(ran.out == "x".repeat(60_000_000));
 }
 
-/// A key of two lines made a line of its own before the one that it was a tag of.
+/// A key with a newline once split its tag over two lines.
 #[test]
-fn a_tag_stays_on_its_line() {
+fn tag_stays_on_one_line() {
     let keys = b"two\nlines\0a\tb\0".to_vec();
     let flags = ["-0", "--tag", "--", "printf", "hi\\n%.0s"];
     let ran = Dir::new().run(flags).stdin(keys).ran().expect(0);
@@ -62,7 +61,7 @@ fn lines_can_be_tagged_with_their_key() {
 }
 
 #[test]
-fn lines_can_be_seen_as_they_come() {
+fn line_buffer_prints_lines_as_they_are_written() {
     let dir = Dir::new();
     dir.fifo("go");
     let script =
@@ -73,7 +72,7 @@ fn lines_can_be_seen_as_they_come() {
     assert_eq!(live.out_line(), "k\thalf");
     dir.release("go");
     assert_eq!(live.out_line(), "k\tmore");
-    let ran = live.ended().expect(1);
+    let ran = live.wait().expect(1);
     assert!(
         ran.err.contains("k\toops\n") && ran.err.contains("after 1 run: oops"),
         "{}",
@@ -82,7 +81,7 @@ fn lines_can_be_seen_as_they_come() {
 }
 
 #[test]
-fn only_failures_need_be_seen() {
+fn quiet_success_prints_only_failed_runs() {
     let dir = Dir::new();
     let script = "echo said {}; [ {} = good ]";
     let flags = ["--quiet-success", "--max-retries", "0", "--shell", script];
@@ -103,7 +102,7 @@ fn output_can_go_to_files() {
 }
 
 #[test]
-fn a_folder_that_cannot_be_made_is_named_with_its_flag() {
+fn unusable_output_directory_is_reported_with_its_flag() {
     let dir = Dir::new();
     dir.write("file", "");
     let ran = dir.run(["--output", "file/x", "true"]).ran().expect(2);
@@ -111,13 +110,13 @@ fn a_folder_that_cannot_be_made_is_named_with_its_flag() {
 }
 
 #[test]
-fn nothing_is_said_of_a_success_that_nobody_watches() {
+fn success_is_silent_without_progress() {
     let ran = Dir::new().run(["--progress", "none", "true"]).stdin("a\n").ran().expect(0);
     assert_eq!(ran.err, "");
 }
 
 #[test]
-fn failures_are_told_even_if_nobody_watches() {
+fn failures_are_reported_without_progress() {
     let flags =
         ["--progress=none", "--max-retries=0", "--shell", "echo why >&2; exit 3 #"];
     let ran = Dir::new().run(flags).stdin("a\n").ran().expect(1);
@@ -125,7 +124,7 @@ fn failures_are_told_even_if_nobody_watches() {
 }
 
 #[test]
-fn a_bar_is_not_drawn_where_nobody_can_see_it() {
+fn status_is_not_drawn_without_a_terminal() {
     for form in ["--progress=bar", "--progress=auto", "--progress=line"] {
         let ran = Dir::new().run([form, "echo"]).stdin("a\n").ran().expect(0);
         assert!(!ran.err.contains('\u{1b}'), "{form}: {}", ran.err);
@@ -138,23 +137,23 @@ fn a_bar_is_not_drawn_where_nobody_can_see_it() {
 }
 
 #[test]
-fn a_summary_can_be_asked_for() {
+fn usr1_prints_a_summary() {
     let dir = Dir::new();
     dir.fifo("go");
     let script = "[ {} = bad ] && { echo no good >&2; exit 4; }; cat go >/dev/null";
     let mut live = dir.run(["-j2", "--max-retries=0", "--shell", script]).start();
-    live.say("bad");
-    live.say("slow");
+    live.send("bad");
+    live.send("slow");
     live.wait_for_status("running 1/2  delayed 0  done 0  failed 1");
     live.signal("USR1");
     live.err_line("slow");
     live.err_line("failed: bad: exit code 4 after 1 run: no good");
     dir.release("go");
-    live.ended().expect(1);
+    live.wait().expect(1);
 }
 
 #[test]
-fn the_slowest_keys_are_named() {
+fn slowest_keys_are_listed() {
     let dir = Dir::new();
     dir.fifo("go");
     let flags = ["--timeout", "150ms", "--max-retries", "0", "--shell"];

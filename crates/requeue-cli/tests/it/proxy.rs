@@ -1,20 +1,20 @@
-//! A way to a server that can be cut.
+//! A TCP proxy that can be cut.
 
 use std::io;
 use std::net::{Shutdown, SocketAddr, TcpListener, TcpStream};
 use std::sync::{Arc, Mutex};
 use std::thread;
 
-use crate::harness::patiently;
+use crate::harness::with_timeout;
 
-/// Passes on what it is sent, in both directions, until it is cut.
+/// Forwards connections to a server until it is cut.
 pub(crate) struct Proxy {
     pub(crate) address: SocketAddr,
-    state: Arc<Mutex<State>>,
+    state: Arc<Mutex<ProxyState>>,
 }
 
 #[derive(Default)]
-struct State {
+struct ProxyState {
     is_cut: bool,
     refused: usize,
     open: Vec<TcpStream>,
@@ -24,7 +24,7 @@ impl Proxy {
     pub(crate) fn to(server: &str) -> Self {
         let listener = TcpListener::bind("127.0.0.1:0").unwrap();
         let address = listener.local_addr().unwrap();
-        let state = Arc::<Mutex<State>>::default();
+        let state = Arc::<Mutex<ProxyState>>::default();
         let (shared, server) = (Arc::clone(&state), server.to_owned());
         thread::spawn(move || {
             for client in listener.incoming().flatten() {
@@ -33,8 +33,8 @@ impl Proxy {
                     state.refused += 1;
                 } else {
                     let server = TcpStream::connect(&server).unwrap();
-                    pass(&client, &server);
-                    pass(&server, &client);
+                    forward(&client, &server);
+                    forward(&server, &client);
                     state.open.extend([client, server]);
                 }
             }
@@ -42,7 +42,7 @@ impl Proxy {
         Self { address, state }
     }
 
-    /// Ends all connections and takes no new ones.
+    /// Closes all connections and refuses new ones.
     pub(crate) fn cut(&self) {
         let mut state = self.state.lock().unwrap();
         state.is_cut = true;
@@ -51,22 +51,23 @@ impl Proxy {
         }
     }
 
-    /// Waits until so many have tried in vain to connect.
+    /// Waits until `count` connections were refused.
     pub(crate) fn until_refused(&self, count: usize) {
         let state = Arc::clone(&self.state);
-        patiently("trying to connect", move || {
+        with_timeout("waiting for connections", move || {
             while state.lock().unwrap().refused < count {
                 thread::yield_now();
             }
         });
     }
 
-    pub(crate) fn mend(&self) {
+    /// Accepts connections again.
+    pub(crate) fn restore(&self) {
         self.state.lock().unwrap().is_cut = false;
     }
 }
 
-fn pass(from: &TcpStream, to: &TcpStream) {
+fn forward(from: &TcpStream, to: &TcpStream) {
     let [mut from, mut to] = [from, to].map(|stream| stream.try_clone().unwrap());
     thread::spawn(move || {
         io::copy(&mut from, &mut to).unwrap_or_default();

@@ -1,11 +1,11 @@
-//! What a person sees, on a terminal that `script` makes.
+//! The display on a terminal, created by `script`.
 
 use std::io::Write;
 use std::process::{Command, Stdio};
 
-use crate::harness::{Dir, patiently};
+use crate::harness::{Dir, with_timeout};
 
-/// Runs `requeue run` on a terminal on which somebody types: all that it shows.
+/// Runs `requeue run` on a terminal with typed input. Returns everything it shows.
 fn on_terminal(dir: &Dir, flags: &str, typed: &str) -> String {
     let line = format!("{} run {flags}", env!("CARGO_BIN_EXE_requeue"));
     let mut script = Command::new("script")
@@ -19,16 +19,16 @@ fn on_terminal(dir: &Dir, flags: &str, typed: &str) -> String {
         .unwrap();
     let mut keyboard = script.stdin.take().unwrap();
     keyboard.write_all(typed.as_bytes()).unwrap();
-    let shown = patiently("the end of requeue", move || script.wait_with_output());
+    let shown = with_timeout("waiting for requeue", move || script.wait_with_output());
     drop(keyboard);
     String::from_utf8(shown.unwrap().stdout).unwrap()
 }
 
-/// A run of a second, in which the status is drawn more than once.
+/// A run of one second, during which the status is drawn several times.
 const A_WHILE: &str = "--timeout 1s --max-retries 0 -- cat go";
 
 #[test]
-fn a_status_is_drawn_and_taken_away() {
+fn status_is_drawn_and_removed() {
     let dir = Dir::new();
     dir.fifo("go");
     let shown = on_terminal(&dir, &format!("{A_WHILE} ::: k"), "");
@@ -37,9 +37,9 @@ fn a_status_is_drawn_and_taken_away() {
     assert!(after.starts_with("requeue: 1 run in"), "{shown:?}");
 }
 
-/// The status was drawn over the keys while they were typed.
+/// The status once overwrote the keys while they were typed.
 #[test]
-fn no_status_is_drawn_where_keys_are_typed() {
+fn status_is_not_drawn_while_keys_are_typed() {
     let dir = Dir::new();
     dir.fifo("go");
     let shown = on_terminal(&dir, A_WHILE, "k\n\x04");

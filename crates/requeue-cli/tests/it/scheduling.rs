@@ -1,4 +1,4 @@
-//! What runs when.
+//! Rates, retries, order and priorities.
 
 use std::thread;
 use std::time::Duration;
@@ -8,7 +8,7 @@ use serde_json::Value;
 
 use crate::harness::{Dir, Ran, numbers};
 
-/// A command that fails, whatever the key.
+/// A command that always fails.
 const FAILS: [&str; 3] = ["sh", "-c", "exit 7"];
 
 fn delays(dir: &Dir) -> Vec<f64> {
@@ -18,13 +18,13 @@ fn delays(dir: &Dir) -> Vec<f64> {
         .collect()
 }
 
-/// Runs a command that always fails on the key `k`, with a log.
+/// Runs a failing command for the key `k`, with a log.
 fn fail(dir: &Dir, flags: &[&str]) -> Ran {
     dir.run(["--log", "log"]).args(flags).args(FAILS).stdin("k\n").ran()
 }
 
 #[test]
-fn as_many_commands_run_at_a_time_as_there_are_workers() {
+fn number_of_running_commands_is_limited_by_workers() {
     let dir = Dir::new();
     for (name, workers) in [("one", 1), ("three", 3)] {
         let keys = numbers(20);
@@ -46,10 +46,10 @@ fn as_many_commands_run_at_a_time_as_there_are_workers() {
     }
 }
 
-/// The times in the log once decided this test. They are those of writing: the first start
-/// was written 4 ms after it had happened, and the others seemed to come too early.
+/// This test once used the times in the log. They are the times of writing, so the second
+/// start seemed to come too early after a late first one.
 #[test]
-fn starts_are_paced() {
+fn rate_limits_starts() {
     let dir = Dir::new();
     let flags = ["--rate", "20/s", "-j4", "--log", "log", "true"];
     let before = SystemClock.now();
@@ -61,7 +61,7 @@ fn starts_are_paced() {
 }
 
 #[test]
-fn a_burst_of_starts_needs_a_rate() {
+fn burst_requires_a_rate() {
     let dir = Dir::new();
     let ran = dir.run(["--burst", "5", "true"]).ran().expect(2);
     assert!(ran.err.contains("--rate"), "{}", ran.err);
@@ -70,22 +70,22 @@ fn a_burst_of_starts_needs_a_rate() {
 }
 
 #[test]
-fn a_key_that_waits_for_its_turn_is_still_merged() {
+fn key_waiting_for_the_rate_limit_is_still_merged() {
     let dir = Dir::new();
     let mut live = dir.run(["--rate", "1/h", "-j4", "echo"]).start();
-    live.say("first");
+    live.send("first");
     assert_eq!(live.out_line(), "first");
     for key in ["k", "k", "l", "k"] {
-        live.say(key);
+        live.send(key);
     }
     live.wait_for_status("ready 2  running 0/4  delayed 0  done 1  failed 0  merged 2");
     live.signal("TERM");
-    let ran = live.ended().expect(143);
+    let ran = live.wait().expect(143);
     assert!(ran.err.contains("2 keys left"), "{}", ran.err);
 }
 
 #[test]
-fn a_failed_key_backs_off_twice_as_long_each_time() {
+fn backoff_doubles_up_to_its_maximum() {
     let dir = Dir::new();
     let ran = fail(&dir, &["--backoff", "2ms..10ms", "--max-retries", "5"]).expect(1);
     assert_eq!(delays(&dir), [2.0, 4.0, 8.0, 10.0, 10.0]);
@@ -98,23 +98,23 @@ fn a_failed_key_backs_off_twice_as_long_each_time() {
         dir.events("log", "retried").iter().zip(&dir.events("log", "started")[1..])
     {
         let (planned, began) = (retried["next"].as_f64(), started["time"].as_f64());
-        assert!(began >= planned, "not before its time: {retried} {started}");
+        assert!(began >= planned, "started too early: {retried} {started}");
     }
 }
 
 #[test]
-fn the_default_backoff_is_200_ms_doubling_for_five_retries() {
+fn default_backoff_is_200_ms_doubling_for_five_retries() {
     let dir = Dir::new();
     let mut live = dir.run(["--log", "log"]).args(FAILS).start();
-    live.say("k");
+    live.send("k");
     live.wait_for_status("ready");
-    // The first two are enough to know the curve, and are over soon. The log keeps them: a
-    // status that is asked for on a busy machine misses the moment between two delays.
+    // Two delays show the curve. They are read from the log, because on a busy machine the
+    // status can miss the time between two delays.
     while dir.read("log").matches("retried").count() < 2 {
         thread::yield_now();
     }
     live.signal("INT");
-    live.ended().expect(130);
+    live.wait().expect(130);
     assert_eq!(delays(&dir)[..2], [200.0, 400.0]);
     let help = dir.requeue().args(["run", "--help"]).ran().expect(0).out;
     for default in
@@ -125,35 +125,38 @@ fn the_default_backoff_is_200_ms_doubling_for_five_retries() {
 }
 
 #[test]
-fn a_success_forgets_the_failures() {
+fn success_forgets_the_failures() {
     let dir = Dir::new();
     let script =
         "n=$(cat n 2>/dev/null || echo 0); echo $((n+1)) > n; [ $((n % 3)) = 2 ] #";
     let flags = ["--backoff", "1ms..1s", "--log", "log", "--shell", script];
     let mut live = dir.run(flags).start();
-    live.say("k");
+    live.send("k");
     live.wait_for_status("done 1");
-    live.say("k");
-    live.ended().expect(0);
+    live.send("k");
+    live.wait().expect(0);
     assert_eq!(delays(&dir), [1.0, 2.0, 1.0, 2.0]);
 }
 
 #[test]
-fn all_retries_together_have_a_rate() {
+fn retry_rate_limits_all_retries_together() {
     let dir = Dir::new();
     let flags = ["--retry-rate", "1/h", "--retry-burst", "2", "--backoff", "0s", "-j1"];
     let mut live = dir.run(flags).args(["--log", "log"]).args(FAILS).start();
-    live.say("k");
+    live.send("k");
     live.wait_for_status("delayed 1");
     live.signal("TERM");
-    live.ended().expect(143);
+    live.wait().expect(143);
     let delays = delays(&dir);
     assert_eq!(delays[..2], [0.0, 0.0]);
-    assert!(delays[2] > 3_000_000.0, "the third waits for about an hour: {delays:?}");
+    assert!(
+        delays[2] > 3_000_000.0,
+        "the third retry waits for about an hour: {delays:?}"
+    );
 }
 
 #[test]
-fn retries_can_be_left_out_or_without_limit() {
+fn retries_can_be_disabled_or_unlimited() {
     let dir = Dir::new();
     let ran = fail(&dir, &["--max-retries", "0"]).expect(1);
     assert!(ran.err.contains("after 1 run\n"), "{}", ran.err);
@@ -165,7 +168,7 @@ fn retries_can_be_left_out_or_without_limit() {
 }
 
 #[test]
-fn jitter_takes_a_part_of_the_backoff() {
+fn jitter_shortens_the_backoff() {
     let dir = Dir::new();
     for (name, flag, least) in [
         ("full", "--jitter", 0.0),
@@ -189,7 +192,7 @@ fn jitter_takes_a_part_of_the_backoff() {
 }
 
 #[test]
-fn codes_say_what_is_worth_a_retry() {
+fn exit_codes_select_what_is_retried() {
     let dir = Dir::new();
     let runs = |flags: &[&str], name: &str| {
         let flags =
@@ -205,52 +208,52 @@ fn codes_say_what_is_worth_a_retry() {
 }
 
 #[test]
-fn a_debounced_key_runs_once_it_has_ceased_to_come() {
+fn debounced_key_runs_after_it_has_been_quiet() {
     let dir = Dir::new();
     let flags = ["--debounce", "300ms", "--log", "log", "echo"];
     let mut live = dir.run(flags).start();
     for _ in 0..5 {
-        live.say("k");
+        live.send("k");
     }
     live.end_input();
     assert_eq!(live.out_line(), "k");
-    let ran = live.ended().expect(0);
+    let ran = live.wait().expect(0);
     assert!(
-        ran.err.contains("1 run in") && ran.err.contains("saved 4 runs of 5"),
+        ran.err.contains("1 run in") && ran.err.contains("merged 4 of 5 lines"),
         "{}",
         ran.err
     );
     let last = dir.events("log", "merged").last().unwrap()["time"].as_f64().unwrap();
     let began = dir.events("log", "started")[0]["time"].as_f64().unwrap();
-    // The line is written after the key was put off, on a busy machine a while after.
+    // The log line is older than the postponed deadline on a busy machine.
     assert!(began - last >= 0.15, "{began} {last}");
 }
 
-/// Lets one worker start with the key `first`, has the rest read meanwhile, and gives the
-/// order in which they ran.
+/// Blocks the only worker with the key `first` until all keys are read. Returns the order in
+/// which the others run.
 fn order(dir: &Dir, flags: &[&str], first: &str, keys: &[&str]) -> Vec<String> {
     dir.fifo("go");
     let script = "[ $REQUEUE_KEY != first ] || cat go >/dev/null; echo {}";
     let mut live = dir.run(["-j1"]).args(flags).args(["--shell", script]).start();
-    live.say(first);
+    live.send(first);
     live.wait_for_status("running 1/1");
     for key in keys {
-        live.say(key);
+        live.send(key);
     }
     live.end_input();
     live.wait_for_status(&format!("ready {}", keys.len()));
     dir.release("go");
-    let ran = live.ended().expect(0);
+    let ran = live.wait().expect(0);
     ran.out.lines().skip(1).map(str::to_owned).collect()
 }
 
 #[test]
-fn keys_run_in_the_order_in_which_they_came() {
+fn keys_run_in_order_of_arrival() {
     assert_eq!(order(&Dir::new(), &[], "first", &["c", "a", "b"]), ["c", "a", "b"]);
 }
 
 #[test]
-fn a_word_of_the_line_is_its_priority() {
+fn priority_is_a_word_of_the_line() {
     let dir = Dir::new();
     let lines = ["low -5", "high 9", "mid 0", "high2 9"];
     let wanted = ["high", "high2", "mid", "low"];
@@ -258,7 +261,7 @@ fn a_word_of_the_line_is_its_priority() {
     let ran = dir.run(["--priority", "1", "echo"]).stdin("3 a b\nx c\n").ran().expect(2);
     assert_eq!(ran.out, "a b\n");
     assert!(
-        ran.err.contains("--priority wants a whole number as word 1: x c"),
+        ran.err.contains("--priority expects a whole number as word 1: x c"),
         "{}",
         ran.err
     );
@@ -273,7 +276,7 @@ fn groups_take_turns() {
 }
 
 #[test]
-fn one_failure_can_be_enough() {
+fn fail_fast_stops_after_one_failure() {
     let dir = Dir::new();
     let flags =
         ["--fail-fast", "-j1", "--max-retries", "0", "--shell", "echo {}; [ {} = a ]"];
@@ -283,12 +286,12 @@ fn one_failure_can_be_enough() {
 }
 
 #[test]
-fn a_key_that_fails_and_then_succeeds_has_not_failed() {
+fn key_that_later_succeeds_has_not_failed() {
     let dir = Dir::new();
     let mut live = dir.run(["--max-retries", "0", "--shell", "[ -e ok ]; #"]).start();
-    live.say("k");
+    live.send("k");
     live.wait_for_status("failed 1");
     dir.write("ok", "");
-    live.say("k");
-    live.ended().expect(0);
+    live.send("k");
+    live.wait().expect(0);
 }

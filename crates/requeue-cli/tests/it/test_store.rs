@@ -1,7 +1,6 @@
-//! The stores that scenarios run on: the embedded one always, servers where they are.
+//! Queues in stores to test with: embedded, and on each available server.
 
 use std::sync::atomic::{AtomicU32, Ordering};
-
 use std::time::{SystemTime, UNIX_EPOCH};
 
 use serde_json::Value;
@@ -9,75 +8,88 @@ use serde_json::Value;
 use crate::harness::{Cmd, Dir};
 use crate::proxy::Proxy;
 
-/// A queue of a store, and a folder to run in.
-pub(crate) struct Home {
+/// One use of each verb that takes a store.
+pub(crate) const VERBS: [&[&str]; 9] = [
+    &["run", "true"],
+    &["add", "k"],
+    &["status"],
+    &["watch"],
+    &["dead", "list"],
+    &["dead", "drop", "--all"],
+    &["forget", "k"],
+    &["pause"],
+    &["resume"],
+];
+
+/// A queue in a store, and a directory to run commands in.
+pub(crate) struct TestStore {
     pub(crate) dir: Dir,
-    store: String,
+    address: String,
     queue: Option<String>,
 }
 
-/// Does the same on an embedded store and on each server that is there.
-pub(crate) fn on_each_store(scenario: impl Fn(&Home)) {
-    scenario(&embedded());
-    on_each_server(scenario);
+/// Runs a test on an embedded store and on each available server.
+pub(crate) fn on_each_store(test: impl Fn(&TestStore)) {
+    test(&embedded());
+    on_each_server(test);
 }
 
-/// Does the same on each server that is there.
-pub(crate) fn on_each_server(scenario: impl Fn(&Home)) {
+/// Runs a test on each available server.
+pub(crate) fn on_each_server(test: impl Fn(&TestStore)) {
     for name in ["REQUEUE_REDIS_URL", "REQUEUE_POSTGRES_URL"] {
         if let Some(url) = server(name) {
-            scenario(&Home::on(&url, Some(&queue_name())));
+            test(&TestStore::on(&url, Some(&queue_name())));
         }
     }
 }
 
-/// Where a server is, if it is.
-#[expect(clippy::print_stdout, reason = "what is left out is said")]
+/// Returns the address of a server, if it is available.
+#[expect(clippy::print_stdout, reason = "skipped tests are reported")]
 pub(crate) fn server(variable: &str) -> Option<String> {
     let url = std::env::var(variable).ok();
-    let demanded = std::env::var_os("CI").is_some_and(|ci| ci == "true");
+    let required = std::env::var_os("CI").is_some_and(|ci| ci == "true");
     assert!(
-        url.is_some() || !demanded,
+        url.is_some() || !required,
         "{variable} is not set: see scripts/with-servers"
     );
     if url.is_none() {
-        println!("left out: {variable} is not set, see scripts/with-servers");
+        println!("skipped: {variable} is not set, see scripts/with-servers");
     }
     url
 }
 
-pub(crate) fn embedded() -> Home {
-    Home { dir: Dir::new(), store: "queue.db".to_owned(), queue: None }
+pub(crate) fn embedded() -> TestStore {
+    TestStore { dir: Dir::new(), address: "queue.db".to_owned(), queue: None }
 }
 
-/// A name that no other test has, in this run or another.
+/// Returns a unique queue name.
 pub(crate) fn queue_name() -> String {
     static NUMBER: AtomicU32 = AtomicU32::new(0);
     let number = NUMBER.fetch_add(1, Ordering::Relaxed);
-    #[expect(clippy::disallowed_methods, reason = "only to be unlike others")]
+    #[expect(clippy::disallowed_methods, reason = "only for a unique name")]
     let now = SystemTime::now().duration_since(UNIX_EPOCH).unwrap();
     format!("cli-{}-{number}-{}", std::process::id(), now.as_nanos())
 }
 
-impl Home {
-    /// A queue of a server; without a name, the one that is used if none is given.
+impl TestStore {
+    /// A queue on a server; without a name, the default queue.
     pub(crate) fn on(url: &str, queue: Option<&str>) -> Self {
         let queue = queue.map(str::to_owned);
-        Self { dir: Dir::new(), store: url.to_owned(), queue }
+        Self { dir: Dir::new(), address: url.to_owned(), queue }
     }
 
-    /// The command, told of the store by its environment.
+    /// Prepares `requeue` with the store in its environment.
     pub(crate) fn requeue(&self) -> Cmd {
-        let command = self.dir.requeue().env("REQUEUE_STORE", &self.store);
+        let command = self.dir.requeue().env("REQUEUE_STORE", &self.address);
         match &self.queue {
             Some(queue) => command.env("REQUEUE_QUEUE", queue),
             None => command,
         }
     }
 
-    /// The command with a proxy between it and the server.
+    /// Prepares `requeue` with a proxy between it and the server.
     pub(crate) fn through_proxy(&self) -> (Proxy, Cmd) {
-        let (scheme, rest) = self.store.split_once("://").unwrap();
+        let (scheme, rest) = self.address.split_once("://").unwrap();
         let (user, host) = rest.rsplit_once('@').map_or(("", rest), |parts| parts);
         let (host, database) = host.split_once('/').map_or((host, ""), |parts| parts);
         let proxy = Proxy::to(host);
@@ -92,8 +104,8 @@ impl Home {
         self.requeue().arg("run").args(args)
     }
 
-    /// Makes the queue, with nothing in it.
-    pub(crate) fn make(&self) {
+    /// Creates an empty queue.
+    pub(crate) fn create(&self) {
         self.run(&["true"]).ran().expect(0);
     }
 

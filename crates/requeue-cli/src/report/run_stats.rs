@@ -1,51 +1,45 @@
-//! What has happened so far, in numbers and in the keys that stand out.
+//! Statistics about all runs, and the failed and slowest keys.
 
 use std::cmp::Reverse;
 use std::collections::{BinaryHeap, HashMap};
 use std::fmt::Write as _;
 use std::time::{Duration, Instant};
 
-use super::Finished;
+use super::FinishedRun;
 use super::text::{count, duration, shown};
-use crate::command::Ending;
+use crate::command::Exit;
 
-/// How many of the slowest keys are named.
+/// How many of the slowest keys are listed.
 const SLOWEST: usize = 5;
 
-/// How many failed keys are named; the rest are counted.
-const FAILED_NAMED: usize = 20;
+/// How many failed keys are listed; the rest are counted.
+const FAILED_LISTED: usize = 20;
 
 /// Why a key failed for good.
 #[derive(Clone, Debug)]
-enum Failure {
+enum KeyFailure {
     /// Its last run here failed.
-    GivenUp(GivenUp),
-    /// It is dead in the store, for this reason, and not by its last run here.
+    LastRun { exit: Exit, runs: u32, last_line: String },
+    /// It died in the store, for this reason, but not because of its last run here.
     Died(String),
 }
 
-/// Why a key was given up.
-#[derive(Clone, Debug)]
-pub(crate) struct GivenUp {
-    pub(crate) ending: Ending,
-    pub(crate) runs: u32,
-    pub(crate) last_line: String,
-}
-
+/// Statistics about all runs.
 #[derive(Debug, Default)]
-pub(crate) struct Stats {
+pub(crate) struct RunStats {
     runs: u64,
     succeeded: u64,
     /// Keys that failed for good.
-    failed: HashMap<Vec<u8>, Failure>,
-    /// The slowest first.
+    failed: HashMap<Vec<u8>, KeyFailure>,
+    /// Slowest first.
     slowest: Vec<(Duration, Vec<u8>)>,
-    times: Times,
+    times: Histogram,
+    /// When retries are due.
     retries: BinaryHeap<Reverse<Instant>>,
     speed: Option<Speed>,
 }
 
-impl Stats {
+impl RunStats {
     pub(super) fn runs(&self) -> u64 {
         self.runs
     }
@@ -58,21 +52,17 @@ impl Stats {
         self.failed.len() as u64
     }
 
-    pub(super) fn is_clean(&self) -> bool {
-        self.failed.is_empty()
-    }
-
-    pub(super) fn finished(&mut self, run: &Finished<'_>) {
+    pub(super) fn finished(&mut self, run: &FinishedRun<'_>) {
         self.runs += 1;
         self.times.add(run.took);
-        self.note_slow(run.key, run.took);
-        if run.ending.is_success() {
+        self.record_slow(run.key, run.took);
+        if run.exit.is_success() {
             self.succeeded += 1;
             self.failed.remove(run.key);
         }
     }
 
-    fn note_slow(&mut self, key: &[u8], took: Duration) {
+    fn record_slow(&mut self, key: &[u8], took: Duration) {
         if let Some(known) = self.slowest.iter_mut().find(|(_, known)| known == key) {
             known.0 = known.0.max(took);
         } else if self.slowest.len() < SLOWEST {
@@ -86,60 +76,65 @@ impl Stats {
         self.slowest.sort_by_key(|(took, _)| Reverse(*took));
     }
 
-    pub(super) fn gave_up(&mut self, key: &[u8], why: GivenUp) {
-        self.failed.insert(key.to_vec(), Failure::GivenUp(why));
+    pub(super) fn gave_up(&mut self, run: &FinishedRun<'_>) {
+        let failure = KeyFailure::LastRun {
+            exit: run.exit,
+            runs: run.attempt,
+            last_line: run.last_line.clone(),
+        };
+        self.failed.insert(run.key.to_vec(), failure);
     }
 
-    /// Takes note of a key that is dead in the store: whether that is news.
+    /// Records a key that is dead in the store. Returns whether it was not known as failed.
     pub(super) fn died(&mut self, key: &[u8], reason: &str) -> bool {
         if self.failed.contains_key(key) {
             return false;
         }
-        self.failed.insert(key.to_vec(), Failure::Died(reason.to_owned()));
+        self.failed.insert(key.to_vec(), KeyFailure::Died(reason.to_owned()));
         true
     }
 
     pub(super) fn retried(&mut self, now: Instant, delay: Duration) {
-        self.forget_past(now);
+        self.drop_past_retries(now);
         if let Some(moment) = now.checked_add(delay) {
             self.retries.push(Reverse(moment));
         }
     }
 
-    fn forget_past(&mut self, now: Instant) {
+    fn drop_past_retries(&mut self, now: Instant) {
         while self.retries.peek().is_some_and(|Reverse(moment)| *moment <= now) {
             self.retries.pop();
         }
     }
 
-    /// How long until the next retry is due.
+    /// Returns the time until the next retry.
     pub(super) fn next_retry(&mut self, now: Instant) -> Option<Duration> {
-        self.forget_past(now);
+        self.drop_past_retries(now);
         self.retries.peek().map(|Reverse(moment)| *moment - now)
     }
 
-    /// Runs in a second, lately.
+    /// Returns the recent number of runs per second.
     pub(super) fn rate(&mut self, now: Instant) -> f64 {
         let runs = self.runs;
         self.speed.get_or_insert_with(|| Speed::new(now, runs)).at(now, runs)
     }
 
-    /// The median of the times that runs took, and what 99 of 100 did not exceed.
+    /// Returns the 50th and 99th percentile of run times.
     pub(super) fn times(&self) -> Option<(Duration, Duration)> {
         (self.runs > 0).then(|| (self.times.quantile(0.5), self.times.quantile(0.99)))
     }
 
-    /// The keys that failed and those that took longest, a line each.
+    /// Lists the failed keys and the slowest keys.
     pub(super) fn details(&self) -> String {
         let mut text = String::new();
         let mut failed: Vec<_> = self.failed.iter().collect();
         failed.sort_by_key(|(key, _)| *key);
-        for (key, failure) in failed.iter().take(FAILED_NAMED) {
+        for (key, failure) in failed.iter().take(FAILED_LISTED) {
             line(&mut text, &format!("  failed: {}: {}", shown(key), reason(failure)));
         }
-        if failed.len() > FAILED_NAMED {
-            let more = failed.len() - FAILED_NAMED;
-            line(&mut text, &format!("  and {more} more failed"));
+        if failed.len() > FAILED_LISTED {
+            let more = failed.len() - FAILED_LISTED;
+            line(&mut text, &format!("  and {more} more failed keys"));
         }
         if self.runs > 1 && self.slowest.first().is_some_and(|(took, _)| *took >= SLOW) {
             let named = self.slowest.iter().filter(|(took, _)| *took >= SLOW);
@@ -156,17 +151,17 @@ impl Stats {
     pub(super) fn metrics(&self, lines: u64, merged: u64) -> String {
         let failed_runs = self.runs - self.succeeded;
         format!(
-            "# HELP requeue_lines_total Keys read from the input.\n\
+            "# HELP requeue_lines_total Keys read from the input, duplicates included.\n\
              # TYPE requeue_lines_total counter\n\
              requeue_lines_total {lines}\n\
-             # HELP requeue_merged_total Keys that were queued already.\n\
+             # HELP requeue_merged_total Keys read from the input that were already queued.\n\
              # TYPE requeue_merged_total counter\n\
              requeue_merged_total {merged}\n\
-             # HELP requeue_runs_total Runs of the command that have ended.\n\
+             # HELP requeue_runs_total Finished runs of the command.\n\
              # TYPE requeue_runs_total counter\n\
              requeue_runs_total{{outcome=\"succeeded\"}} {}\n\
              requeue_runs_total{{outcome=\"failed\"}} {failed_runs}\n\
-             # HELP requeue_failed_keys Keys that were given up and have not succeeded since.\n\
+             # HELP requeue_failed_keys Keys that failed for good and have not succeeded since.\n\
              # TYPE requeue_failed_keys gauge\n\
              requeue_failed_keys {}\n",
             self.succeeded,
@@ -175,50 +170,48 @@ impl Stats {
     }
 }
 
-/// Runs below this are not worth naming.
+/// Shorter runs are not listed among the slowest.
 const SLOW: Duration = Duration::from_millis(100);
 
 fn line(text: &mut String, line: &str) {
-    // Writing to a string does not fail.
+    // Writing to a string cannot fail.
     writeln!(text, "{line}").unwrap_or_default();
 }
 
-/// How a failed run ended, and what it said last.
-pub(crate) fn error_text(ending: Ending, last_line: &str) -> String {
-    match last_line {
-        "" => how(ending),
-        last => format!("{}: {last}", how(ending)),
-    }
+/// Formats a failed run: its exit and the last line of its standard error.
+pub(crate) fn error_text(exit: Exit, last_line: &str) -> String {
+    with_last_line(exit_text(exit), last_line)
 }
 
-fn how(ending: Ending) -> String {
-    match ending {
-        Ending::TimedOut => "took too long".to_owned(),
-        Ending::NotStarted | Ending::UnfitKey => "could not be started".to_owned(),
-        Ending::Exited(_) => match ending.signal() {
-            Some(signal) => format!("ended by signal {signal}"),
-            None => format!("exit code {}", ending.code()),
+fn with_last_line(text: String, last_line: &str) -> String {
+    if last_line.is_empty() { text } else { format!("{text}: {last_line}") }
+}
+
+fn exit_text(exit: Exit) -> String {
+    match exit {
+        Exit::TimedOut => "timed out".to_owned(),
+        Exit::NotStarted | Exit::InvalidKey => "could not start".to_owned(),
+        Exit::Status(_) => match exit.signal() {
+            Some(signal) => format!("killed by signal {signal}"),
+            None => format!("exit code {}", exit.code()),
         },
     }
 }
 
-fn reason(failure: &Failure) -> String {
-    let GivenUp { ending, runs, last_line } = match failure {
-        Failure::Died(reason) => return shown(reason.as_bytes()),
-        Failure::GivenUp(why) => why,
-    };
-    let how = how(*ending);
-    let runs = count(u64::from(*runs), "run", "runs");
-    match last_line.as_str() {
-        "" => format!("{how} after {runs}"),
-        last => format!("{how} after {runs}: {last}"),
+fn reason(failure: &KeyFailure) -> String {
+    match failure {
+        KeyFailure::Died(reason) => shown(reason.as_bytes()),
+        KeyFailure::LastRun { exit, runs, last_line } => {
+            let runs = count(u64::from(*runs), "run", "runs");
+            with_last_line(format!("{} after {runs}", exit_text(*exit)), last_line)
+        }
     }
 }
 
-/// How often the speed is measured anew: less would flicker.
+/// The time between two measurements of the speed. A shorter one would flicker.
 const SPEED_OVER: Duration = Duration::from_secs(2);
 
-/// Runs in a second, between two looks that are far enough apart.
+/// The number of runs per second between the last two measurements.
 #[derive(Debug)]
 struct Speed {
     since: Instant,
@@ -231,7 +224,7 @@ impl Speed {
         Self { since: now, runs_then: runs, latest: 0.0 }
     }
 
-    #[expect(clippy::cast_precision_loss, reason = "a speed is shown with three digits")]
+    #[expect(clippy::cast_precision_loss, reason = "a speed is shown without decimals")]
     fn at(&mut self, now: Instant, runs: u64) -> f64 {
         let passed = now.saturating_duration_since(self.since);
         if passed >= SPEED_OVER || (self.latest == 0.0 && !passed.is_zero()) {
@@ -244,33 +237,33 @@ impl Speed {
     }
 }
 
-/// Buckets in which a time doubles: quantiles are right to within a hundredth.
+/// Buckets per doubling: the error of a quantile is about 1 %.
 const PER_DOUBLING: f64 = 64.0;
 
-/// From a microsecond to some fifty days.
+/// From one microsecond to about fifty days.
 const BUCKETS: usize = 64 * 42;
 
-/// How many runs took how long.
+/// A histogram of run times.
 #[derive(Debug)]
-struct Times {
+struct Histogram {
     counts: Vec<u64>,
     total: u64,
     shortest: Duration,
     longest: Duration,
 }
 
-impl Default for Times {
+impl Default for Histogram {
     fn default() -> Self {
         let (shortest, longest) = (Duration::MAX, Duration::ZERO);
         Self { counts: vec![0; BUCKETS], total: 0, shortest, longest }
     }
 }
 
-impl Times {
+impl Histogram {
     #[expect(
         clippy::cast_possible_truncation,
         clippy::cast_sign_loss,
-        reason = "the logarithm of a microsecond or more is small and not negative"
+        reason = "the logarithm of at least one microsecond is small and not negative"
     )]
     fn add(&mut self, took: Duration) {
         let micros = (took.as_secs_f64() * 1e6).max(1.0);
@@ -281,13 +274,13 @@ impl Times {
         self.longest = self.longest.max(took);
     }
 
-    /// The time that this part of the runs did not exceed: right if it is that of the
-    /// shortest or of the longest, which of few runs it mostly is.
+    /// Returns a quantile of the run times. It is exact if it is the shortest or longest run,
+    /// which is the usual case if there are few.
     #[expect(
         clippy::cast_possible_truncation,
         clippy::cast_precision_loss,
         clippy::cast_sign_loss,
-        reason = "a part of the number of runs is no more than that number"
+        reason = "a fraction of the number of runs is not greater than that number"
     )]
     fn quantile(&self, part: f64) -> Duration {
         let rank = (self.total as f64 * part).ceil() as u64;
@@ -316,21 +309,22 @@ mod tests {
 
     use super::*;
 
-    fn finished(key: &[u8], code: i32, millis: u64) -> Finished<'_> {
-        let ending = Ending::Exited(ExitStatus::from_raw(code << 8));
-        Finished { key, attempt: 1, ending, took: Duration::from_millis(millis) }
+    fn finished(key: &[u8], code: i32, millis: u64) -> FinishedRun<'_> {
+        let exit = Exit::Status(ExitStatus::from_raw(code << 8));
+        let took = Duration::from_millis(millis);
+        FinishedRun { key, attempt: 1, exit, took, last_line: String::new() }
     }
 
-    fn failure(last_line: &str) -> GivenUp {
-        let ending = Ending::Exited(ExitStatus::from_raw(3 << 8));
-        GivenUp { ending, runs: 6, last_line: last_line.to_owned() }
+    fn failed<'k>(key: &'k [u8], last_line: &str) -> FinishedRun<'k> {
+        let last_line = last_line.to_owned();
+        FinishedRun { attempt: 6, last_line, ..finished(key, 3, 1) }
     }
 
     #[test]
-    fn failed_keys_are_named_with_what_they_said_last() {
-        let mut stats = Stats::default();
+    fn failed_keys_are_listed_with_their_last_error() {
+        let mut stats = RunStats::default();
         stats.finished(&finished(b"k", 3, 1));
-        stats.gave_up(b"k", failure("disk on fire"));
+        stats.gave_up(&failed(b"k", "disk on fire"));
         assert_eq!(
             stats.details(),
             "  failed: k: exit code 3 after 6 runs: disk on fire\n"
@@ -340,21 +334,21 @@ mod tests {
     }
 
     #[test]
-    fn a_key_that_died_in_the_store_is_named_once_with_its_reason() {
-        let mut stats = Stats::default();
-        stats.gave_up(b"a", failure(""));
+    fn key_that_died_in_the_store_is_listed_once_with_its_reason() {
+        let mut stats = RunStats::default();
+        stats.gave_up(&failed(b"a", ""));
         assert!(
-            !stats.died(b"a", "exit code 3") && stats.died(b"b", "its lease ran out")
+            !stats.died(b"a", "exit code 3") && stats.died(b"b", "its lease expired")
         );
         assert_eq!(
             stats.details(),
-            "  failed: a: exit code 3 after 6 runs\n  failed: b: its lease ran out\n"
+            "  failed: a: exit code 3 after 6 runs\n  failed: b: its lease expired\n"
         );
     }
 
     #[test]
-    fn the_slowest_keys_are_named_once_each() {
-        let mut stats = Stats::default();
+    fn slowest_keys_are_listed_once_each() {
+        let mut stats = RunStats::default();
         for (key, millis) in [(b"a", 200), (b"b", 900), (b"a", 300), (b"c", 1)] {
             stats.finished(&finished(key, 0, millis));
         }
@@ -362,41 +356,41 @@ mod tests {
     }
 
     #[test]
-    fn quantiles_are_near_the_truth() {
-        let mut times = Times::default();
+    fn quantiles_are_nearly_exact() {
+        let mut times = Histogram::default();
         for millis in 1..=100 {
             times.add(Duration::from_millis(millis));
         }
-        for (part, truth) in [(0.5, 50.0), (0.99, 99.0)] {
-            let told = times.quantile(part).as_secs_f64() * 1e3;
-            assert!((told / truth - 1.0).abs() < 0.01, "{told} is not {truth}");
+        for (part, exact) in [(0.5, 50.0), (0.99, 99.0)] {
+            let quantile = times.quantile(part).as_secs_f64() * 1e3;
+            assert!((quantile / exact - 1.0).abs() < 0.01, "{quantile} is not {exact}");
         }
         times.add(Duration::MAX);
         times.add(Duration::ZERO);
     }
 
-    /// A single run of 7 seconds was told as one of 7.3, and the longest of two as one
-    /// that was shorter.
+    /// A single run of 7 seconds was once reported as 7.3 seconds, and the longer one of two
+    /// runs as shorter than it was.
     #[test]
-    fn quantiles_of_few_runs_are_their_times() {
+    fn quantiles_of_few_runs_are_exact() {
         let second = Duration::from_secs(1);
-        let told = |seconds: &[u32]| {
-            let mut times = Times::default();
+        let quantiles = |seconds: &[u32]| {
+            let mut times = Histogram::default();
             for count in seconds {
                 times.add(second * *count);
             }
             (times.quantile(0.5), times.quantile(0.99))
         };
-        assert_eq!(told(&[7]), (second * 7, second * 7));
-        assert_eq!(told(&[900, 7]), (second * 7, second * 900));
-        let (half, most) = told(&[900, 7, 30]);
+        assert_eq!(quantiles(&[7]), (second * 7, second * 7));
+        assert_eq!(quantiles(&[900, 7]), (second * 7, second * 900));
+        let (half, most) = quantiles(&[900, 7, 30]);
         assert_eq!((duration(half).as_str(), most), ("29.9s", second * 900));
-        assert_eq!(told(&[7, 7, 7]).0, second * 7);
+        assert_eq!(quantiles(&[7, 7, 7]).0, second * 7);
     }
 
     #[test]
-    fn the_next_retry_is_the_earliest_that_has_not_passed() {
-        let (mut stats, now) = (Stats::default(), SystemClock.now());
+    fn next_retry_is_the_earliest_in_the_future() {
+        let (mut stats, now) = (RunStats::default(), SystemClock.now());
         let second = Duration::from_secs(1);
         stats.retried(now, second * 3);
         stats.retried(now, second);
@@ -407,29 +401,29 @@ mod tests {
     }
 
     #[test]
-    fn the_page_on_metrics_lists_those_of_the_command() {
+    fn all_metrics_are_documented() {
         let page = concat!(env!("CARGO_MANIFEST_DIR"), "/../../docs/METRICS.md");
         let page = std::fs::read_to_string(page).unwrap();
         let section = page.split("\n## ").find(|part| part.starts_with("The command"));
         let listed = section.unwrap().lines().filter(|line| line.starts_with("| `"));
         let mut listed: Vec<_> =
             listed.map(|row| row.split('`').nth(1).unwrap()).collect();
-        let text = Stats::default().metrics(0, 0);
+        let text = RunStats::default().metrics(0, 0);
         let types = text.lines().filter_map(|line| line.strip_prefix("# TYPE "));
-        let mut told: Vec<_> =
+        let mut exported: Vec<_> =
             types.map(|line| line.split(' ').next().unwrap()).collect();
         listed.sort_unstable();
-        told.sort_unstable();
-        assert_eq!(listed, told);
+        exported.sort_unstable();
+        assert_eq!(listed, exported);
     }
 
     #[test]
-    fn speed_is_measured_between_looks() {
+    fn speed_is_measured_between_two_calls() {
         let now = SystemClock.now();
-        let mut stats = Stats::default();
+        let mut stats = RunStats::default();
         assert!(stats.rate(now).abs() < 1e-9);
         (0..40).for_each(|_| stats.finished(&finished(b"k", 0, 1)));
         assert!((stats.rate(now + SPEED_OVER) - 20.0).abs() < 1e-9);
-        assert!(stats.rate(now + SPEED_OVER * 2).abs() < 1e-9, "nothing ran since");
+        assert!(stats.rate(now + SPEED_OVER * 2).abs() < 1e-9, "no runs since then");
     }
 }

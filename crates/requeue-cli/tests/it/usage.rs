@@ -1,9 +1,9 @@
-//! Help, manual, completions, and errors of usage.
+//! Help, manual pages, completions and usage errors.
 
 use crate::harness::Dir;
 
 #[test]
-fn errors_name_the_flag_the_value_and_what_is_accepted() {
+fn usage_errors_show_flag_value_and_accepted_values() {
     for (flag, value, accepted) in [
         ("--timeout", "5x", "200ms, 5s, 1m30s"),
         ("--timeout", "0", "a duration above 0"),
@@ -35,7 +35,7 @@ fn errors_name_the_flag_the_value_and_what_is_accepted() {
 }
 
 #[test]
-fn flags_that_contradict_each_other_are_refused() {
+fn conflicting_flags_are_rejected() {
     for flags in [
         ["--priority=1", "--fair-by=/"],
         ["--priority=1", "--debounce=1s"],
@@ -48,10 +48,10 @@ fn flags_that_contradict_each_other_are_refused() {
     }
 }
 
-/// Whoever forgot --store had a queue in memory, and was not told. The name of a queue in
-/// the environment is for those runs that have a store.
+/// Without --store, these flags were once ignored silently. The variable `REQUEUE_QUEUE` is not
+/// an error.
 #[test]
-fn flags_about_a_store_need_one() {
+fn store_flags_require_a_store() {
     for flag in [
         "--queue=mail",
         "--partitions=4",
@@ -68,7 +68,7 @@ fn flags_about_a_store_need_one() {
 }
 
 #[test]
-fn a_run_needs_a_command() {
+fn run_requires_a_command() {
     for args in [&["run"][..], &["run", "--"], &["run", "--", ":::", "a"], &[]] {
         let ran = Dir::new().requeue().args(args).ran().expect(2);
         assert_ne!(ran.err, "", "{args:?}");
@@ -92,7 +92,7 @@ fn help_has_examples_and_exit_codes() {
 }
 
 #[test]
-fn the_manual_page_is_one_that_man_can_read() {
+fn manual_pages_are_valid_roff() {
     for (args, part) in [
         (&["man"][..], "requeue"),
         (&["man", "run"], "\\-\\-max\\-retries"),
@@ -108,7 +108,7 @@ fn the_manual_page_is_one_that_man_can_read() {
 }
 
 #[test]
-fn there_are_completions_for_every_shell() {
+fn every_shell_has_completions() {
     for shell in ["bash", "zsh", "fish", "elvish", "powershell"] {
         let ran = Dir::new().requeue().args(["completions", shell]).ran().expect(0);
         for word in ["max-retries", "status", "watch", "revive", "interval"] {
@@ -118,7 +118,7 @@ fn there_are_completions_for_every_shell() {
 }
 
 #[test]
-fn a_reader_of_the_manual_may_leave_early() {
+fn broken_pipe_is_not_an_error() {
     let dir = Dir::new();
     let requeue = env!("CARGO_BIN_EXE_requeue");
     let script = format!(
@@ -130,18 +130,17 @@ fn a_reader_of_the_manual_may_leave_early() {
     assert_eq!(String::from_utf8_lossy(&ran.stderr), "");
 }
 
-/// The first command of the README is `cargo run`, which broke when a second program came
-/// into the workspace.
+/// The README starts with `cargo run`, which broke when the workspace got a second program.
 #[test]
-fn cargo_finds_one_program_to_run() {
-    let asked = std::process::Command::new(env!("CARGO"))
+fn workspace_has_one_default_program() {
+    let output = std::process::Command::new(env!("CARGO"))
         .args(["metadata", "--no-deps", "--offline", "--format-version=1"])
         .current_dir(env!("CARGO_MANIFEST_DIR"))
         .output()
         .unwrap();
-    let told: serde_json::Value = serde_json::from_slice(&asked.stdout).unwrap();
-    let default = told["workspace_default_members"].as_array().unwrap();
-    let packages = told["packages"].as_array().unwrap().iter();
+    let metadata: serde_json::Value = serde_json::from_slice(&output.stdout).unwrap();
+    let default = metadata["workspace_default_members"].as_array().unwrap();
+    let packages = metadata["packages"].as_array().unwrap().iter();
     let targets = packages
         .filter(|package| default.contains(&package["id"]))
         .flat_map(|package| package["targets"].as_array().unwrap());
@@ -153,7 +152,7 @@ fn cargo_finds_one_program_to_run() {
 }
 
 #[test]
-fn the_version_is_told() {
+fn version_is_printed() {
     let ran = Dir::new().requeue().arg("--version").ran().expect(0);
     assert_eq!(ran.out, format!("requeue {}\n", env!("CARGO_PKG_VERSION")));
 }

@@ -1,4 +1,4 @@
-//! How the queue of a store stands: as text for people and as JSON.
+//! The state of a queue in a store, as text and as JSON.
 
 use std::fmt::Write as _;
 use std::time::Duration;
@@ -6,27 +6,27 @@ use std::time::Duration;
 use requeue_store::{Dead, Failing, Stats, Worker};
 use serde_json::{Map, Value, json};
 
-use super::text::{count, duration, shown};
+use super::text::{duration, shown};
 use crate::hex::hex;
 
-/// Everything as text; `place` says which queue it is.
+/// Formats the state of `queue` as text.
 pub(crate) fn status_text(
-    place: &str,
+    queue: &str,
     stats: &Stats,
     failing: &[Failing],
     workers: &[Worker],
 ) -> String {
-    let mut text = format!("{place}{}\n\n", if stats.paused { "  PAUSED" } else { "" });
+    let mut text = format!("{queue}{}\n\n", if stats.paused { "  PAUSED" } else { "" });
     text += &counts(stats, workers);
     if !failing.is_empty() {
         text.push('\n');
-        text +=
-            &table(["FAILING", "RETRIES", "NEXT", "LAST ERROR"], failing, failing_row);
+        let head = ["FAILING KEY", "FAILURES", "NEXT RUN", "LAST ERROR"];
+        text += &table(head, failing, failing_row);
     }
     let more = stats.failing.saturating_sub(failing.len() as u64);
     if more > 0 {
-        // Writing to a string does not fail.
-        writeln!(text, "and {more} more that fail").unwrap_or_default();
+        // Writing to a string cannot fail.
+        writeln!(text, "and {more} more").unwrap_or_default();
     }
     if !workers.is_empty() {
         text.push('\n');
@@ -35,26 +35,25 @@ pub(crate) fn status_text(
     text
 }
 
-/// A worker of which nobody has heard for longer has lost its leases, if they are the usual
-/// ones of 30 seconds: it would have been heard of six times.
+/// A worker that is silent for longer has lost its leases, unless they are longer than the
+/// default of 30 seconds.
 const SILENT: Duration = Duration::from_secs(60);
 
-/// What is to be said of keys that are with a worker.
+/// Formats the note about processing keys.
 fn processing_note(stats: &Stats, workers: &[Worker]) -> Option<String> {
     let silent = workers.iter().filter(|worker| worker.seen > SILENT);
     let silent: u64 = silent.map(|worker| worker.processing).sum();
     let parts = [
-        (stats.dirty > 0).then(|| format!("{} came again", stats.dirty)),
+        (stats.dirty > 0).then(|| format!("{} added again", stats.dirty)),
         (silent > 0)
-            .then(|| format!("{silent} with workers not heard of for over a minute")),
+            .then(|| format!("{silent} held by workers silent for over a minute")),
     ];
     let parts: Vec<_> = parts.into_iter().flatten().collect();
     (!parts.is_empty()).then(|| parts.join(", "))
 }
 
 fn counts(stats: &Stats, workers: &[Worker]) -> String {
-    let oldest =
-        stats.oldest_ready.map(|age| format!("the oldest for {}", duration(age)));
+    let oldest = stats.oldest_ready.map(|age| format!("oldest {}", duration(age)));
     let rows = [
         ("ready", stats.ready, oldest),
         ("delayed", stats.delayed, None),
@@ -81,12 +80,12 @@ fn worker_row(worker: &Worker) -> [String; 3] {
     [shown(worker.owner.as_str().as_bytes()), worker.processing.to_string(), seen]
 }
 
-/// Dead keys as text.
+/// Formats dead keys as text.
 pub(crate) fn dead_table(dead: &[Dead]) -> String {
     if dead.is_empty() {
         return String::new();
     }
-    table(["DEAD", "SINCE", "RETRIES", "REASON"], dead, |key| {
+    table(["DEAD KEY", "DIED", "FAILURES", "REASON"], dead, |key| {
         [
             shown(&key.key),
             format!("{} ago", duration(key.since)),
@@ -96,7 +95,7 @@ pub(crate) fn dead_table(dead: &[Dead]) -> String {
     })
 }
 
-/// Rows under a head, with columns as wide as they must be.
+/// Formats a table with columns as wide as their longest cell.
 fn table<T, const N: usize>(
     head: [&str; N],
     items: &[T],
@@ -118,9 +117,9 @@ fn table<T, const N: usize>(
     text
 }
 
-/// Everything as a JSON object.
+/// Formats the state of `queue` as a JSON object.
 pub(crate) fn status_json(
-    place: &str,
+    queue: &str,
     stats: &Stats,
     failing: &[Failing],
     workers: &[Worker],
@@ -128,7 +127,7 @@ pub(crate) fn status_json(
     let failing: Vec<_> = failing.iter().map(failing_object).collect();
     let workers: Vec<_> = workers.iter().map(worker_object).collect();
     let all = json!({
-        "store": place,
+        "store": queue,
         "ready": stats.ready,
         "delayed": stats.delayed,
         "processing": stats.processing,
@@ -145,7 +144,7 @@ pub(crate) fn status_json(
 
 fn failing_object(key: &Failing) -> Value {
     let mut object = keyed(&key.key);
-    object.insert("retries".to_owned(), key.failures.into());
+    object.insert("failures".to_owned(), key.failures.into());
     object.insert("error".to_owned(), key.error.clone().into());
     object.insert("retry_in_ms".to_owned(), key.retry_in.map(millis).into());
     object.into()
@@ -159,13 +158,13 @@ fn worker_object(worker: &Worker) -> Value {
     })
 }
 
-/// Dead keys as JSON objects, one on each line.
+/// Formats dead keys as JSON objects, one per line.
 pub(crate) fn dead_json(dead: &[Dead]) -> String {
     dead.iter().fold(String::new(), |mut text, key| {
         let mut object = keyed(&key.key);
         object.insert("reason".to_owned(), key.reason.clone().into());
         object.insert("since_ms".to_owned(), millis(key.since).into());
-        object.insert("retries".to_owned(), key.failures.into());
+        object.insert("failures".to_owned(), key.failures.into());
         object.insert("deliveries".to_owned(), key.deliveries.into());
         object.insert("worker".to_owned(), key.owner.as_str().into());
         writeln!(text, "{}", Value::from(object)).unwrap_or_default();
@@ -173,7 +172,7 @@ pub(crate) fn dead_json(dead: &[Dead]) -> String {
     })
 }
 
-/// An object with the key as text and, if it is none, its bytes in hexadecimal besides.
+/// Returns an object with the key as text, and also in hexadecimal if it is not UTF-8.
 fn keyed(key: &[u8]) -> Map<String, Value> {
     let mut object = Map::new();
     object.insert("key".to_owned(), String::from_utf8_lossy(key).into_owned().into());
@@ -183,23 +182,12 @@ fn keyed(key: &[u8]) -> Map<String, Value> {
     object
 }
 
-#[expect(clippy::cast_possible_truncation, reason = "of half a billion years")]
+#[expect(
+    clippy::cast_possible_truncation,
+    reason = "it overflows after half a billion years"
+)]
 fn millis(time: Duration) -> u64 {
     time.as_millis() as u64
-}
-
-/// What became of keys that were added, in words.
-pub(crate) fn added_text(added: &super::AddedKeys) -> String {
-    let parts = [
-        (added.new, "added"),
-        (added.present, "already there"),
-        (added.delayed, "delayed"),
-        (added.revived, "revived from the dead"),
-    ];
-    let parts = parts.iter().filter(|(number, _)| *number > 0);
-    let parts: Vec<_> = parts.map(|(number, what)| format!("{number} {what}")).collect();
-    let all = count(added.total(), "key", "keys");
-    if parts.is_empty() { all } else { format!("{all}: {}", parts.join(", ")) }
 }
 
 #[cfg(test)]
@@ -235,33 +223,33 @@ mod tests {
     }
 
     #[test]
-    fn the_status_tells_counts_failing_keys_and_workers() {
+    fn status_shows_counts_failing_keys_and_workers() {
         let text = status_text("the queue", &stats(), &[failing()], &[worker()]);
         let wanted = "the queue\n\n\
-                      ready            12  the oldest for 3.0s\n\
+                      ready            12  oldest 3.0s\n\
                       delayed           0\n\
-                      processing        2  1 came again\n\
+                      processing        2  1 added again\n\
                       failing           4\n\
                       dead              0\n\n\
-                      FAILING  RETRIES  NEXT     LAST ERROR\n\
-                      db\\n7    3        in 1.5s  exit code 1: no route\n\
-                      and 3 more that fail\n\n\
+                      FAILING KEY  FAILURES  NEXT RUN  LAST ERROR\n\
+                      db\\n7        3         in 1.5s   exit code 1: no route\n\
+                      and 3 more\n\n\
                       WORKER     KEYS  LAST SEEN\n\
                       web/42/ff  2     800ms ago\n";
         assert_eq!(text, wanted);
     }
 
-    /// Keys of a worker that was killed were told as if somebody worked on them.
+    /// Keys of a killed worker once looked like keys of a live one.
     #[test]
-    fn keys_of_workers_that_are_not_heard_of_are_told_apart() {
+    fn keys_of_silent_workers_are_shown() {
         let gone = Worker { seen: Duration::from_secs(61), ..worker() };
         let text = status_text("the queue", &stats(), &[], &[worker(), gone]);
-        let told = "2  1 came again, 2 with workers not heard of for over a minute\n";
-        assert!(text.contains(told), "{text}");
+        let note = "2  1 added again, 2 held by workers silent for over a minute\n";
+        assert!(text.contains(note), "{text}");
     }
 
     #[test]
-    fn a_paused_queue_says_so() {
+    fn paused_queue_is_marked() {
         let stats = Stats { paused: true, ..Stats::default() };
         assert!(
             status_text("the queue", &stats, &[], &[]).starts_with("the queue  PAUSED")
@@ -269,7 +257,7 @@ mod tests {
     }
 
     #[test]
-    fn json_has_keys_that_are_no_text_as_bytes_besides() {
+    fn json_has_keys_that_are_not_utf8_in_hexadecimal() {
         let key = Key::new(&b"\xff"[..]).unwrap();
         let failing = Failing { key, retry_in: None, ..failing() };
         let text = status_json("q", &stats(), &[failing], &[worker()]);

@@ -1,4 +1,4 @@
-//! The output of a run until the run ends.
+//! Buffers the output of a run: in memory, or in a file if it is large.
 
 use std::fs::{self, File, OpenOptions};
 use std::io::{self, Read, Seek, SeekFrom, Write};
@@ -6,20 +6,20 @@ use std::sync::atomic::{AtomicU64, Ordering};
 
 use super::text::last_line;
 
-/// As much as is kept in memory for each stream of each worker; the rest goes to a file.
+/// Bytes kept in memory for each stream of each worker. The rest goes to a file.
 const IN_MEMORY: usize = 1024 * 1024;
 
-/// The end of a file that its last line is looked for in.
+/// Bytes at the end of a file that are searched for its last line.
 const TAIL: u64 = 4096;
 
-/// Output in its order: first what is in the file, if there is one, then what is in memory.
+/// Buffered output: first the file, if there is one, then the memory.
 #[derive(Debug, Default)]
-pub(crate) struct Gathered {
+pub(crate) struct OutputBuffer {
     file: Option<File>,
     memory: Vec<u8>,
 }
 
-impl Gathered {
+impl OutputBuffer {
     pub(super) fn push(&mut self, bytes: &[u8]) {
         self.memory.extend_from_slice(bytes);
         if self.memory.len() >= IN_MEMORY {
@@ -27,17 +27,17 @@ impl Gathered {
         }
     }
 
-    /// Moves what is in memory to the file. If that fails, it stays where it is.
+    /// Moves the memory to the file. If that fails, it stays in memory.
     fn spill(&mut self) {
         if self.file.is_none() {
-            self.file = nameless_file().ok();
+            self.file = unnamed_file().ok();
         }
         let Some(file) = &mut self.file else { return };
         let before = file.stream_position();
         if file.write_all(&self.memory).is_ok() {
             self.memory.clear();
         } else if let Ok(before) = before {
-            // Half of it may be there: it would be printed twice.
+            // Remove a partial write, which would be printed twice.
             file.set_len(before).unwrap_or_default();
             file.seek(SeekFrom::Start(before)).unwrap_or_default();
         }
@@ -47,7 +47,7 @@ impl Gathered {
         self.file.is_none() && self.memory.is_empty()
     }
 
-    /// The last line that is not blank.
+    /// Returns the last non-blank line.
     pub(super) fn last_line(&mut self) -> String {
         let last = last_line(&self.memory);
         match &mut self.file {
@@ -56,7 +56,7 @@ impl Gathered {
         }
     }
 
-    /// Writes all of it, each line with the tag before it if there is one.
+    /// Writes everything, with the tag before each line if there is one.
     pub(super) fn write(
         &mut self,
         tag: Option<&[u8]>,
@@ -72,8 +72,8 @@ impl Gathered {
     }
 }
 
-/// A file that is gone as soon as it is closed.
-fn nameless_file() -> io::Result<File> {
+/// Creates a temporary file that is deleted when it is closed.
+fn unnamed_file() -> io::Result<File> {
     static NUMBER: AtomicU64 = AtomicU64::new(0);
     let number = NUMBER.fetch_add(1, Ordering::Relaxed);
     let name = format!("requeue-{}-{number}", std::process::id());
@@ -83,7 +83,7 @@ fn nameless_file() -> io::Result<File> {
     Ok(file)
 }
 
-/// The last line of a file that is not blank.
+/// Returns the last non-blank line of a file.
 pub(super) fn last_line_of(file: &mut File) -> io::Result<String> {
     let length = file.seek(SeekFrom::End(0))?;
     file.seek(SeekFrom::Start(length.saturating_sub(TAIL)))?;
@@ -92,7 +92,7 @@ pub(super) fn last_line_of(file: &mut File) -> io::Result<String> {
     Ok(last_line(&tail))
 }
 
-/// Puts a tag and a tab before each line.
+/// Writes a tag and a tab before each line.
 struct Tagged<'w> {
     tag: Option<&'w [u8]>,
     at_start: bool,
@@ -100,7 +100,7 @@ struct Tagged<'w> {
 }
 
 impl Tagged<'_> {
-    /// Ends the last line, which without a tag is the command's own affair.
+    /// Ends the last line if it is tagged. Untagged output is not changed.
     fn end(self) -> io::Result<()> {
         if self.tag.is_some() && !self.at_start {
             self.to.write_all(b"\n")
@@ -135,32 +135,32 @@ impl Write for Tagged<'_> {
 mod tests {
     use super::*;
 
-    fn gathered(parts: &[&[u8]]) -> Gathered {
-        let mut gathered = Gathered::default();
+    fn buffer(parts: &[&[u8]]) -> OutputBuffer {
+        let mut buffer = OutputBuffer::default();
         for part in parts {
-            gathered.push(part);
+            buffer.push(part);
         }
-        gathered
+        buffer
     }
 
-    fn written(gathered: &mut Gathered, tag: Option<&[u8]>) -> Vec<u8> {
+    fn written(buffer: &mut OutputBuffer, tag: Option<&[u8]>) -> Vec<u8> {
         let mut text = Vec::new();
-        gathered.write(tag, &mut text).unwrap();
+        buffer.write(tag, &mut text).unwrap();
         text
     }
 
     #[test]
-    fn each_line_is_tagged() {
-        let mut output = gathered(&[b"a\n\nb", b"c"]);
+    fn every_line_is_tagged() {
+        let mut output = buffer(&[b"a\n\nb", b"c"]);
         assert_eq!(written(&mut output, Some(b"k")), b"k\ta\nk\t\nk\tbc\n");
         assert_eq!(written(&mut output, None), b"a\n\nbc");
-        assert_eq!(written(&mut gathered(&[]), Some(b"k")), b"");
+        assert_eq!(written(&mut buffer(&[]), Some(b"k")), b"");
     }
 
     #[test]
-    fn much_output_does_not_stay_in_memory() {
+    fn large_output_goes_to_a_file() {
         let line = [&[b'x'; 999][..], b"\n"].concat();
-        let mut output = gathered(&vec![&line[..]; 3000]);
+        let mut output = buffer(&vec![&line[..]; 3000]);
         assert!(output.memory.len() < IN_MEMORY && output.file.is_some());
         assert_eq!(written(&mut output, None), line.repeat(3000));
         let tagged = written(&mut output, Some(b"k"));
@@ -168,12 +168,12 @@ mod tests {
     }
 
     #[test]
-    fn the_last_line_may_be_in_the_file() {
+    fn last_line_can_be_in_the_file() {
         let long = vec![b'x'; IN_MEMORY];
-        let mut output = gathered(&[&long, b"\nlast\n", &vec![b'\n'; IN_MEMORY]]);
-        assert_eq!(output.last_line(), "", "too far from the end to be looked for");
+        let mut output = buffer(&[&long, b"\nlast\n", &vec![b'\n'; IN_MEMORY]]);
+        assert_eq!(output.last_line(), "", "too far from the end");
         output.push(b"really last\n");
         assert_eq!(output.last_line(), "really last");
-        assert_eq!(gathered(&[&long[..IN_MEMORY - 5], b"\nend\n"]).last_line(), "end");
+        assert_eq!(buffer(&[&long[..IN_MEMORY - 5], b"\nend\n"]).last_line(), "end");
     }
 }

@@ -1,4 +1,4 @@
-//! What is written down: the log, resuming from it, metrics.
+//! The log, resuming from it, and metrics.
 
 use std::io::{Read, Write};
 use std::net::TcpStream;
@@ -6,7 +6,7 @@ use std::net::TcpStream;
 use crate::harness::{Dir, is_alive, numbers, signal};
 
 #[test]
-fn the_log_tells_all_that_happens_to_a_key() {
+fn log_has_every_event_of_a_key_in_order() {
     let dir = Dir::new();
     let flags = ["--log", "log", "--backoff", "1ms", "--max-retries", "1", "--shell"];
     dir.run(flags).arg("echo why >&2; exit 5 #").stdin("k\n").ran().expect(1);
@@ -32,7 +32,7 @@ fn the_log_tells_all_that_happens_to_a_key() {
 }
 
 #[test]
-fn the_log_tells_of_signals_and_of_bytes_that_are_no_text() {
+fn log_has_signals_and_keys_that_are_not_utf8() {
     let dir = Dir::new();
     let flags = ["--log", "log", "--max-retries", "0", "--shell", "kill -9 $$ # "];
     dir.run(flags).stdin(b"\xff\"\n".to_vec()).ran().expect(1);
@@ -42,81 +42,81 @@ fn the_log_tells_of_signals_and_of_bytes_that_are_no_text() {
 }
 
 #[test]
-fn a_log_that_cannot_be_opened_is_named_with_its_flag() {
+fn unwritable_log_is_reported_with_its_flag() {
     let ran = Dir::new().run(["--log", "no/where", "true"]).ran().expect(2);
     assert!(ran.err.contains("--log no/where"), "{}", ran.err);
 }
 
 #[test]
-fn a_full_disk_ends_the_run() {
+fn full_disk_ends_the_run() {
     let dir = Dir::new();
     let keys = numbers(1000);
     let ran = dir.run(["--log", "/dev/full", "true"]).stdin(keys).ran().expect(2);
-    assert!(ran.err.contains("cannot write the log of --log"), "{}", ran.err);
+    assert!(ran.err.contains("cannot write --log"), "{}", ran.err);
     assert_eq!(ran.err.matches("--log").count(), 1, "{}", ran.err);
 }
 
 #[test]
-fn finished_keys_do_not_run_again() {
+fn resume_skips_finished_keys() {
     let dir = Dir::new();
     let flags = ["--log", "log", "--resume", "log", "--max-retries", "0", "--shell"];
-    let script = "echo {}; [ {} != bad ] || [ -e mended ]";
-    // The first time there is no log yet.
+    let script = "echo {}; [ {} != bad ] || [ -e fixed ]";
+    // The log does not exist yet.
     let ran = dir.run(flags).arg(script).stdin("good\nbad\n").ran().expect(1);
     assert_eq!(ran.sorted(), ["bad", "good"]);
-    dir.write("mended", "");
+    dir.write("fixed", "");
     let ran = dir.run(flags).arg(script).stdin("good\nbad\nnew\n").ran().expect(0);
     assert_eq!(ran.sorted(), ["bad", "new"]);
-    assert!(ran.err.contains("1 skipped as finished before"), "{}", ran.err);
+    assert!(ran.err.contains("skipped 1 key finished earlier"), "{}", ran.err);
     let ran = dir.run(flags).arg(script).stdin("good\nbad\nnew\n").ran().expect(0);
     assert_eq!(ran.out, "");
 }
 
 #[test]
-fn a_log_to_resume_from_must_be_there() {
+fn log_to_resume_from_must_exist() {
     let ran = Dir::new().run(["--resume", "nowhere", "true"]).ran().expect(2);
     assert!(ran.err.contains("--resume nowhere"), "{}", ran.err);
     let dir = Dir::new();
     dir.write("keys", "a\nb\n");
     let ran = dir.run(["--resume", "keys", "true"]).ran().expect(2);
-    assert!(ran.err.contains("--resume keys is no log"), "{}", ran.err);
+    assert!(ran.err.contains("--resume keys was not written by --log"), "{}", ran.err);
 }
 
 #[test]
-fn a_run_that_was_killed_can_be_resumed() {
+fn killed_run_can_be_resumed() {
     let dir = Dir::new();
     dir.pipes();
     let script = "if [ {} = b ] && [ ! -e second ]; then echo $$ > pid; cat go > /dev/null; fi; echo {}";
     let flags = ["-j1", "--log", "log", "--resume", "log", "--shell", script];
     let mut live = dir.run(flags).start();
     for key in ["a", "b", "c"] {
-        live.say(key);
+        live.send(key);
     }
     assert_eq!(live.out_line(), "a");
-    dir.hear("pid");
+    dir.receive("pid");
     live.wait_for_status("running 1/1  delayed 0  done 1");
     live.signal("KILL");
-    assert_eq!(live.ended().code, None, "ended by a signal");
+    assert_eq!(live.wait().code, None, "killed by the signal");
     let pid = dir.events("log", "started").last().unwrap()["pid"].to_string();
-    // As if the disk had kept half of a line.
+    // A crash can cut off a line.
     dir.write("log", dir.read("log") + "{\"event\":\"fini");
-    assert!(is_alive(&pid), "a command outlives a requeue that is killed");
+    assert!(is_alive(&pid), "the command survives the death of requeue");
     dir.write("second", "");
     let ran = dir.run(flags).stdin("a\nb\nc\n").ran().expect(0);
     assert_eq!(ran.sorted(), ["b", "c"]);
-    assert!(ran.err.contains(&format!("as process {pid}")), "{}", ran.err);
+    assert!(ran.err.contains(&format!("process {pid} may still run b")), "{}", ran.err);
     signal("KILL", &format!("-{pid}"));
 }
 
 #[test]
-fn metrics_are_served_while_it_runs() {
+fn metrics_are_served_during_the_run() {
     let dir = Dir::new();
     let mut live = dir.run(["--metrics", "0", "--", "echo"]).start();
-    let said = live.err_line("metrics at http://");
+    let message = live.err_line("metrics at http://");
     let address =
-        said.split("http://").nth(1).unwrap().trim_end_matches("/metrics").to_owned();
+        message.split("http://").nth(1).unwrap().trim_end_matches("/metrics").to_owned();
     assert!(address.starts_with("127.0.0.1:"), "{address}");
-    live.say("a");
+    live.send("a");
     assert_eq!(live.out_line(), "a");
     live.wait_for_status("done 1");
     let get = |path: &str| {
@@ -136,11 +136,11 @@ fn metrics_are_served_while_it_runs() {
         assert!(page.contains(line), "{line}{page}");
     }
     assert!(get("/other").starts_with("HTTP/1.1 404 "));
-    live.ended().expect(0);
+    live.wait().expect(0);
 }
 
 #[test]
-fn an_address_in_use_is_named_with_its_flag() {
+fn address_in_use_is_reported_with_its_flag() {
     let taken = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
     let address = taken.local_addr().unwrap().to_string();
     let ran = Dir::new().run(["--metrics", &address, "true"]).ran().expect(2);

@@ -1,21 +1,21 @@
-//! How the command is run.
+//! How commands are run.
 
 use crate::harness::Dir;
 
 #[test]
-fn the_key_goes_to_every_place_of_every_argument() {
+fn key_replaces_every_placeholder() {
     let ran = Dir::new().run(["echo", "{}-{}", "x", "{}"]).stdin("k\n").ran().expect(0);
     assert_eq!(ran.out, "k-k x k\n");
 }
 
 #[test]
-fn the_key_is_appended_if_it_has_no_place() {
+fn key_is_appended_without_a_placeholder() {
     let ran = Dir::new().run(["echo", "x"]).stdin("a b\n").ran().expect(0);
     assert_eq!(ran.out, "x a b\n");
 }
 
 #[test]
-fn there_is_no_shell_unless_it_is_asked_for() {
+fn shell_is_used_only_on_request() {
     let dir = Dir::new();
     let ran = dir.run(["echo", "{}", ">", "$HOME"]).stdin("`k`;\n").ran().expect(0);
     assert_eq!(ran.out, "`k`; > $HOME\n");
@@ -26,7 +26,7 @@ fn there_is_no_shell_unless_it_is_asked_for() {
 }
 
 #[test]
-fn the_environment_tells_key_attempt_and_slot() {
+fn environment_has_key_attempt_and_slot() {
     let dir = Dir::new();
     let script = "echo $REQUEUE_KEY $REQUEUE_ATTEMPT $REQUEUE_SLOT $OTHER; [ $REQUEUE_ATTEMPT = 3 ] #";
     let flags = ["--backoff", "1ms", "-j1", "--shell", script, ":::", "k"];
@@ -38,20 +38,20 @@ fn the_environment_tells_key_attempt_and_slot() {
 fn slots_are_numbered_from_one_and_not_shared() {
     let dir = Dir::new();
     dir.fifo("pipe");
-    // Each of the two waits for the other.
+    // Each command waits for the other.
     let script = "if [ {} = a ]; then echo x > pipe; else cat pipe >/dev/null; fi; echo $REQUEUE_SLOT";
     let ran = dir.run(["-j2", "--shell", script, ":::", "a", "b"]).ran().expect(0);
     assert_eq!(ran.sorted(), ["1", "2"]);
 }
 
 #[test]
-fn the_command_reads_nothing() {
+fn command_has_empty_input() {
     let ran = Dir::new().run(["sh", "-c", "cat; echo end", "sh"]).stdin("a\nb\n").ran();
     assert_eq!(ran.expect(0).out, "end\nend\n");
 }
 
 #[test]
-fn each_run_has_a_process_group_of_its_own() {
+fn every_run_has_its_own_process_group() {
     let script = "set -- $(cat /proc/$$/stat); echo $5 $$ #";
     let ran = Dir::new().run(["--shell", script, ":::", "k"]).ran().expect(0);
     let numbers: Vec<_> = ran.out.split_whitespace().collect();
@@ -59,13 +59,13 @@ fn each_run_has_a_process_group_of_its_own() {
 }
 
 #[test]
-fn a_run_that_takes_too_long_is_ended_and_counts_as_failed() {
+fn run_that_exceeds_the_timeout_fails() {
     let dir = Dir::new();
     let flags =
         ["--timeout", "50ms", "--max-retries", "1", "--backoff", "1ms", "--log", "log"];
     let ran = dir.run(flags).args(["--shell", "exec sleep 1000 # ", ":::", "k"]).ran();
     let ran = ran.expect(1);
-    assert!(ran.err.contains("failed: k: took too long after 2 runs"), "{}", ran.err);
+    assert!(ran.err.contains("failed: k: timed out after 2 runs"), "{}", ran.err);
     let ends = dir.events("log", "finished");
     assert!(
         ends.iter().all(|end| end["code"] == 124 && end["timeout"] == true),
@@ -75,46 +75,45 @@ fn a_run_that_takes_too_long_is_ended_and_counts_as_failed() {
 }
 
 #[test]
-fn a_run_that_ignores_term_is_killed() {
+fn run_that_ignores_term_is_killed() {
     let dir = Dir::new();
     let script = "trap '' TERM; while :; do sleep 1000; done # ";
     let flags = ["--timeout", "50ms", "--kill-after", "50ms", "--max-retries", "0"];
     let ran = dir.run(flags).args(["--shell", script, ":::", "k"]).ran().expect(1);
-    assert!(ran.err.contains("took too long after 1 run"), "{}", ran.err);
+    assert!(ran.err.contains("timed out after 1 run"), "{}", ran.err);
 }
 
-/// A command that had asked something on the terminal, and was stopped for that, did not
-/// hear of its end and was killed.
+/// A command stopped for reading from the terminal once did not receive TERM, and was killed.
 #[test]
-fn a_run_that_is_stopped_can_still_heed_term() {
-    let script = "trap 'echo heeded; exit 1' TERM; kill -STOP $$ # ";
+fn stopped_run_still_handles_term() {
+    let script = "trap 'echo handled; exit 1' TERM; kill -STOP $$ # ";
     let flags = ["--timeout", "1s", "--kill-after", "1h", "--max-retries", "0"];
     let ran = Dir::new().run(flags).args(["--shell", script, ":::", "k"]).ran();
-    assert_eq!(ran.expect(1).out, "heeded\n");
+    assert_eq!(ran.expect(1).out, "handled\n");
 }
 
 #[test]
-fn what_a_run_leaves_behind_does_not_hold_it_up() {
+fn run_ends_before_its_background_processes() {
     let dir = Dir::new();
-    // The descendant keeps the output open and goes on until it is let go.
+    // The descendant keeps the output open until it is released.
     dir.fifo("go");
     let script = "echo before; cat go > /dev/null & # ";
     let mut live = dir.run(["--shell", script, ":::", "k"]).start();
     assert_eq!(live.out_line(), "before");
     live.err_line("1 succeeded");
     dir.release("go");
-    live.ended().expect(0);
+    live.wait().expect(0);
 }
 
 #[test]
-fn the_program_may_depend_on_the_key() {
+fn program_can_contain_the_key() {
     let ran = Dir::new().run(["{}", "x"]).stdin("echo\n").ran().expect(0);
     assert_eq!(ran.out, "x\n");
 }
 
 #[test]
-fn a_key_that_no_command_can_take_fails_for_good() {
+fn key_that_cannot_be_an_argument_fails_for_good() {
     let ran = Dir::new().run(["echo"]).stdin("a\0b\nok\n").ran().expect(1);
     assert_eq!(ran.out, "ok\n");
-    assert!(ran.err.contains("could not be started after 1 run"), "{}", ran.err);
+    assert!(ran.err.contains("could not start after 1 run"), "{}", ran.err);
 }

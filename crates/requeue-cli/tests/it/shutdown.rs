@@ -4,94 +4,95 @@ use std::fs::File;
 use std::os::unix::fs::PermissionsExt;
 use std::process::{Child, Command, Stdio};
 
-use crate::harness::{Dir, Live, ends, is_alive, numbers, patiently, signal};
+use crate::harness::{Dir, Live, is_alive, numbers, signal, wait_for_exit, with_timeout};
 
-/// Starts a run in which the key `slow` tells its process and waits to be let go.
+/// Starts a run in which the key `slow` executes `script`, which sends its pid.
 fn start_slow(dir: &Dir, flags: &[&str], script: &str) -> (Live, String) {
     dir.pipes();
     let script = format!("if [ {{}} = slow ]; then {script}; fi; echo {{}}");
     let mut live = dir.run(["-j1"]).args(flags).args(["--shell", &script]).start();
     for key in ["slow", "b", "c"] {
-        live.say(key);
+        live.send(key);
     }
-    let pid = dir.hear("pid").trim().to_owned();
+    let pid = dir.receive("pid").trim().to_owned();
     live.wait_for_status("ready 2  running 1/1");
     (live, pid)
 }
 
-/// Tells its process and waits.
+/// Sends its pid and waits.
 const WAITS: &str = "echo $$ > pid; cat go >/dev/null";
 
 #[test]
-fn the_first_signal_finishes_what_runs() {
+fn first_signal_waits_for_running_commands() {
     for (signal, code) in [("INT", 130), ("TERM", 143), ("HUP", 129)] {
         let dir = Dir::new();
         let (mut live, _) = start_slow(&dir, &[], WAITS);
         live.signal(signal);
-        live.err_line("finishing what runs (1)");
+        live.err_line("waiting for 1 running command");
         dir.release("go");
-        let ran = live.ended().expect(code);
-        assert_eq!(ran.out, "slow\n", "what runs is finished, the rest is not started");
+        let ran = live.wait().expect(code);
+        assert_eq!(ran.out, "slow\n", "running commands finish, others do not start");
         assert!(ran.err.contains("2 keys left"), "{}", ran.err);
     }
 }
 
 #[test]
-fn the_second_signal_ends_what_runs() {
+fn second_signal_terminates_running_commands() {
     let dir = Dir::new();
     let (mut live, pid) = start_slow(&dir, &["--log", "log"], WAITS);
     live.signal("INT");
-    live.err_line("finishing");
+    live.err_line("waiting for 1 running");
     live.signal("INT");
-    let ran = live.ended().expect(130);
+    let ran = live.wait().expect(130);
     assert_eq!(ran.out, "");
     assert!(ran.err.contains("3 keys left"), "{}", ran.err);
-    ends(&pid);
+    wait_for_exit(&pid);
     assert_eq!(dir.events("log", "drained")[0]["left"], 3);
 }
 
 #[test]
-fn what_ignores_term_is_killed_by_the_third_signal() {
+fn third_signal_kills_commands_that_ignore_term() {
     let dir = Dir::new();
     let script =
-        "trap 'echo heard > heard' TERM; echo $$ > pid; while :; do cat go; done";
+        "trap 'echo term > received' TERM; echo $$ > pid; while :; do cat go; done";
     let (mut live, pid) = start_slow(&dir, &["--kill-after", "1h"], script);
     live.signal("TERM");
-    live.err_line("finishing what runs (1); once more sends TERM to it");
+    live.err_line("waiting for 1 running command; press Ctrl-C again to send TERM");
     live.signal("TERM");
     live.err_line(
-        "sent TERM to what runs (1); KILL follows in 1h00m, or at once if asked once more",
+        "sent TERM to 1 running command; press Ctrl-C again to send KILL, which follows in \
+         1h00m",
     );
-    // Its cat is gone, and so it says that it heard the signal; it goes on.
+    // Its cat was terminated; the script itself handles the signal and continues.
     live.wait_for_status("running 1/1");
     live.signal("TERM");
-    live.ended().expect(143);
-    ends(&pid);
+    live.wait().expect(143);
+    wait_for_exit(&pid);
 }
 
 #[test]
-fn what_ignores_term_is_killed_after_a_while() {
+fn commands_that_ignore_term_are_killed_after_kill_after() {
     let dir = Dir::new();
     let script = "trap '' TERM; echo $$ > pid; while :; do cat go; done";
     let (mut live, pid) = start_slow(&dir, &["--kill-after", "100ms"], script);
     live.signal("TERM");
-    live.err_line("finishing");
+    live.err_line("waiting for 1 running");
     live.signal("TERM");
-    live.ended().expect(143);
-    ends(&pid);
+    live.wait().expect(143);
+    wait_for_exit(&pid);
 }
 
 #[test]
-fn grandchildren_end_with_their_run() {
+fn grandchildren_are_killed_with_their_command() {
     let dir = Dir::new();
-    // The grandchild ignores TERM, its parent does not.
+    // The grandchild ignores TERM, but its parent does not.
     let script = "sh -c 'trap \"\" TERM; echo $$ > pid; while :; do cat go; done' & wait";
     let (mut live, pid) = start_slow(&dir, &[], script);
     live.signal("INT");
-    live.err_line("finishing");
+    live.err_line("waiting for 1 running");
     live.signal("INT");
-    live.ended().expect(130);
-    ends(&pid);
+    live.wait().expect(130);
+    wait_for_exit(&pid);
 }
 
 #[test]
@@ -100,95 +101,95 @@ fn quit_kills_at_once() {
     let (live, pid) =
         start_slow(&dir, &[], "trap '' TERM; echo $$ > pid; while :; do cat go; done");
     live.signal("QUIT");
-    live.ended().expect(131);
-    ends(&pid);
+    live.wait().expect(131);
+    wait_for_exit(&pid);
 }
 
 #[test]
-fn a_signal_with_nothing_left_to_do_is_no_failure() {
+fn signal_with_no_work_left_is_a_success() {
     let dir = Dir::new();
     dir.fifo("go");
     let mut live = dir.run(["--shell", "cat go > /dev/null; echo {}"]).start();
-    live.say("k");
+    live.send("k");
     live.end_input();
     live.wait_for_status("running 1/");
     live.signal("INT");
-    live.err_line("finishing");
+    live.err_line("waiting for 1 running");
     dir.release("go");
-    assert_eq!(live.ended().expect(0).out, "k\n");
+    assert_eq!(live.wait().expect(0).out, "k\n");
 }
 
 #[test]
-fn a_signal_while_nothing_runs_ends_at_once() {
+fn signal_while_idle_ends_at_once() {
     let dir = Dir::new();
     let mut live = dir.run(["--", "echo"]).start();
-    live.say("k");
+    live.send("k");
     assert_eq!(live.out_line(), "k");
     live.signal("TERM");
-    // The input is still open: nobody knows what else would have come.
-    assert_eq!(live.ended_with_open_input(), Some(143));
+    // The input is still open, so there may be work left.
+    assert_eq!(live.wait_with_open_input(), Some(143));
 }
 
 #[test]
-fn a_key_that_waits_for_its_retry_is_left_by_a_signal() {
+fn key_waiting_for_a_retry_is_left_by_a_signal() {
     let dir = Dir::new();
     let mut live = dir.run(["--backoff", "1h", "--", "false"]).start();
-    live.say("k");
+    live.send("k");
     live.end_input();
     live.wait_for_status("delayed 1 (next ");
     live.signal("INT");
-    let ran = live.ended().expect(130);
+    let ran = live.wait().expect(130);
     assert!(ran.err.contains("1 key left"), "{}", ran.err);
 }
 
 #[test]
-fn a_command_that_is_not_there_is_told_once_and_not_retried() {
+fn missing_command_is_reported_once_and_not_retried() {
     let keys = numbers(1000);
     let ran =
         Dir::new().run(["no-such-command", "{}"]).stdin(keys.clone()).ran().expect(127);
     assert_eq!(ran.err, "requeue: command not found: no-such-command\n");
     let ran = Dir::new().run(["echo {}"]).stdin("a\n").ran().expect(127);
-    let why = "command not found: echo a (--shell takes a command in one word)";
+    let why = "command not found: echo a (to run a command line, add --shell)";
     assert!(ran.err.contains(why), "{}", ran.err);
     let ran = Dir::new().run(["--progress=none", "./{}"]).stdin(keys).ran().expect(127);
     assert_eq!(ran.err.matches("command not found").count(), 1, "{}", ran.err);
 }
 
 #[test]
-fn a_command_that_cannot_be_executed_is_told_once() {
+fn command_that_cannot_be_executed_is_reported_once() {
     let dir = Dir::new();
     dir.write("file", "");
     let ran = dir.run(["./file"]).stdin("a\n").ran().expect(126);
-    assert_eq!(ran.err, "requeue: command cannot be executed: ./file\n");
-    // It looks like a program, and is none.
+    assert_eq!(ran.err, "requeue: cannot execute command: ./file\n");
+    // An ELF header without a program.
     dir.write("fake", [0x7f, b'E', b'L', b'F', 0, 0]);
     let mode = std::fs::Permissions::from_mode(0o755);
     std::fs::set_permissions(dir.path("fake"), mode).unwrap();
     let ran = dir.run(["./fake"]).stdin("a\n").ran().expect(126);
-    assert!(ran.err.contains("command cannot be executed: ./fake"), "{}", ran.err);
+    assert!(ran.err.contains("cannot execute command: ./fake"), "{}", ran.err);
 }
 
 #[test]
-fn a_broken_pipe_ends_the_run_without_a_word() {
+fn broken_pipe_ends_the_run_silently() {
     let dir = Dir::new();
     let mut live = dir.run(["-j1", "--progress=none", "echo"]).start();
-    live.say("a");
+    live.send("a");
     assert_eq!(live.out_line(), "a");
     live.close_output();
     for key in 0..1000 {
-        if !live.try_say(&format!("{key}")) {
+        if !live.try_send(&format!("{key}")) {
             break;
         }
     }
-    assert_eq!(live.ended().expect(0).err, "");
+    assert_eq!(live.wait().expect(0).err, "");
 }
 
-/// Starts a run that waits for somebody to read its output, which nobody does: its process,
-/// that of its command, and what could be read.
+/// Starts a run that blocks because its output is not read. Returns requeue, the pid of its
+/// command, and the unread output.
 fn start_unread(dir: &Dir) -> (Child, String, File) {
     dir.fifo("out");
     dir.fifo("pid");
-    // More than a pipe holds, and less than two do.
+    // More than one pipe holds, and less than two.
     let script = "yes | head -c 100000; echo $$ > pid; exec sleep 1000 #";
     let line = format!("exec \"$0\" run --line-buffer --shell '{script}' ::: k > out");
     let child = Command::new("sh")
@@ -198,33 +199,33 @@ fn start_unread(dir: &Dir) -> (Child, String, File) {
         .spawn()
         .unwrap();
     let unread = File::open(dir.path("out")).unwrap();
-    let command = dir.hear("pid").trim().to_owned();
+    let command = dir.receive("pid").trim().to_owned();
     (child, command, unread)
 }
 
-/// What was to be said of the first signal waited for the output, and the second signal
-/// for that.
+/// The message about the first signal once waited for the output, and the second signal waited
+/// for that message.
 #[test]
-fn signals_are_heeded_while_nobody_reads_the_output() {
+fn signals_work_while_output_is_blocked() {
     let dir = Dir::new();
     let (mut child, command, unread) = start_unread(&dir);
     let requeue = child.id().to_string();
-    patiently("the end of a command", move || {
+    with_timeout("waiting for the command", move || {
         while is_alive(&command) {
             signal("TERM", &requeue);
         }
     });
     drop(unread);
-    let status = patiently("the end of requeue", move || child.wait().unwrap());
+    let status = with_timeout("waiting for requeue", move || child.wait().unwrap());
     assert_eq!(status.code(), Some(143));
 }
 
-/// Only KILL ended a run whose output nobody read.
+/// Only KILL once ended a run whose output was not read.
 #[test]
-fn the_fourth_signal_ends_it_whatever_it_waits_for() {
+fn fourth_signal_exits_at_once() {
     let dir = Dir::new();
     let (mut child, command, unread) = start_unread(&dir);
-    let status = patiently("the end of requeue", move || {
+    let status = with_timeout("waiting for requeue", move || {
         loop {
             if let Some(status) = child.try_wait().unwrap() {
                 return status;
@@ -233,12 +234,12 @@ fn the_fourth_signal_ends_it_whatever_it_waits_for() {
         }
     });
     assert_eq!(status.code(), Some(143));
-    ends(&command);
+    wait_for_exit(&command);
     drop(unread);
 }
 
 #[test]
-fn the_end_of_the_input_waits_for_retries() {
+fn end_of_input_waits_for_retries() {
     let dir = Dir::new();
     let script = "[ -e {} ] && echo {} || { touch {}; exit 1; }";
     let ran = dir.run(["--backoff", "5ms", "--shell", script]).stdin("a\nb\n").ran();
@@ -246,7 +247,7 @@ fn the_end_of_the_input_waits_for_retries() {
 }
 
 #[test]
-fn some_key_that_failed_for_good_is_a_failure() {
+fn key_that_failed_for_good_sets_the_exit_code() {
     let dir = Dir::new();
     let flags = ["--max-retries=0", "--shell", "exit {}"];
     dir.run(flags).stdin("0\n255\n3\n").ran().expect(1);

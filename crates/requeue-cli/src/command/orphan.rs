@@ -1,29 +1,29 @@
-//! Processes that are not our children: those that an earlier run has left behind.
+//! Processes that an earlier, killed requeue left running. They are not our children.
 
 use std::fs;
 use std::time::Duration;
 
 use rustix::process::Pid;
 
-/// A process that another run of ours has started, told apart from a later one with the
-/// same number by when it started.
+/// A command started by an earlier requeue. Its start time distinguishes it from a later
+/// process with the same pid.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub(crate) struct Stranger {
+pub(crate) struct Orphan {
     pub(crate) pid: i32,
-    /// In ticks of the kernel since the machine has started.
+    /// Kernel ticks since boot.
     pub(crate) started: u64,
 }
 
-/// How often to look whether the process, or the wish to wait for it, is still there.
-const LOOK_EVERY: Duration = Duration::from_millis(200);
+/// Time between two checks of the process and of the caller's condition.
+const CHECK_INTERVAL: Duration = Duration::from_millis(200);
 
-impl Stranger {
-    /// The process of this number, if it is there.
+impl Orphan {
+    /// Finds a process by pid.
     pub(crate) fn find(pid: i32) -> Option<Self> {
         Stat::read(pid).map(|stat| Self { pid, started: stat.started })
     }
 
-    /// The leader of a process group that was started with these in its environment.
+    /// Finds a process group leader by entries of its environment.
     pub(crate) fn with_environment(wanted: &[Vec<u8>]) -> Option<Self> {
         let processes = fs::read_dir("/proc").ok()?.flatten();
         let mut pids =
@@ -37,21 +37,22 @@ impl Stranger {
         Self::find(self.pid) == Some(self)
     }
 
-    /// Waits until it has ended, or until nobody wants to know: whether it has.
-    pub(crate) fn wait(self, wanted: impl Fn() -> bool) -> bool {
-        let notice = Notice::of(self.pid);
-        // Looks after the descriptor was opened: it is that of this process if it is there.
+    /// Waits for the process to exit while `keep_waiting` returns `true`. Returns whether it
+    /// has exited.
+    pub(crate) fn wait(self, keep_waiting: impl Fn() -> bool) -> bool {
+        let exit = ExitEvent::of(self.pid);
+        // Only after opening the pidfd: if the process is alive now, the pidfd is its own.
         while self.is_alive() {
-            if !wanted() {
+            if !keep_waiting() {
                 return false;
             }
-            notice.wait(LOOK_EVERY);
+            exit.wait(CHECK_INTERVAL);
         }
         true
     }
 }
 
-/// What the kernel tells of a process that has not ended.
+/// Kernel information about a process that has not exited.
 struct Stat {
     group: i32,
     started: u64,
@@ -60,12 +61,12 @@ struct Stat {
 impl Stat {
     fn read(pid: i32) -> Option<Self> {
         let stat = fs::read_to_string(format!("/proc/{pid}/stat")).ok()?;
-        // The name of the program stands in brackets and may hold anything.
+        // The program name is in parentheses and may contain any characters.
         let fields: Vec<_> = stat.rsplit(')').next()?.split_whitespace().collect();
-        let ended = matches!(*fields.first()?, "Z" | "X");
+        let exited = matches!(*fields.first()?, "Z" | "X");
         let (group, started) =
             (fields.get(2)?.parse().ok()?, fields.get(19)?.parse().ok()?);
-        (!ended).then_some(Self { group, started })
+        (!exited).then_some(Self { group, started })
     }
 }
 
@@ -79,10 +80,10 @@ fn has_environment(pid: i32, wanted: &[Vec<u8>]) -> bool {
     wanted.iter().all(|entry| entries.contains(&&entry[..]))
 }
 
-/// Wakes when a process ends, where the system can do that.
-struct Notice(Option<std::os::fd::OwnedFd>);
+/// Wakes a waiter when a process exits, if the system has pidfds.
+struct ExitEvent(Option<std::os::fd::OwnedFd>);
 
-impl Notice {
+impl ExitEvent {
     #[cfg(target_os = "linux")]
     fn of(pid: i32) -> Self {
         use rustix::process::{PidfdFlags, pidfd_open};
@@ -94,14 +95,16 @@ impl Notice {
         Self(None)
     }
 
-    fn wait(&self, at_most: Duration) {
+    fn wait(&self, timeout: Duration) {
         use std::os::fd::AsFd;
-        super::process::poll_all([self.0.as_ref().map(AsFd::as_fd)], Some(at_most));
+        super::process::poll_all([self.0.as_ref().map(AsFd::as_fd)], Some(timeout));
     }
 }
 
-/// A `cat` with these in its environment, in a group of its own. It has spoken: a moment
-/// after `spawn` returns, the kernel may not have given a process its environment yet.
+/// Starts a `cat` with these environment variables as a process group leader.
+///
+/// Waits for its first output: right after `spawn`, the kernel may not show its environment
+/// yet.
 #[cfg(test)]
 pub(crate) fn cat(environment: &[(&str, &str)]) -> std::process::Child {
     use std::io::{Read, Write};
@@ -121,24 +124,24 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_process_is_told_from_a_later_one_of_its_number() {
+    fn later_process_with_the_same_pid_is_not_the_orphan() {
         let pid = i32::try_from(std::process::id()).unwrap();
-        let this = Stranger::find(pid).unwrap();
+        let this = Orphan::find(pid).unwrap();
         assert!(this.is_alive());
-        let other = Stranger { started: this.started + 1, ..this };
+        let other = Orphan { started: this.started + 1, ..this };
         assert!(!other.is_alive());
-        assert!(other.wait(|| true), "it has ended");
-        assert!(!this.wait(|| false), "nobody wants to know");
+        assert!(other.wait(|| true), "it has exited");
+        assert!(!this.wait(|| false), "the wait was cancelled");
     }
 
     #[test]
-    fn a_process_is_found_by_its_environment() {
+    fn process_is_found_by_its_environment() {
         let mut child = cat(&[("REQUEUE_TEST", "a b")]);
         let pid = i32::try_from(child.id()).unwrap();
         let wanted = [b"REQUEUE_TEST=a b".to_vec()];
-        let found = Stranger::with_environment(&wanted);
+        let found = Orphan::with_environment(&wanted);
         child.wait().unwrap();
         assert_eq!(found.map(|found| found.pid), Some(pid));
-        assert_eq!(Stranger::with_environment(&wanted), None);
+        assert_eq!(Orphan::with_environment(&wanted), None);
     }
 }
