@@ -30,11 +30,11 @@ impl<K> State<K> {
         offers: &mut [(u32, O)],
         tally: &mut AddedAll,
     ) -> bool {
+        if self.is_closed() {
+            return false;
+        }
         let plain = self.is_plain();
         for (hash, offer) in offers {
-            if self.is_closed() {
-                return false;
-            }
             if plain {
                 self.add_plain(*hash, offer, tally);
             } else if let Some(added) = self.add(*hash, offer, 0) {
