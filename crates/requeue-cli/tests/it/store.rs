@@ -129,6 +129,9 @@ fn unfinished_keys_stay_in_the_store() {
         let script = "echo $$ > pid; cat go > /dev/null; echo {}";
         let mut live = store.run(&["--worker", "-j1", "--shell", script]).start();
         store.dir.receive("pid");
+        // The command can send its pid before requeue counts it as running. On a busy machine,
+        // the signal then found nothing to wait for.
+        live.wait_for_status("running 1/1");
         live.signal("TERM");
         live.err_line("waiting for 1 running command");
         live.signal("TERM");
