@@ -91,7 +91,7 @@ create or replace function requeue.lease(
     clock bigint, low_place bigint, low_delay bigint, low_lease bigint, thorough boolean,
     longest_first boolean,
     out keys bytea[], out tokens bigint[], out delivered integer[], out failed integer[],
-    out addresses tid[], out priorities smallint[], out waited bigint[],
+    out priorities smallint[], out waited bigint[],
     out more_in bigint, out paused boolean, out moved boolean,
     out last_place bigint, out moment bigint, out spent bigint, out look_again boolean
 )
@@ -110,6 +110,7 @@ declare
     number integer;
     first bigint;
     first_place bigint;
+    leased tid[];
     low bigint := low_place;
 begin
     moment := at;
@@ -191,7 +192,7 @@ begin
         select array_agg(g.key), array_agg(g.token), array_agg(g.deliveries),
             array_agg(g.failures), array_agg(g.tid), array_agg(at - g.since),
             min(g.seq), max(g.seq)
-        into keys, tokens, delivered, failed, addresses, waited, first_place, last_place
+        into keys, tokens, delivered, failed, leased, waited, first_place, last_place
         from granted g;
         if requeue.rank(first_place | last_place) = 0 then
             insert into requeue.grants
@@ -199,12 +200,12 @@ begin
         else
             insert into requeue.grants
             select q, at + duration, first + 1, first + number, min(i.seq), max(i.seq)
-            from unnest(addresses) a (tid) join requeue.item i on i.ctid = a.tid
+            from unnest(leased) a (tid) join requeue.item i on i.ctid = a.tid
             group by requeue.rank(i.seq);
             select array_agg((-requeue.rank(i.seq))::smallint order by a.n),
                 max(i.seq) filter (where requeue.rank(i.seq) = 0)
             into priorities, last_place
-            from unnest(addresses) with ordinality a (tid, n)
+            from unnest(leased) with ordinality a (tid, n)
             join requeue.item i on i.ctid = a.tid;
         end if;
     end if;

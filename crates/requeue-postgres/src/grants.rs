@@ -7,7 +7,6 @@ use tokio_postgres::types::FromSql;
 use tokio_postgres::{Error, Row};
 
 use crate::low::{Aim, Found};
-use crate::rows::RowAddress;
 use crate::session::Param;
 use crate::units::{count, unsigned};
 use crate::{duration, number, signed};
@@ -51,8 +50,6 @@ pub(crate) fn params(
 /// What it answers.
 pub(crate) struct Answer {
     pub(crate) leased: Leased,
-    /// Where the rows of the grants are.
-    pub(crate) addresses: Vec<RowAddress>,
     pub(crate) found: Found,
     /// Keys became ready in this call.
     pub(crate) moved: bool,
@@ -70,15 +67,14 @@ impl Answer {
             moment: row.try_get("moment")?,
             spent: duration(row.try_get("spent")?),
         };
-        let (grants, addresses) = grants(row)?.into_iter().unzip();
         let leased = Leased {
-            grants,
+            grants: grants(row)?,
             more_in: more_in.map(duration),
             paused: paused.unwrap_or_default(),
         };
         let look_again: Option<bool> = row.try_get("look_again")?;
         let look_again = look_again.unwrap_or_default();
-        Ok(Self { leased, addresses, found, moved, look_again })
+        Ok(Self { leased, found, moved, look_again })
     }
 
     /// Whether a key is left that another worker can have.
@@ -87,33 +83,30 @@ impl Answer {
     }
 }
 
-/// The grants and where their rows are, in the order of their tokens.
-fn grants(row: &Row) -> Result<Vec<(Grant, RowAddress)>, Error> {
+/// The grants, in the order of their tokens.
+fn grants(row: &Row) -> Result<Vec<Grant>, Error> {
     let keys: Vec<Vec<u8>> = list(row, "keys")?;
     let tokens: Vec<i64> = list(row, "tokens")?;
     let delivered: Vec<i32> = list(row, "delivered")?;
     let failed: Vec<i32> = list(row, "failed")?;
-    let addresses: Vec<RowAddress> = list(row, "addresses")?;
     let waited: Vec<i64> = list(row, "waited")?;
-    // None at all if none has another one than 0.
+    // Empty if every priority is 0.
     let priorities: Vec<i16> = list(row, "priorities")?;
     let priorities = priorities.into_iter().chain(std::iter::repeat(0));
     let counts = delivered.into_iter().zip(failed).zip(priorities).zip(waited);
-    let rows = keys.into_iter().zip(tokens).zip(counts).zip(addresses);
-    let grant =
-        |(((key, token), (((deliveries, failures), priority), waited)), address)| {
-            let grant = Grant {
-                key: Key::new(key).ok()?,
-                token: Token(unsigned(token)),
-                deliveries: count(deliveries),
-                failures: count(failures),
-                priority: i8::try_from(priority).unwrap_or_default(),
-                waited: duration(waited),
-            };
-            Some((grant, address))
-        };
+    let rows = keys.into_iter().zip(tokens).zip(counts);
+    let grant = |((key, token), (((deliveries, failures), priority), waited))| {
+        Some(Grant {
+            key: Key::new(key).ok()?,
+            token: Token(unsigned(token)),
+            deliveries: count(deliveries),
+            failures: count(failures),
+            priority: i8::try_from(priority).unwrap_or_default(),
+            waited: duration(waited),
+        })
+    };
     let mut grants: Vec<_> = rows.filter_map(grant).collect();
-    grants.sort_unstable_by_key(|(grant, _)| grant.token);
+    grants.sort_unstable_by_key(|grant| grant.token);
     Ok(grants)
 }
 

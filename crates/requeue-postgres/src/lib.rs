@@ -102,16 +102,15 @@ macro_rules! params {
 mod address;
 mod builder;
 mod failure;
+mod finish_batch;
 mod grants;
 mod hunch;
 mod low;
 mod parcel;
 mod people;
 mod pool;
-mod rows;
 mod schema;
 mod session;
-mod settlement;
 mod share;
 mod ssl;
 mod store;

@@ -25,16 +25,7 @@ const GRACE: Duration = Duration::from_secs(1);
 
 /// What [`Durability::Adds`] does not wait for: these take back a key, or give it out, and
 /// plan nothing that would not come by itself. Each answers with one row.
-const REPEATED: [&str; 8] = [
-    "lease",
-    "extend",
-    "finish_all",
-    "finish_known",
-    "finish_clean",
-    "finish",
-    "reclaim",
-    "expire",
-];
+const REPEATED: [&str; 5] = ["lease", "extend", "finish", "reclaim", "expire"];
 
 /// How long a call waits for each lock that somebody else holds. Calls of stores hold one
 /// for as long as a commit takes, a few milliseconds, and are waited for; a transaction of a
@@ -44,17 +35,8 @@ const LOCK_TIMEOUT: Duration = Duration::from_millis(250);
 
 /// What is not sent again if a lock is in its way: who called it asks for the keys in smaller
 /// parts, until only those wait that are locked.
-const CUT_BY_CALLER: [&str; 9] = [
-    "add_keys",
-    "add_new",
-    "add_waking",
-    "add_limited",
-    "extend",
-    "finish_all",
-    "finish_known",
-    "finish_clean",
-    "finish",
-];
+const CUT_BY_CALLER: [&str; 6] =
+    ["add_keys", "add_new", "add_waking", "add_limited", "extend", "finish"];
 
 /// How connections are made and used.
 #[derive(Clone, Debug)]

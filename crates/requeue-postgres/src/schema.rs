@@ -10,15 +10,16 @@ use crate::failure;
 use crate::session::Session;
 
 /// The version of the tables and functions that this program works with.
-const VERSION: i32 = 5;
+const VERSION: i32 = 6;
 
 /// What brings the tables to each version from the one before.
-const MIGRATIONS: [(i32, &str); 5] = [
+const MIGRATIONS: [(i32, &str); 6] = [
     (1, include_str!("../migrations/001.sql")),
     (2, include_str!("../migrations/002.sql")),
     (3, include_str!("../migrations/003.sql")),
     (4, include_str!("../migrations/004.sql")),
     (5, include_str!("../migrations/005.sql")),
+    (6, include_str!("../migrations/006.sql")),
 ];
 
 /// The table of versions, which comes before any.

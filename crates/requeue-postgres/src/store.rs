@@ -15,14 +15,13 @@ use requeue_store::{
 use tokio_postgres::{GenericClient, Row};
 
 use crate::builder::PostgresStoreBuilder;
+use crate::finish_batch::FinishBatch;
 use crate::grants::{self, Answer};
 use crate::hunch::Hunch;
 use crate::low::Low;
 use crate::parcel::{Parcel, duplicate};
 use crate::pool::Pool;
-use crate::rows::Rows;
 use crate::session::{Param, call_text, param_ref};
-use crate::settlement::Settlement;
 use crate::share::Share;
 use crate::units::unsigned;
 use crate::wake::{SOON, Wake};
@@ -41,7 +40,6 @@ struct Inner {
     queue: i32,
     clock: Option<EngineClock>,
     low: Low,
-    rows: Rows,
     share: Share,
     /// Whether keys that are added are new.
     newness: Hunch,
@@ -57,9 +55,9 @@ impl PostgresStore {
 
     pub(crate) fn new(pool: Arc<Pool>, queue: i32, clock: Option<EngineClock>) -> Self {
         let wake = Wake::new(Arc::clone(&pool), queue, clock.clone());
-        let (low, rows) = (Low::default(), Rows::default());
-        let (share, newness) = (Share::new(clock.is_some()), Hunch::default());
-        let inner = Inner { pool, queue, clock, low, rows, share, newness, wake };
+        let (low, newness) = (Low::default(), Hunch::default());
+        let share = Share::new(clock.is_some());
+        let inner = Inner { pool, queue, clock, low, share, newness, wake };
         Self { inner: Arc::new(inner) }
     }
 
@@ -244,7 +242,6 @@ impl Inner {
         let answer =
             Answer::read(&row).map_err(|error| self.pool.unreadable("lease", error))?;
         self.low.learn(aim, answer.found);
-        self.rows.keep(&answer.leased.grants, &answer.addresses);
         match (answer.leaves_some(), answer.moved) {
             (true, true) => self.wake.everywhere(),
             (true, false) => self.wake.here(),
@@ -264,10 +261,6 @@ impl Inner {
         let (ords, sorted_holds): (Vec<i32>, Vec<_>) =
             sorted.into_iter().map(|(place, hold)| (number(place), hold)).unzip();
         let (keys, tokens) = holds(&sorted_holds);
-        for hold in held {
-            // Their rows move.
-            self.rows.take(hold);
-        }
         let owner = owner.as_str().to_owned();
         let lease = signed(micros_of(lease));
         let params = params![self.queue, owner, keys, tokens, ords, lease, self.now()];
@@ -284,12 +277,11 @@ impl Inner {
 
     async fn finish(&self, ends: &[End]) -> Result<Vec<Finished>, Error> {
         let mut answers = vec![Finished::LeaseLost; ends.len()];
-        for part in Settlement::cut(ends) {
-            let settled = part
-                .settle(&self.pool, &self.rows, self.queue, self.now(), &mut answers)
-                .await;
+        for batch in FinishBatch::split(ends) {
+            let finished =
+                batch.run(&self.pool, self.queue, self.now(), &mut answers).await;
             let in_part = answers.iter().any(is_carried_out);
-            settled.map_err(|error| if in_part { error.in_part() } else { error })?;
+            finished.map_err(|error| if in_part { error.in_part() } else { error })?;
         }
         let soon = |answer: &Finished| match answer {
             Finished::Requeued => true,

@@ -101,7 +101,7 @@ fn ends_of_other_keys_do_not_wait_for_a_transaction() {
 }
 
 #[test]
-fn a_part_of_a_batch_that_meets_a_transaction_leaves_the_other_to_be_carried_out() {
+fn finishes_of_different_kinds_do_not_wait_for_the_key_of_a_transaction() {
     run(|bench| async move {
         bench.store.add(&batch()[..3]).await.unwrap();
         let mut ends: Vec<_> = lease(&bench.store, 3).await.iter().map(done).collect();
@@ -109,7 +109,7 @@ fn a_part_of_a_batch_that_meets_a_transaction_leaves_the_other_to_be_carried_out
         let transaction = transaction_with(&bench, &[add("b")]).await;
 
         let expected = [Finished::Done, Finished::Done, Finished::Busy];
-        assert_eq!(bench.store.finish(&ends).await.unwrap(), expected);
+        assert_eq!(finish_in_halves(&bench.store, &ends).await, expected);
         commit(&transaction).await;
         let expected = [Finished::LeaseLost, Finished::LeaseLost, Finished::Requeued];
         assert_eq!(bench.store.finish(&ends).await.unwrap(), expected);

@@ -250,10 +250,11 @@ fn a_batch_of_new_keys_that_waits_for_the_end_of_a_lease_is_new() {
         let holder = pid(&transaction).await;
         let (queue, token) =
             (bench.queue_id().await, i64::try_from(grant.token.0).unwrap());
-        let end = "select requeue.finish_clean($1, array[$2::bytea], array[$3::bigint], array[true])";
+        let finish = "select * from requeue.finish($1, array[$2::bytea], array[$3::bigint], \
+                      array[0], array[1::smallint], null, null, null, null, null, null)";
         let row =
-            transaction.query_one(end, &[&queue, &&*grant.key, &token]).await.unwrap();
-        assert_eq!(row.get::<_, Vec<i64>>(0), [token]);
+            transaction.query_one(finish, &[&queue, &&*grant.key, &token]).await.unwrap();
+        assert_eq!(row.get::<_, Vec<i32>>("done"), [1]);
 
         let store = bench.store.clone();
         let adding = tokio::spawn(async move {

@@ -18,7 +18,7 @@ fn opening_twice_and_at_once_makes_the_tables_once() {
         }
         open().await.unwrap().unwrap();
         let text = format!("select count(*) from {schema}.migration");
-        assert_eq!(bench.client.query_one(&text, &[]).await.unwrap().get::<_, i64>(0), 5);
+        assert_eq!(bench.client.query_one(&text, &[]).await.unwrap().get::<_, i64>(0), 6);
         let text = format!("select count(*) from {schema}.queue");
         assert_eq!(bench.client.query_one(&text, &[]).await.unwrap().get::<_, i64>(0), 1);
         let drop = format!("drop schema {schema} cascade");
