@@ -116,6 +116,9 @@ async fn cycles(server: &Server, url: &str, keys: usize) {
         server
             .row(&format!("cycle, 8 in flight, empty queue ({text})"), keys, cycle)
             .await;
+        let stores = bench.open_others(url, durability).await;
+        let cycle = cycles_of(&stores, keys);
+        server.row(&format!("cycle, 8 stores, empty queue ({text})"), keys, cycle).await;
         bench.fill(keys).await;
         let cycle = bench.cycles(keys);
         server
@@ -303,6 +306,7 @@ fn stat(pid: u32) -> Option<(u32, u64)> {
 
 /// A queue, and the leases that it has given out.
 struct Bench {
+    queue: String,
     store: PostgresStore,
     held: std::sync::Mutex<Vec<Vec<Grant>>>,
 }
@@ -314,9 +318,9 @@ impl Bench {
 
     async fn named(url: &str, name: &str, durability: Durability) -> Self {
         let queue = format!("bench-{name}-{}", std::process::id());
-        let builder = PostgresStore::builder(url).queue(queue).connections(LANES);
+        let builder = PostgresStore::builder(url).queue(&*queue).connections(LANES);
         let store = builder.durability(durability).open().await.unwrap();
-        Self { store, held: std::sync::Mutex::default() }
+        Self { queue, store, held: std::sync::Mutex::default() }
     }
 
     /// Adds keys, in batches, eight at a time.
@@ -368,20 +372,35 @@ impl Bench {
         tokio::join!(lane(), lane(), lane(), lane(), lane(), lane(), lane(), lane());
     }
 
-    /// Adds, leases and ends as many keys, in batches, eight at a time.
+    /// Adds, leases and finishes this many keys, in batches, eight at a time.
     async fn cycles(&self, keys: usize) {
-        lanes(|lane| {
-            let store = self.store.clone();
-            async move {
-                for batch in (lane..keys / BATCH).step_by(LANES) {
-                    store.add(&adds("cycle", batch)).await.unwrap();
-                    let grants = store.lease(&request(BATCH)).await.unwrap().grants;
-                    store.finish(&ends(&grants)).await.unwrap();
-                }
-            }
-        })
-        .await;
+        cycles_of(&vec![self.store.clone(); LANES], keys).await;
     }
+
+    /// Opens the queue once for each lane, as eight processes would.
+    async fn open_others(&self, url: &str, durability: Durability) -> Vec<PostgresStore> {
+        let mut stores = Vec::new();
+        for _ in 0..LANES {
+            let builder = PostgresStore::builder(url).queue(&*self.queue).connections(1);
+            stores.push(builder.durability(durability).open().await.unwrap());
+        }
+        stores
+    }
+}
+
+/// Adds, leases and finishes this many keys, in batches, each lane on its own store.
+async fn cycles_of(stores: &[PostgresStore], keys: usize) {
+    lanes(|lane| {
+        let store = stores[lane].clone();
+        async move {
+            for batch in (lane..keys / BATCH).step_by(LANES) {
+                store.add(&adds("cycle", batch)).await.unwrap();
+                let grants = store.lease(&request(BATCH)).await.unwrap().grants;
+                store.finish(&ends(&grants)).await.unwrap();
+            }
+        }
+    })
+    .await;
 }
 
 async fn lanes<F: Future<Output = ()> + Send + 'static>(lane: impl Fn(usize) -> F) {

@@ -111,7 +111,6 @@ declare
     first bigint;
     first_place bigint;
     leased tid[];
-    low bigint := low_place;
 begin
     moment := at;
     moved := false;
@@ -152,26 +151,19 @@ begin
     end if;
 
     if not paused and wanted > 0 then
-        -- What was moved here may be before what others took meanwhile.
-        if low > 0 and not moved then
-            low := greatest(low, requeue.taken(q));
-        end if;
         if ranked then
-            rows := requeue.ready_by_rank(q, low, wanted, longest_first);
+            rows := requeue.ready_by_rank(q, low_place, wanted, longest_first);
         else
             rows := array(
                 select i.ctid from requeue.item i
                 where i.queue = q and i.since is not null and i.reason is null
-                    and i.state = 1 and i.seq >= low
+                    and i.state = 1 and i.seq >= low_place
                 order by i.seq limit wanted
                 for update skip locked
             );
         end if;
-        number := cardinality(rows);
-        if number > 1 then
-            perform requeue.take(q, i.seq) from requeue.item i where i.ctid = rows[number];
-        elsif number = 0 and thorough and low > 0 then
-            rows := requeue.ready_between(q, -1::bigint << 63, low - 1, wanted);
+        if cardinality(rows) = 0 and thorough and low_place > 0 then
+            rows := requeue.ready_between(q, -1::bigint << 63, low_place - 1, wanted);
         end if;
     end if;
 

@@ -49,48 +49,6 @@ begin
 end
 $$;
 
--- The sequence that tells how far calls in line have come. Each name is looked up once, when
--- a connection plans this, and not with each call.
-create or replace function requeue.taken_by(q integer) returns regclass
-language sql stable parallel safe as $$
-    select case q & 7
-        when 0 then regclass 'requeue.taken_0'
-        when 1 then regclass 'requeue.taken_1'
-        when 2 then regclass 'requeue.taken_2'
-        when 3 then regclass 'requeue.taken_3'
-        when 4 then regclass 'requeue.taken_4'
-        when 5 then regclass 'requeue.taken_5'
-        when 6 then regclass 'requeue.taken_6'
-        else regclass 'requeue.taken_7'
-    end
-$$;
-
--- How far calls in the line of priority 0 have come, also those that are not committed yet:
--- to begin behind what they took is cheaper than to find each of their rows locked. It is
--- told past all transactions, by a sequence that some queues share, hence with the last bits
--- of the queue's number; if it is of another queue, or somebody took keys and failed, that is
--- no worse than a place that is not known, or a look from the front.
-create or replace function requeue.taken(q integer) returns bigint
-language plpgsql volatile as $$
-declare
-    told bigint := pg_sequence_last_value(requeue.taken_by(q));
-begin
-    return case when told & 32767 = q & 32767 then told >> 15 end;
-end
-$$;
-
--- Tells that; as a value, which costs less than a statement.
-create or replace function requeue.take(q integer, place bigint) returns void
-language plpgsql volatile as $$
-declare
-    told bigint;
-begin
-    if place between 0 and (1::bigint << 47) - 1 then
-        told := setval(requeue.taken_by(q), place << 15 | (q & 32767)::bigint);
-    end if;
-end
-$$;
-
 -- A place in line behind which no key is being processed.
 create or replace function requeue.last_granted(q integer) returns bigint
 language sql stable as $$
