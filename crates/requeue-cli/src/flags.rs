@@ -45,8 +45,8 @@ Example:
 
 More examples, exit codes, signals and the log format: requeue run --help";
 
-// Lines are at most 80 columns wide: they are not wrapped well, neither by a terminal nor
-// by man.
+// Lines are at most 71 columns wide: man shows them indented by 7 on a terminal of 80, and
+// wraps longer ones badly.
 const RUN_NOTES: &str = "\
 Examples:
   Run once for each distinct line, several at a time:
@@ -58,57 +58,64 @@ Examples:
     requeue run --rate 10/s --max-retries 3 --log run.jsonl \\
       --resume run.jsonl -- ./sync {} < hosts
   Keys on the command line, and a shell command:
-    requeue run --shell 'ping -c1 {} >/dev/null && echo {} is up' ::: web db
+    requeue run --shell 'ping -c1 {} >/dev/null && echo {} up' ::: a b
   File names with any bytes:
     find . -name '*.png' -print0 | requeue run -0 -- optipng -quiet {}
-  A queue that survives a crash; the second line runs the keys that are left:
+  A queue that survives a crash; the second line runs the rest:
     requeue run --store ./queue.db -- ./sync {} < hosts
     requeue run --store ./queue.db -- ./sync {} < /dev/null
-  A queue for many machines, with REQUEUE_STORE=redis://... or postgres://...:
+  A queue for many machines, with its address in REQUEUE_STORE:
     requeue add host-a host-b
     requeue run --worker -- ./sync {}
 
 Exit codes:
   0    the last run of every key succeeded
   1    a key failed for good
-  2    usage error, or set-up failed; also if input lines were rejected and no
-       key failed
+  2    usage error, or set-up failed; also if input lines were rejected
+       and no key failed
   126  the command cannot be executed
   127  the command was not found
-  130  stopped by Ctrl-C with work left (TERM: 143, HUP: 129, QUIT: 131)
+  130  stopped by Ctrl-C with work left
+       (143 by TERM, 129 by HUP, 131 by QUIT)
 
 Signals:
-  The first Ctrl-C or TERM starts no more commands and waits for the running
-  ones. The second sends them TERM. The third, or --kill-after, sends KILL. The
-  fourth exits at once. QUIT sends KILL at once. USR1 prints a summary.
+  The first Ctrl-C or TERM starts no more commands and waits for the
+  running ones. The second sends them TERM. The third, or --kill-after,
+  sends KILL. The fourth exits at once. QUIT sends KILL at once. USR1
+  prints a summary.
 
 Environment of the command:
   REQUEUE_KEY      the key
   REQUEUE_ATTEMPT  1 for the first run of a key, 2 for its first retry
-  REQUEUE_SLOT     1 to --workers; no two running commands share a number
-  REQUEUE_TOKEN    with --store: a number that grows with each run of a key
-  Standard input is empty. A command that reads from the terminal is stopped,
-  like any background job, until it is terminated.
+  REQUEUE_SLOT     1 to --workers; different for all running commands
+  REQUEUE_TOKEN    with --store: grows with each run of a key
+  Standard input is empty. A command that reads from the terminal is
+  stopped, like any background job, until it is terminated.
 
 Log:
-  Each line of --log is a JSON object with an event: added, merged (the key was
-  already queued), started, finished, retried, gave_up, lost (the lease), died
-  (in the store), and drained at the end. time and next are seconds since 1970,
-  code is the exit code as a shell reports it. A key that is not UTF-8 is also
-  given in key_hex.
+  Each line of --log is a JSON object with an event: added, merged (the
+  key was already queued), started, finished, retried, gave_up, lost
+  (the lease), died (in the store), and drained at the end. time and
+  next are seconds since 1970, code is the exit code as a shell reports
+  it. A key that is not UTF-8 is also given in key_hex.
 
 Stores:
-  Unfinished keys stay in the store. A key that failed for good becomes dead;
-  see requeue dead. At the end, keys that this process added and that are dead
-  count as failed, even if another worker ran them or their lease expired too
-  often (--max-deliveries). Only the 100,000 oldest dead keys are checked.
+  Unfinished keys stay in the store. A key that failed for good becomes
+  dead; see requeue dead. At the end, keys that this process added and
+  that are dead count as failed, even if another worker ran them or
+  their lease expired too often (--max-deliveries). Only the 100,000
+  oldest dead keys are checked.
+
   Keys are at most 1024 bytes long; longer ones are rejected.
-  At start-up, --worker waits up to 10 seconds for a server. If a server becomes
-  unreachable later, running commands continue and requeue retries; the second
-  Ctrl-C stops waiting for it.
-  If a lease expires while its command is running, the command is terminated
-  and the run does not count. To be safe against a late command, remember the
-  greatest REQUEUE_TOKEN of each key and refuse smaller ones.";
+
+  At start-up, --worker waits up to 10 seconds for a server. If a
+  server becomes unreachable later, running commands continue and
+  requeue retries; the second Ctrl-C stops waiting for it.
+
+  If a lease expires while its command is running, the command is
+  terminated and the run does not count. To be safe against a late
+  command, remember the greatest REQUEUE_TOKEN of each key and refuse
+  smaller ones.";
 
 const USAGE: &str = "requeue run [OPTIONS] [--] COMMAND [ARGUMENT]... [::: KEY...]";
 
@@ -394,6 +401,13 @@ mod tests {
     #[test]
     fn flag_definitions_are_consistent() {
         Flags::command().debug_assert();
+    }
+
+    #[test]
+    fn notes_fit_into_a_manual_page() {
+        for line in [RUN_NOTES, store::ADD_NOTES].iter().flat_map(|it| it.lines()) {
+            assert!(line.chars().count() <= 71, "{line}");
+        }
     }
 
     #[test]

@@ -13,7 +13,7 @@ use std::path::{Path, PathBuf};
 use std::thread::available_parallelism;
 use std::time::Duration;
 
-use anyhow::{Context, Result, bail};
+use anyhow::{Context, Result, anyhow, bail};
 use regex::bytes::Regex;
 
 use crate::command::Template;
@@ -276,9 +276,14 @@ fn grouping(pattern: &str) -> Result<Grouping> {
     match pattern.as_bytes() {
         [] => bail!("invalid value '' for '--fair-by <PATTERN>': {EXPECTED_GROUPING}"),
         [only] if !only.is_ascii_alphanumeric() => Ok(Grouping::Before(*only)),
-        _ => Regex::new(pattern).map(Grouping::Pattern).with_context(|| {
-            format!(
-                "invalid value '{pattern}' for '--fair-by <PATTERN>': {EXPECTED_GROUPING}"
+        _ => Regex::new(pattern).map(Grouping::Pattern).map_err(|error| {
+            // The last of several lines says what is wrong.
+            let error = error.to_string();
+            let why = error.lines().last().unwrap_or_default();
+            anyhow!(
+                "invalid value '{pattern}' for '--fair-by <PATTERN>': {EXPECTED_GROUPING}: \
+                 {}",
+                why.trim_start_matches("error: ")
             )
         }),
     }

@@ -275,7 +275,7 @@ impl Runner {
         let running = self.slots.running().len();
         if running > 0 && self.control.stage() == Stage::Terminating {
             self.report.note(&format!(
-                "sent TERM to {}; press Ctrl-C again to send KILL, which follows in {}",
+                "sent TERM to {}; KILL follows in {} or on Ctrl-C",
                 running_commands(running),
                 brief(kill_after)
             ));

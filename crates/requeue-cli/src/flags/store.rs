@@ -26,12 +26,13 @@ looks for keys. This command only reads; workers decide when a key is dead (--ma
 pub(super) const ADD_NOTES: &str = "\
 Exit codes:
   0  the store has acknowledged every key
-  2  usage error, or the store failed (the message says how many keys it had
-     acknowledged); also if input lines were rejected: all others were added
+  2  usage error; or the store failed, and the message says how many
+     keys it had acknowledged; or input lines were rejected, and all
+     others were added
 
 Rejected lines:
-  Keys longer than 1024 bytes, empty arguments, and lines without the number
-  that --priority asks for.
+  Keys longer than 1024 bytes, empty arguments, and lines without the
+  number that --priority asks for.
 
 If a server is unreachable, requeue add retries for 10 seconds.";
 

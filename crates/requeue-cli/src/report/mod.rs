@@ -95,10 +95,11 @@ pub(crate) struct FinishedRun<'r> {
 
 impl Report {
     pub(crate) fn new(progress: Progress, log: Option<Log>) -> Self {
+        let began = SystemClock.now();
         Self {
-            began: SystemClock.now(),
+            began,
             input: InputCounts::default(),
-            stats: Mutex::default(),
+            stats: Mutex::new(RunStats::new(began)),
             log,
             screen: Screen::new(progress),
             progress,

@@ -25,7 +25,7 @@ enum KeyFailure {
 }
 
 /// Statistics about all runs.
-#[derive(Debug, Default)]
+#[derive(Debug)]
 pub(crate) struct RunStats {
     runs: u64,
     succeeded: u64,
@@ -36,10 +36,22 @@ pub(crate) struct RunStats {
     times: Histogram,
     /// When retries are due.
     retries: BinaryHeap<Reverse<Instant>>,
-    speed: Option<Speed>,
+    speed: Speed,
 }
 
 impl RunStats {
+    pub(super) fn new(began: Instant) -> Self {
+        Self {
+            runs: 0,
+            succeeded: 0,
+            failed: HashMap::new(),
+            slowest: Vec::new(),
+            times: Histogram::default(),
+            retries: BinaryHeap::new(),
+            speed: Speed { since: began, runs_then: 0, latest: 0.0 },
+        }
+    }
+
     pub(super) fn runs(&self) -> u64 {
         self.runs
     }
@@ -115,8 +127,7 @@ impl RunStats {
 
     /// Returns the recent number of runs per second.
     pub(super) fn rate(&mut self, now: Instant) -> f64 {
-        let runs = self.runs;
-        self.speed.get_or_insert_with(|| Speed::new(now, runs)).at(now, runs)
+        self.speed.at(now, self.runs)
     }
 
     /// Returns the 50th and 99th percentile of run times.
@@ -220,10 +231,6 @@ struct Speed {
 }
 
 impl Speed {
-    fn new(now: Instant, runs: u64) -> Self {
-        Self { since: now, runs_then: runs, latest: 0.0 }
-    }
-
     #[expect(clippy::cast_precision_loss, reason = "a speed is shown without decimals")]
     fn at(&mut self, now: Instant, runs: u64) -> f64 {
         let passed = now.saturating_duration_since(self.since);
@@ -322,7 +329,7 @@ mod tests {
 
     #[test]
     fn failed_keys_are_listed_with_their_last_error() {
-        let mut stats = RunStats::default();
+        let mut stats = RunStats::new(SystemClock.now());
         stats.finished(&finished(b"k", 3, 1));
         stats.gave_up(&failed(b"k", "disk on fire"));
         assert_eq!(
@@ -335,7 +342,7 @@ mod tests {
 
     #[test]
     fn key_that_died_in_the_store_is_listed_once_with_its_reason() {
-        let mut stats = RunStats::default();
+        let mut stats = RunStats::new(SystemClock.now());
         stats.gave_up(&failed(b"a", ""));
         assert!(
             !stats.died(b"a", "exit code 3") && stats.died(b"b", "its lease expired")
@@ -348,7 +355,7 @@ mod tests {
 
     #[test]
     fn slowest_keys_are_listed_once_each() {
-        let mut stats = RunStats::default();
+        let mut stats = RunStats::new(SystemClock.now());
         for (key, millis) in [(b"a", 200), (b"b", 900), (b"a", 300), (b"c", 1)] {
             stats.finished(&finished(key, 0, millis));
         }
@@ -390,7 +397,8 @@ mod tests {
 
     #[test]
     fn next_retry_is_the_earliest_in_the_future() {
-        let (mut stats, now) = (RunStats::default(), SystemClock.now());
+        let now = SystemClock.now();
+        let mut stats = RunStats::new(now);
         let second = Duration::from_secs(1);
         stats.retried(now, second * 3);
         stats.retried(now, second);
@@ -408,7 +416,7 @@ mod tests {
         let listed = section.unwrap().lines().filter(|line| line.starts_with("| `"));
         let mut listed: Vec<_> =
             listed.map(|row| row.split('`').nth(1).unwrap()).collect();
-        let text = RunStats::default().metrics(0, 0);
+        let text = RunStats::new(SystemClock.now()).metrics(0, 0);
         let types = text.lines().filter_map(|line| line.strip_prefix("# TYPE "));
         let mut exported: Vec<_> =
             types.map(|line| line.split(' ').next().unwrap()).collect();
@@ -420,7 +428,7 @@ mod tests {
     #[test]
     fn speed_is_measured_between_two_calls() {
         let now = SystemClock.now();
-        let mut stats = RunStats::default();
+        let mut stats = RunStats::new(now);
         assert!(stats.rate(now).abs() < 1e-9);
         (0..40).for_each(|_| stats.finished(&finished(b"k", 0, 1)));
         assert!((stats.rate(now + SPEED_OVER) - 20.0).abs() < 1e-9);

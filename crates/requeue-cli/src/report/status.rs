@@ -85,7 +85,7 @@ pub(crate) fn dead_table(dead: &[Dead]) -> String {
     if dead.is_empty() {
         return String::new();
     }
-    table(["DEAD KEY", "DIED", "FAILURES", "REASON"], dead, |key| {
+    table(["DEAD KEY", "DIED", "RETRIES", "REASON"], dead, |key| {
         [
             shown(&key.key),
             format!("{} ago", duration(key.since)),
@@ -164,7 +164,8 @@ pub(crate) fn dead_json(dead: &[Dead]) -> String {
         let mut object = keyed(&key.key);
         object.insert("reason".to_owned(), key.reason.clone().into());
         object.insert("since_ms".to_owned(), millis(key.since).into());
-        object.insert("failures".to_owned(), key.failures.into());
+        // Its last failure is the reason, and is not counted.
+        object.insert("retries".to_owned(), key.failures.into());
         object.insert("deliveries".to_owned(), key.deliveries.into());
         object.insert("worker".to_owned(), key.owner.as_str().into());
         writeln!(text, "{}", Value::from(object)).unwrap_or_default();
