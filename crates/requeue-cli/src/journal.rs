@@ -22,7 +22,7 @@ use std::io::{self, Write};
 use std::path::{Path, PathBuf};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
-use crate::command::Orphan;
+use crate::command::ProcessId;
 use crate::hex::{hex, unhex};
 use crate::input::Key;
 
@@ -33,24 +33,24 @@ const MAX_SIZE: u64 = 256 * 1024;
 #[derive(Debug)]
 pub(crate) struct Journal {
     path: PathBuf,
-    entries: Mutex<Entries>,
-    orphans: Mutex<HashMap<Key, Orphan>>,
+    file: Mutex<JournalFile>,
+    orphans: Mutex<HashMap<Key, ProcessId>>,
 }
 
 /// The file and its contents.
 #[derive(Debug)]
-struct Entries {
+struct JournalFile {
     file: File,
     size: u64,
     /// By token.
-    running: HashMap<u64, Entry>,
+    running: HashMap<u64, JournalEntry>,
 }
 
 /// A command that is running or about to start.
 #[derive(Clone, Debug, PartialEq, Eq)]
-struct Entry {
+struct JournalEntry {
     key: Key,
-    process: Option<Orphan>,
+    process: Option<ProcessId>,
 }
 
 impl Journal {
@@ -69,20 +69,20 @@ impl Journal {
             .values()
             .filter_map(|entry| Some((entry.key.clone(), entry.process?)))
             .collect();
-        let entries = Entries::write(&path, running)?;
-        Ok(Self { path, entries: Mutex::new(entries), orphans: Mutex::new(orphans) })
+        let file = JournalFile::write(&path, running)?;
+        Ok(Self { path, file: Mutex::new(file), orphans: Mutex::new(orphans) })
     }
 
-    fn lock(&self) -> MutexGuard<'_, Entries> {
-        self.entries.lock().unwrap_or_else(PoisonError::into_inner)
+    fn lock(&self) -> MutexGuard<'_, JournalFile> {
+        self.file.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    fn lock_orphans(&self) -> MutexGuard<'_, HashMap<Key, Orphan>> {
+    fn lock_orphans(&self) -> MutexGuard<'_, HashMap<Key, ProcessId>> {
         self.orphans.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// Returns the keys with orphans, and the orphans.
-    pub(crate) fn orphans(&self) -> Vec<(Key, Orphan)> {
+    pub(crate) fn orphans(&self) -> Vec<(Key, ProcessId)> {
         let mut all: Vec<_> = self
             .lock_orphans()
             .iter()
@@ -93,7 +93,7 @@ impl Journal {
     }
 
     /// Returns the orphan that is still running for a key.
-    pub(crate) fn orphan(&self, key: &[u8]) -> Option<Orphan> {
+    pub(crate) fn orphan(&self, key: &[u8]) -> Option<ProcessId> {
         let mut orphans = self.lock_orphans();
         let orphan = *orphans.get(key)?;
         if orphan.is_alive() {
@@ -105,38 +105,39 @@ impl Journal {
 
     /// Records that a command is about to start (invariant 1).
     pub(crate) fn starting(&self, token: u64, key: &[u8]) -> io::Result<()> {
-        let entry = Entry { key: key.to_vec(), process: None };
-        let mut entries = self.lock();
-        entries.append(&start_line(token, &entry))?;
-        entries.running.insert(token, entry);
+        let entry = JournalEntry { key: key.to_vec(), process: None };
+        let mut file = self.lock();
+        file.append(&start_line(token, &entry))?;
+        file.running.insert(token, entry);
         Ok(())
     }
 
     /// Records that it has started.
     pub(crate) fn started(&self, token: u64, pid: i32) -> io::Result<()> {
-        let Some(process) = Orphan::find(pid) else { return Ok(()) };
-        let mut entries = self.lock();
-        if let Some(entry) = entries.running.get_mut(&token) {
+        let Some(process) = ProcessId::find(pid) else { return Ok(()) };
+        let mut file = self.lock();
+        if let Some(entry) = file.running.get_mut(&token) {
             entry.process = Some(process);
         }
-        entries.append(&runs_line(token, process))
+        file.append(&runs_line(token, process))
     }
 
     /// Records that it has exited.
     pub(crate) fn ended(&self, token: u64) -> io::Result<()> {
-        let mut entries = self.lock();
-        entries.running.remove(&token);
-        if entries.size < MAX_SIZE {
-            return entries.append(&format!("ended {token}\n"));
+        let mut file = self.lock();
+        file.running.remove(&token);
+        if file.size < MAX_SIZE {
+            return file.append(&format!("ended {token}\n"));
         }
-        let running = std::mem::take(&mut entries.running);
-        *entries = Entries::write(&self.path, running)?;
+        let running = std::mem::take(&mut file.running);
+        *file = JournalFile::write(&self.path, running)?;
         Ok(())
     }
 
     /// Removes the file unless a command is still running.
     pub(crate) fn close(&self) {
-        let is_alive = |entry: &Entry| entry.process.is_some_and(Orphan::is_alive);
+        let is_alive =
+            |entry: &JournalEntry| entry.process.is_some_and(ProcessId::is_alive);
         if !self.lock().running.values().any(is_alive) {
             // If this fails, the file still says that nothing is running.
             fs::remove_file(&self.path).unwrap_or_default();
@@ -144,9 +145,9 @@ impl Journal {
     }
 }
 
-impl Entries {
+impl JournalFile {
     /// Replaces the file atomically.
-    fn write(path: &Path, running: HashMap<u64, Entry>) -> io::Result<Self> {
+    fn write(path: &Path, running: HashMap<u64, JournalEntry>) -> io::Result<Self> {
         let mut text = format!("boot {}\n", boot());
         for (token, entry) in &running {
             text += &start_line(*token, entry);
@@ -169,11 +170,11 @@ impl Entries {
     }
 }
 
-fn start_line(token: u64, entry: &Entry) -> String {
+fn start_line(token: u64, entry: &JournalEntry) -> String {
     format!("start {token} {}\n", hex(&entry.key))
 }
 
-fn runs_line(token: u64, process: Orphan) -> String {
+fn runs_line(token: u64, process: ProcessId) -> String {
     format!("runs {token} {} {}\n", process.pid, process.started)
 }
 
@@ -184,7 +185,7 @@ fn boot() -> String {
 }
 
 /// Returns the commands in a journal that are still running, with their processes.
-fn still_running(text: &str) -> impl Iterator<Item = (u64, Entry)> + use<> {
+fn still_running(text: &str) -> impl Iterator<Item = (u64, JournalEntry)> + use<> {
     let running = if text.lines().next() == Some(&format!("boot {}", boot())) {
         replay(text)
     } else {
@@ -195,19 +196,19 @@ fn still_running(text: &str) -> impl Iterator<Item = (u64, Entry)> + use<> {
             Some(process) => Some(process).filter(|process| process.is_alive()),
             None => find_by_environment(token, &entry.key),
         };
-        process.map(|_| (token, Entry { process, ..entry }))
+        process.map(|_| (token, JournalEntry { process, ..entry }))
     })
 }
 
 /// Finds an orphan without a `runs` line (invariant 1).
-fn find_by_environment(token: u64, key: &[u8]) -> Option<Orphan> {
+fn find_by_environment(token: u64, key: &[u8]) -> Option<ProcessId> {
     let token = format!("REQUEUE_TOKEN={token}").into_bytes();
     let key = [b"REQUEUE_KEY=", key].concat();
-    Orphan::with_environment(&[token, key])
+    ProcessId::with_environment(&[token, key])
 }
 
 /// Replays a journal. Skips unreadable lines.
-fn replay(text: &str) -> HashMap<u64, Entry> {
+fn replay(text: &str) -> HashMap<u64, JournalEntry> {
     let mut running = HashMap::new();
     for line in text.lines() {
         apply(&mut running, line);
@@ -215,18 +216,18 @@ fn replay(text: &str) -> HashMap<u64, Entry> {
     running
 }
 
-fn apply(running: &mut HashMap<u64, Entry>, line: &str) -> Option<()> {
+fn apply(running: &mut HashMap<u64, JournalEntry>, line: &str) -> Option<()> {
     let mut words = line.split(' ');
     let (verb, token) = (words.next()?, words.next()?.parse().ok()?);
     match verb {
         "start" => {
             let key = unhex(words.next()?)?;
-            running.insert(token, Entry { key, process: None });
+            running.insert(token, JournalEntry { key, process: None });
         }
         "runs" => {
             let (pid, started) =
                 (words.next()?.parse().ok()?, words.next()?.parse().ok()?);
-            running.get_mut(&token)?.process = Some(Orphan { pid, started });
+            running.get_mut(&token)?.process = Some(ProcessId { pid, started });
         }
         "ended" => drop(running.remove(&token)),
         _ => {}
@@ -238,9 +239,9 @@ fn apply(running: &mut HashMap<u64, Entry>, line: &str) -> Option<()> {
 mod tests {
     use super::*;
 
-    fn entry(key: &[u8], process: Option<(i32, u64)>) -> Entry {
-        let process = process.map(|(pid, started)| Orphan { pid, started });
-        Entry { key: key.to_vec(), process }
+    fn entry(key: &[u8], process: Option<(i32, u64)>) -> JournalEntry {
+        let process = process.map(|(pid, started)| ProcessId { pid, started });
+        JournalEntry { key: key.to_vec(), process }
     }
 
     #[test]
@@ -262,8 +263,8 @@ mod tests {
     #[test]
     fn journal_of_an_earlier_boot_has_no_running_commands() {
         let pid = i32::try_from(std::process::id()).unwrap();
-        let line =
-            start_line(1, &entry(b"k", None)) + &runs_line(1, Orphan::find(pid).unwrap());
+        let line = start_line(1, &entry(b"k", None))
+            + &runs_line(1, ProcessId::find(pid).unwrap());
         let this = format!("boot {}\n{line}", boot());
         assert_eq!(still_running(&this).count(), 1);
         assert_eq!(still_running(&format!("boot other\n{line}")).count(), 0);

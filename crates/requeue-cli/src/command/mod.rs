@@ -1,14 +1,14 @@
 //! The command to run for a key: its template, its process, its exit.
 
-mod orphan;
 mod process;
+mod process_id;
 mod program;
 mod template;
 
-pub(crate) use orphan::Orphan;
-#[cfg(test)]
-pub(crate) use orphan::cat;
 pub(crate) use process::{Group, Process, Sink, Stream, Wiring, is_alive};
+pub(crate) use process_id::ProcessId;
+#[cfg(test)]
+pub(crate) use process_id::cat;
 pub(crate) use program::CannotRun;
 pub(crate) use template::Template;
 

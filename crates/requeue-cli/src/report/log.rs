@@ -51,13 +51,13 @@ impl Log {
     }
 
     /// Reserves the next entry.
-    pub(crate) fn reserve(&self) -> Entry<'_> {
+    pub(crate) fn reserve(&self) -> LogEntry<'_> {
         let mut writer = self.lock();
         let number = writer.first + writer.entries.len() as u64;
         writer.entries.push_back(None);
         // Read under the lock (invariant 1).
         let time = self.now();
-        Entry { log: self, number, time, filled: false }
+        LogEntry { log: self, number, time, filled: false }
     }
 }
 
@@ -96,7 +96,7 @@ impl LogWriter {
 
 /// A reserved entry of the log. Empty if it is dropped without a line.
 #[derive(Debug)]
-pub(crate) struct Entry<'l> {
+pub(crate) struct LogEntry<'l> {
     log: &'l Log,
     number: u64,
     /// When it was reserved, since 1970.
@@ -104,7 +104,7 @@ pub(crate) struct Entry<'l> {
     filled: bool,
 }
 
-impl Entry<'_> {
+impl LogEntry<'_> {
     /// Starts a line about an event.
     pub(super) fn line(&self, event: &str) -> Line {
         Line(String::with_capacity(128)).text("event", event).time("time", self.time)
@@ -126,7 +126,7 @@ impl Entry<'_> {
     }
 }
 
-impl Drop for Entry<'_> {
+impl Drop for LogEntry<'_> {
     fn drop(&mut self) {
         if !self.filled {
             let empty = Text { line: String::new(), flush: false };

@@ -12,7 +12,7 @@ mod status;
 mod text;
 
 pub(crate) use capture::Capture;
-pub(crate) use log::{Entry, Log};
+pub(crate) use log::{Log, LogEntry};
 pub(crate) use progress::{Left, RunningKey, View};
 pub(crate) use resume::{Resumed, resume};
 pub(crate) use run_stats::error_text;
@@ -111,11 +111,11 @@ impl Report {
     }
 
     /// Reserves an entry in the log, if there is one, for a change about to be made.
-    pub(crate) fn reserve(&self) -> Option<Entry<'_>> {
+    pub(crate) fn reserve(&self) -> Option<LogEntry<'_>> {
         self.log.as_ref().map(Log::reserve)
     }
 
-    fn log(&self, line: impl FnOnce(&Entry<'_>) -> Line) -> io::Result<()> {
+    fn log(&self, line: impl FnOnce(&LogEntry<'_>) -> Line) -> io::Result<()> {
         let Some(entry) = self.reserve() else { return Ok(()) };
         let line = line(&entry);
         entry.write(line)
@@ -124,7 +124,7 @@ impl Report {
     /// Reports an added key. `entry` was reserved before the add.
     pub(crate) fn added(
         &self,
-        entry: Option<Entry<'_>>,
+        entry: Option<LogEntry<'_>>,
         key: &[u8],
         added: Added,
     ) -> io::Result<()> {
@@ -191,7 +191,7 @@ impl Report {
     /// retry, so the key cannot start before the logged time.
     pub(crate) fn retried(
         &self,
-        entry: Option<Entry<'_>>,
+        entry: Option<LogEntry<'_>>,
         key: &[u8],
         failures: u32,
         delay: Duration,

@@ -9,7 +9,7 @@ use requeue::Finish;
 use requeue_store::{Error, ErrorKind, Finished};
 
 use super::{Decision, KeyRun, Worker};
-use crate::command::{Group, Orphan};
+use crate::command::{Group, ProcessId};
 use crate::journal::Journal;
 use crate::queue::{LossGuard, RunLease, StoreLease, StoreQueue, fatal};
 use crate::report::{chain, shown};
@@ -127,7 +127,7 @@ impl Worker {
     }
 
     /// Waits on a separate thread, so that the worker can take other keys.
-    fn release_after(&self, orphan: Orphan, lease: StoreLease) {
+    fn release_after(&self, orphan: ProcessId, lease: StoreLease) {
         let runner = Arc::clone(&self.runner);
         let wait = move || {
             if !orphan.wait(|| runner.control.starts()) {

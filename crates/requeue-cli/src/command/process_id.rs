@@ -1,14 +1,13 @@
-//! Processes that an earlier, killed requeue left running. They are not our children.
+//! Identifies processes, also those that are not our children.
 
 use std::fs;
 use std::time::Duration;
 
 use rustix::process::Pid;
 
-/// A command started by an earlier requeue. Its start time distinguishes it from a later
-/// process with the same pid.
+/// A process. The start time distinguishes it from a later process with the same pid.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub(crate) struct Orphan {
+pub(crate) struct ProcessId {
     pub(crate) pid: i32,
     /// Kernel ticks since boot.
     pub(crate) started: u64,
@@ -17,7 +16,7 @@ pub(crate) struct Orphan {
 /// Time between two checks of the process and of the caller's condition.
 const CHECK_INTERVAL: Duration = Duration::from_millis(200);
 
-impl Orphan {
+impl ProcessId {
     /// Finds a process by pid.
     pub(crate) fn find(pid: i32) -> Option<Self> {
         Stat::read(pid).map(|stat| Self { pid, started: stat.started })
@@ -124,11 +123,11 @@ mod tests {
     use super::*;
 
     #[test]
-    fn later_process_with_the_same_pid_is_not_the_orphan() {
+    fn later_process_with_the_same_pid_is_another_one() {
         let pid = i32::try_from(std::process::id()).unwrap();
-        let this = Orphan::find(pid).unwrap();
+        let this = ProcessId::find(pid).unwrap();
         assert!(this.is_alive());
-        let other = Orphan { started: this.started + 1, ..this };
+        let other = ProcessId { started: this.started + 1, ..this };
         assert!(!other.is_alive());
         assert!(other.wait(|| true), "it has exited");
         assert!(!this.wait(|| false), "the wait was cancelled");
@@ -139,9 +138,9 @@ mod tests {
         let mut child = cat(&[("REQUEUE_TEST", "a b")]);
         let pid = i32::try_from(child.id()).unwrap();
         let wanted = [b"REQUEUE_TEST=a b".to_vec()];
-        let found = Orphan::with_environment(&wanted);
+        let found = ProcessId::with_environment(&wanted);
         child.wait().unwrap();
         assert_eq!(found.map(|found| found.pid), Some(pid));
-        assert_eq!(Orphan::with_environment(&wanted), None);
+        assert_eq!(ProcessId::with_environment(&wanted), None);
     }
 }
