@@ -17,9 +17,10 @@ use std::sync::{Arc, mpsc};
 use std::time::{Duration, Instant};
 use std::{iter, thread};
 
+use requeue::Finish;
 use requeue::{Clock, SystemClock};
 use requeue_fjall::FjallStore;
-use requeue_store::{Add, End, Ending, Hold, Key, LeaseRequest, Owner, Store, When};
+use requeue_store::{Add, FinishRequest, Hold, Key, LeaseRequest, Owner, Store, When};
 use tokio::sync::oneshot;
 
 /// What a record of a ready key takes: a tag, the key, the value.
@@ -162,7 +163,7 @@ async fn cycle(store: &FjallStore, number: u64) {
     let request = LeaseRequest { owner, max: 1, lease, max_deliveries: None };
     let grant = store.lease(&request).await.unwrap().grants.pop().unwrap();
     let hold = Hold { key: grant.key, token: grant.token };
-    store.finish(&[End { hold, ending: Ending::Succeed }]).await.unwrap();
+    store.finish(&[FinishRequest::new(hold, Finish::Succeed)]).await.unwrap();
 }
 
 /// A million keys: how long it takes to open them, and what they take on disk.

@@ -9,12 +9,12 @@ use crate::{FjallStore, place};
 
 /// How a queue on disk is opened; see [`FjallStore::builder`].
 #[derive(Clone, Debug)]
-pub struct Builder {
+pub struct FjallStoreBuilder {
     path: PathBuf,
     now: Now,
 }
 
-impl Builder {
+impl FjallStoreBuilder {
     pub(crate) fn new(path: &Path) -> Self {
         Self { path: path.to_owned(), now: Now::default() }
     }

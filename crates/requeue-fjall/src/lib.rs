@@ -16,7 +16,7 @@
 //! queue.add("mail/7".to_owned()).await?; // on disk
 //! while let Some(lease) = queue.try_get().await? { // or get(), which waits
 //!     assert_eq!(lease.key(), "mail/7");
-//!     lease.succeed().await?; // on disk as well; or retry("why")
+//!     lease.succeed().await?; // on disk as well; or retry()
 //! }
 //! # Ok(())
 //! # }
@@ -66,7 +66,7 @@
 //!
 //! # One process
 //!
-//! A folder is open once. Another process, or a second [`open`](Builder::open), gets
+//! A folder is open once. Another process, or a second [`open`](FjallStoreBuilder::open), gets
 //! [`ErrorKind::Conflict`](requeue_store::ErrorKind::Conflict) until the first store is
 //! [closed](FjallStore::close), or it and its clones are dropped.
 
@@ -81,5 +81,5 @@ mod place;
 mod record;
 mod store;
 
-pub use builder::Builder;
+pub use builder::FjallStoreBuilder;
 pub use store::FjallStore;

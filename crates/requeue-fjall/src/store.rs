@@ -9,11 +9,11 @@ use std::time::Duration;
 
 use requeue_store::machine::Machine;
 use requeue_store::{
-    Add, Dead, End, Error, Expired, Failing, Finished, Hold, Key, LeaseRequest, Leased,
-    Look, Now, Owner, Receipt, Reply, Stats, Store, Which, Worker, within,
+    Add, Dead, Error, Expired, Failing, FinishRequest, Finished, Hold, Key, LeaseRequest,
+    Leased, Look, Now, Owner, Receipt, Reply, Stats, Store, Which, Worker, within,
 };
 
-use crate::Builder;
+use crate::FjallStoreBuilder;
 use crate::committer::{self, Shared};
 use crate::journal::Journal;
 use crate::ledger::{Ledger, Stage, Turn};
@@ -60,14 +60,14 @@ impl FjallStore {
     ///
     /// # Errors
     ///
-    /// As [`Builder::open`].
+    /// As [`FjallStoreBuilder::open`].
     pub fn open(path: impl AsRef<Path>) -> Result<Self, Error> {
         Self::builder(path).open()
     }
 
     /// What opens the queue in the folder `path`, which is made if it is not there.
-    pub fn builder(path: impl AsRef<Path>) -> Builder {
-        Builder::new(path.as_ref())
+    pub fn builder(path: impl AsRef<Path>) -> FjallStoreBuilder {
+        FjallStoreBuilder::new(path.as_ref())
     }
 
     /// Closes the store for all who have it, and lets go of its files. It blocks until all
@@ -154,12 +154,13 @@ impl Store for FjallStore {
         })
     }
 
-    fn finish<'a>(&'a self, ends: &'a [End]) -> Reply<'a, Vec<Finished>> {
+    fn finish<'a>(&'a self, requests: &'a [FinishRequest]) -> Reply<'a, Vec<Finished>> {
         self.call(|turn| {
-            let finish = |end: &End| {
-                turn.on_key(&end.hold.key, |machine, now| machine.finish(end, now))
+            let finish = |request: &FinishRequest| {
+                let key = &request.hold.key;
+                turn.on_key(key, |machine, now| machine.finish(request, now))
             };
-            ends.iter().map(finish).collect()
+            requests.iter().map(finish).collect()
         })
     }
 

@@ -22,10 +22,11 @@ use std::future::{Future, poll_fn};
 use std::process::Command;
 use std::time::{Duration, Instant};
 
+use requeue::Finish;
 use requeue::{Clock, SystemClock};
 use requeue_postgres::{Durability, PostgresStore};
 use requeue_store::{
-    Add, End, Ending, Grant, Hold, Key, LeaseRequest, Owner, Store, When,
+    Add, FinishRequest, Grant, Hold, Key, LeaseRequest, Owner, Store, When,
 };
 use tokio_postgres::{AsyncMessage, NoTls};
 
@@ -428,10 +429,12 @@ fn request(max: usize) -> LeaseRequest {
     }
 }
 
-fn ends(grants: &[Grant]) -> Vec<End> {
-    let end = |grant: &Grant| End {
-        hold: Hold { key: grant.key.clone(), token: grant.token },
-        ending: Ending::Succeed,
+fn ends(grants: &[Grant]) -> Vec<FinishRequest> {
+    let end = |grant: &Grant| {
+        FinishRequest::new(
+            Hold { key: grant.key.clone(), token: grant.token },
+            Finish::Succeed,
+        )
     };
     grants.iter().map(end).collect()
 }

@@ -1,6 +1,6 @@
 -- Finishes leases, each in one of these ways:
---   0  done      1  succeed     2  retry with backoff     3  retry after a delay
---   4  bury      5  release
+--   0  done      1  succeed     2  retry with backoff     3  requeue after a delay
+--   4  give up   5  release     6  retry after a delay
 --
 -- The keys are distinct and sorted, and the other arrays are parallel to them. `ords` are
 -- the places of the keys in the caller's batch. `delays` and `limits` are the first and the
@@ -71,12 +71,13 @@ begin
                         - 1),
                     0)
                 when 3 then delays[r.n]
+                when 6 then delays[r.n]
                 else 0 end as delay
         from unnest(other_rows, others, were_dirty, failed) r (tid, n, dirty, failures)
     ), judged as materialized (
         select a.*, case
-            when a.dirty or a.finish = 5 or a.finish in (2, 3) and a.delay = 0 then 1
-            when a.finish in (2, 3) then 2
+            when a.dirty or a.finish = 5 or a.finish in (2, 3, 6) and a.delay = 0 then 1
+            when a.finish in (2, 3, 6) then 2
             when a.finish = 4 then 3
             else 0 end as result
         from asked a
@@ -86,7 +87,7 @@ begin
             dirty = false,
             seq = requeue.ranked(place + ords[j.n], case
                 when j.result = 3 then 0
-                when j.finish in (2, 3, 5) then least(requeue.rank(i.seq), i.planned)
+                when j.finish in (2, 3, 5, 6) then least(requeue.rank(i.seq), i.planned)
                 else coalesce(i.planned, requeue.rank(i.seq)) end),
             planned = null,
             since = case when j.result in (1, 3) then at end,
@@ -100,11 +101,11 @@ begin
                 when j.finish = 5 then i.deliveries - 1
                 else 0 end,
             failures = case
-                when j.finish = 2 then i.failures + 1
+                when j.finish in (2, 6) then i.failures + 1
                 when j.finish in (1, 3) or j.finish = 4 and j.dirty then 0
                 else i.failures end,
             error = case
-                when j.finish = 2 then texts[j.n]
+                when j.finish in (2, 6) then texts[j.n]
                 when j.finish in (1, 3) or j.finish = 4 and j.dirty then null
                 else i.error end,
             reason = case when j.result = 3 then coalesce(texts[j.n], '') end

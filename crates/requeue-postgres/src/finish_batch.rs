@@ -7,7 +7,8 @@
 use std::collections::HashSet;
 use std::time::Duration;
 
-use requeue_store::{End, Ending, Error, ErrorKind, Finished, Rate, micros_of};
+use requeue::Finish;
+use requeue_store::{Error, ErrorKind, FinishRequest, Finished, Rate, micros_of};
 use tokio_postgres::Row;
 
 use crate::pool::Pool;
@@ -19,7 +20,7 @@ const MOST: usize = 500;
 
 /// Finishes for one statement.
 pub(crate) struct FinishBatch<'a> {
-    ends: &'a [End],
+    ends: &'a [FinishRequest],
     /// Indexes of `ends`, in key order: every statement locks keys in that order.
     sorted: Vec<usize>,
     rate: Option<Rate>,
@@ -27,7 +28,7 @@ pub(crate) struct FinishBatch<'a> {
 
 impl<'a> FinishBatch<'a> {
     /// Splits finishes into as few batches as possible.
-    pub(crate) fn split(ends: &'a [End]) -> Vec<Self> {
+    pub(crate) fn split(ends: &'a [FinishRequest]) -> Vec<Self> {
         let mut batches = Vec::new();
         let mut begin = 0;
         while begin < ends.len() {
@@ -90,7 +91,7 @@ impl<'a> FinishBatch<'a> {
     }
 
     fn params(&self, queue: i32, now: Option<i64>) -> Vec<Param> {
-        let codes: Vec<Code<'_>> = self.each(|end| Code::of(&end.ending));
+        let codes: Vec<Code<'_>> = self.each(Code::of);
         // Most batches only succeed, and send none of these.
         let plain = codes.iter().all(Code::is_plain);
         let delays: Option<Vec<i64>> = (!plain)
@@ -110,7 +111,7 @@ impl<'a> FinishBatch<'a> {
         ]
     }
 
-    fn each<T>(&self, of: impl Fn(&'a End) -> T) -> Vec<T> {
+    fn each<T>(&self, of: impl Fn(&'a FinishRequest) -> T) -> Vec<T> {
         self.sorted.iter().map(|&index| of(&self.ends[index])).collect()
     }
 }
@@ -124,25 +125,21 @@ struct Code<'a> {
 }
 
 impl<'a> Code<'a> {
-    fn of(ending: &'a Ending) -> Self {
-        let plain = |number| Self {
-            number,
-            delay: Duration::ZERO,
-            longest: Duration::ZERO,
-            text: None,
-        };
-        match ending {
-            Ending::Succeed => plain(1),
-            Ending::Retry { backoff, error } => Self {
-                delay: backoff.base,
-                longest: backoff.max,
-                text: Some(error),
-                ..plain(2)
-            },
-            Ending::RetryAfter(delay) => Self { delay: *delay, ..plain(3) },
-            Ending::Bury { reason } => Self { text: Some(reason), ..plain(4) },
-            Ending::Release => plain(5),
-            Ending::Done | _ => plain(0),
+    fn of(request: &'a FinishRequest) -> Self {
+        let FinishRequest { finish, backoff, .. } = request;
+        let none = Duration::ZERO;
+        let plain = |number| Self { number, delay: none, longest: none, text: None };
+        let failed = |number| Self { text: Some(request.error_text()), ..plain(number) };
+        match finish {
+            Finish::Succeed => plain(1),
+            Finish::Retry => {
+                Self { delay: backoff.base, longest: backoff.max, ..failed(2) }
+            }
+            Finish::RequeueAfter(delay) => Self { delay: *delay, ..plain(3) },
+            Finish::GiveUp => failed(4),
+            Finish::Release => plain(5),
+            Finish::RetryAfter(delay) => Self { delay: *delay, ..failed(6) },
+            Finish::Done | _ => plain(0),
         }
     }
 
@@ -152,7 +149,7 @@ impl<'a> Code<'a> {
 }
 
 /// How many of the first finishes fit into one statement.
-fn fitting(ends: &[End]) -> usize {
+fn fitting(ends: &[FinishRequest]) -> usize {
     let (mut keys, mut shared) = (HashSet::new(), None);
     for (number, end) in ends.iter().enumerate() {
         let rate = retry_rate(end);
@@ -166,15 +163,11 @@ fn fitting(ends: &[End]) -> usize {
 
 /// The rate of a retry, if the end is one: `Some(None)` for a retry without one.
 #[expect(clippy::option_option, reason = "no retry, and a retry without a rate, differ")]
-fn retry_rate(end: &End) -> Option<Option<Rate>> {
-    if let Ending::Retry { backoff, .. } = &end.ending {
-        Some(backoff.rate)
-    } else {
-        None
-    }
+fn retry_rate(request: &FinishRequest) -> Option<Option<Rate>> {
+    (request.finish == Finish::Retry).then_some(request.backoff.rate)
 }
 
-fn rate(end: &End) -> Option<Rate> {
+fn rate(end: &FinishRequest) -> Option<Rate> {
     retry_rate(end).flatten()
 }
 
@@ -187,10 +180,7 @@ fn finished(code: i16, wait: Duration) -> Finished {
     }
 }
 
-/// The part of an error text that is kept. PostgreSQL stores no zero bytes in text.
+/// PostgreSQL stores no zero bytes in text.
 fn kept(text: &str) -> String {
-    let mut text = text.replace('\0', "\u{fffd}");
-    let end = (0..=Ending::MAX_TEXT).rev().find(|&end| text.is_char_boundary(end));
-    text.truncate(end.unwrap_or_default());
-    text
+    text.replace('\0', "?")
 }

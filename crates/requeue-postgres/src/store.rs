@@ -8,7 +8,7 @@ use std::time::Duration;
 
 use requeue::Added;
 use requeue_store::{
-    Add, Dead, End, EngineClock, Error, Expired, Failing, Finished, Hold, Key,
+    Add, Dead, EngineClock, Error, Expired, Failing, FinishRequest, Finished, Hold, Key,
     LeaseRequest, Leased, Look, Owner, Receipt, Reply, Stats, Store, Which, Worker,
     micros_of,
 };
@@ -275,7 +275,7 @@ impl Inner {
         Ok(extended)
     }
 
-    async fn finish(&self, ends: &[End]) -> Result<Vec<Finished>, Error> {
+    async fn finish(&self, ends: &[FinishRequest]) -> Result<Vec<Finished>, Error> {
         let mut answers = vec![Finished::LeaseLost; ends.len()];
         for batch in FinishBatch::split(ends) {
             let finished =
@@ -366,7 +366,7 @@ impl Store for PostgresStore {
         Box::pin(self.inner.extend(owner, held, lease))
     }
 
-    fn finish<'a>(&'a self, ends: &'a [End]) -> Reply<'a, Vec<Finished>> {
+    fn finish<'a>(&'a self, ends: &'a [FinishRequest]) -> Reply<'a, Vec<Finished>> {
         Box::pin(self.inner.finish(ends))
     }
 

@@ -14,10 +14,11 @@ use std::future::Future;
 use std::time::{Duration, Instant};
 
 use redis::aio::MultiplexedConnection;
+use requeue::Finish;
 use requeue::{Clock, SystemClock};
 use requeue_redis::RedisStore;
 use requeue_store::{
-    Add, End, Ending, Hold, Key, LeaseRequest, Now, Owner, SharedQueue, Store, When,
+    Add, FinishRequest, Hold, Key, LeaseRequest, Now, Owner, SharedQueue, Store, When,
 };
 
 const BATCH: usize = 100;
@@ -455,7 +456,7 @@ async fn lease(store: &RedisStore, max: usize) -> Vec<Hold> {
 }
 
 async fn finish(store: &RedisStore, holds: Vec<Hold>) {
-    let end = |hold| End { hold, ending: Ending::Succeed };
+    let end = |hold| FinishRequest::new(hold, Finish::Succeed);
     let ends: Vec<_> = holds.into_iter().map(end).collect();
     store.finish(&ends).await.unwrap();
 }

@@ -11,12 +11,9 @@ local function reserve(interval, burst)
     return math.max(0, math.min(arrival - burst * interval, 2 ^ 53) - now)
 end
 
--- Counts a failure of a key: how long it waits for that. `policy` is
--- "base:longest:interval:burst" in microseconds, with an interval of 0 for no rate.
--- Without an error, the one before is kept.
-local function fail(key, policy, error)
-    local base, longest, interval, burst = string.match(policy, '^(%d+):(%d+):(%d+):(%d+)')
-    base, longest, interval = tonumber(base), tonumber(longest), tonumber(interval)
+-- Counts a failure of a key. Returns how many there were before. Without an error, the one
+-- before is kept.
+local function count_failure(key, error)
     local before = call('HGET', failures, key)
     local count, text = 0, ''
     if before then
@@ -27,6 +24,15 @@ local function fail(key, policy, error)
     if call('HSET', failures, key, text) == 1 then
         suspect()
     end
+    return count
+end
+
+-- Counts a failure of a key. Returns its delay. `policy` is "base:longest:interval:burst" in
+-- microseconds, with an interval of 0 for no rate.
+local function fail(key, policy, error)
+    local base, longest, interval, burst = string.match(policy, '^(%d+):(%d+):(%d+):(%d+)')
+    base, longest, interval = tonumber(base), tonumber(longest), tonumber(interval)
+    local count = count_failure(key, error)
     local delay = longest
     if count < 64 then
         delay = math.min(longest, base * 2 ^ count)

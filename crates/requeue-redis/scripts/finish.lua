@@ -1,7 +1,7 @@
 -- Ends leases. ARGV: the time, how many there are, the keys, all different, and for each
--- the 16 digits of its token and how it ends, a letter: (D)one; (S)ucceed; re(T)ry by the
--- policy of backoff.lua, a colon and the error; retry (A)fter so many microseconds; (B)ury
--- for a reason; (R)elease.
+-- the 16 digits of its token and how it ends, a letter: (D)one; (S)ucceed; requeue (A)fter
+-- so many microseconds; re(T)ry by the policy of backoff.lua, a colon and the error; (F)ailed,
+-- retry after so many microseconds, a colon and the error; (B)ury for a reason; (R)elease.
 -- Answers with one letter for each, (d)one, (r)equeued, (w)aits, (b)uried or (l)ost, and
 -- then with the delays of those that wait.
 local count = tonumber(ARGV[2])

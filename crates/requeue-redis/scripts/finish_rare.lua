@@ -63,6 +63,10 @@ local function end_otherwise(kind, key, value, ending, held)
     elseif kind == 84 then -- T
         local policy, error = string.match(ending, '^(%d+:%d+:%d+:%d+):(.*)$', 18)
         return end_later(key, value, fail(key, policy, error))
+    elseif kind == 70 then -- F
+        local delay, error = string.match(ending, '^(%d+):(.*)$', 18)
+        count_failure(key, error)
+        return end_later(key, value, tonumber(delay))
     elseif kind == 65 then -- A
         absolved[#absolved + 1] = key
         return end_later(key, value, tonumber(sub(ending, 18)))

@@ -27,7 +27,7 @@ const MOST_PARTITIONS: usize = 1024;
 
 /// Settings of a [`RedisStore`]; made by [`RedisStore::builder`].
 #[derive(Clone)]
-pub struct Builder {
+pub struct RedisStoreBuilder {
     url: String,
     pub(crate) queue: String,
     /// As many as the queue has, if nothing is said.
@@ -44,7 +44,7 @@ enum Absence {
     Fails,
 }
 
-impl Builder {
+impl RedisStoreBuilder {
     pub(crate) fn new(url: impl Into<String>) -> Self {
         Self {
             url: url.into(),
@@ -158,9 +158,9 @@ impl Builder {
 }
 
 /// Without the address, which may hold a password.
-impl fmt::Debug for Builder {
+impl fmt::Debug for RedisStoreBuilder {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Builder")
+        f.debug_struct("RedisStoreBuilder")
             .field("queue", &self.queue)
             .field("partitions", &self.partitions)
             .field("timeout", &self.timeout)
@@ -236,7 +236,11 @@ fn version_in(info: &Value) -> Option<(String, (u32, u32))> {
 }
 
 /// How many partitions a queue has, if it is one that was asked for.
-fn check_queue(asked: &Builder, version: u64, partitions: u64) -> Result<usize, Error> {
+fn check_queue(
+    asked: &RedisStoreBuilder,
+    version: u64,
+    partitions: u64,
+) -> Result<usize, Error> {
     let queue = &asked.queue;
     if version != u64::from(VERSION) {
         let better = if version > u64::from(VERSION) { "a newer" } else { "an older" };

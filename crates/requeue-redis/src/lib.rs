@@ -43,7 +43,7 @@
 //! # Partitions
 //!
 //! A queue is in one hash slot, unless it is opened with several
-//! [partitions](Builder::partitions): then a key belongs to one of them by its bytes, for
+//! [partitions](RedisStoreBuilder::partitions): then a key belongs to one of them by its bytes, for
 //! ever, and keys are handed out by priority and in order in each of them. The names of its Redis keys are
 //! `rq:{queue:partition}:` and a letter, so that a node of Redis Cluster has a whole
 //! partition. There, partitions are what spreads a queue over nodes: with one, all of it is
@@ -95,7 +95,7 @@ mod wait;
 mod wish;
 mod work;
 
-pub use builder::Builder;
+pub use builder::RedisStoreBuilder;
 pub use store::RedisStore;
 
 /// The page of the repository about stores, so that its example is compiled.

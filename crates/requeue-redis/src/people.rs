@@ -3,8 +3,9 @@
 use std::collections::{BTreeMap, HashMap, HashSet};
 
 use redis::{Cmd, Value};
+use requeue::Finish;
 use requeue_store::{
-    Dead, End, Ending, Error, Failing, Finished, Hold, Key, Look, Owner, Phase, Stats,
+    Dead, Error, Failing, FinishRequest, Finished, Hold, Key, Look, Owner, Phase, Stats,
     Which, Worker,
 };
 
@@ -118,7 +119,7 @@ impl RedisStore {
         let mut lost = self.leases().await?;
         lost.retain(|(hold, holder)| holder == owner && !held.contains(hold));
         lost.sort_by_key(|(hold, _)| hold.token);
-        let release = |(hold, _)| End { hold, ending: Ending::Release };
+        let release = |(hold, _)| FinishRequest::new(hold, Finish::Release);
         let ends: Vec<_> = lost.into_iter().map(release).collect();
         let answers = self.finish_leases(&ends).await?;
         let released = answers.iter().filter(|answer| **answer == Finished::Requeued);

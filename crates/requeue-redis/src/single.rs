@@ -6,9 +6,10 @@ use std::sync::atomic::Ordering;
 use std::time::Duration;
 
 use redis::Value;
+use requeue::Finish;
 use requeue_store::{
-    Add, End, Ending, Error, Finished, Grant, Key, LeaseRequest, Leased, Receipt, Token,
-    When, micros_of,
+    Add, Error, FinishRequest, Finished, Grant, Key, LeaseRequest, Leased, Receipt,
+    Token, When, micros_of,
 };
 
 use crate::fault::senseless;
@@ -65,10 +66,10 @@ impl RedisStore {
 
     pub(crate) async fn finish_one(
         &self,
-        ends: &[End],
+        requests: &[FinishRequest],
     ) -> Result<Option<Finished>, Error> {
-        let [End { hold, ending }] = ends else { return Ok(None) };
-        if !matches!(ending, Ending::Done | Ending::Succeed) {
+        let [FinishRequest { hold, finish, .. }] = requests else { return Ok(None) };
+        if !matches!(finish, Finish::Done | Finish::Succeed) {
             return Ok(None);
         }
         let state = format!("P{}1:", wish::token(hold.token));

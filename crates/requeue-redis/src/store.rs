@@ -8,12 +8,12 @@ use std::time::Duration;
 
 use redis::{Cmd, ToRedisArgs, Value};
 use requeue_store::{
-    Add, Dead, End, EngineClock, Error, Expired, Failing, Finished, Hold, Key,
+    Add, Dead, EngineClock, Error, Expired, Failing, FinishRequest, Finished, Hold, Key,
     LeaseRequest, Leased, Look, Owner, Receipt, Reply, Stats, Store, Which, Worker,
     micros_of,
 };
 
-use crate::builder::Builder;
+use crate::builder::RedisStoreBuilder;
 use crate::link::Call;
 use crate::name::name_of;
 use crate::partition::{Chunk, guard, names, spread};
@@ -51,14 +51,18 @@ impl RedisStore {
     /// signed by somebody whom the system trusts, or by the one in the file that
     /// `?ca=FILE` at the end names. If the server asks for a certificate, too, that is
     /// `?cert=FILE&key=FILE`. Each is in PEM format, and read when the queue is opened.
-    pub fn builder(url: impl Into<String>) -> Builder {
-        Builder::new(url)
+    pub fn builder(url: impl Into<String>) -> RedisStoreBuilder {
+        RedisStoreBuilder::new(url)
     }
 
     /// A store that knows of the first partition only: see [`split`](Self::split).
     ///
     /// Whoever talks to a node of a cluster needs the [`guard`].
-    pub(crate) fn new(servers: Arc<Servers>, settings: &Builder, is_node: bool) -> Self {
+    pub(crate) fn new(
+        servers: Arc<Servers>,
+        settings: &RedisStoreBuilder,
+        is_node: bool,
+    ) -> Self {
         let queue: Arc<str> = settings.queue.as_str().into();
         let guard = is_node.then(|| guard(&queue, 0));
         let names = [names(&queue, 0).into_iter().chain(guard).collect()].into();
@@ -292,8 +296,8 @@ impl Store for RedisStore {
         Box::pin(self.extend_leases(owner, held, lease))
     }
 
-    fn finish<'a>(&'a self, ends: &'a [End]) -> Reply<'a, Vec<Finished>> {
-        Box::pin(self.finish_leases(ends))
+    fn finish<'a>(&'a self, requests: &'a [FinishRequest]) -> Reply<'a, Vec<Finished>> {
+        Box::pin(self.finish_leases(requests))
     }
 
     fn reclaim<'a>(&'a self, owner: &'a Owner, held: &'a [Hold]) -> Reply<'a, u64> {

@@ -2,7 +2,8 @@
 
 use std::num::NonZeroU32;
 
-use requeue_store::{Add, Backoff, Ending, Token, When, micros_of};
+use requeue::Finish;
+use requeue_store::{Add, Backoff, FinishRequest, Token, When, micros_of};
 
 /// A token as states hold it.
 pub(crate) fn token(token: Token) -> String {
@@ -30,16 +31,17 @@ pub(crate) fn when(add: &Add, partitions: usize) -> String {
 }
 
 /// See `finish.lua`.
-pub(crate) fn ending(ending: &Ending, partitions: usize) -> String {
-    match ending {
-        Ending::Succeed => "S".to_owned(),
-        Ending::Retry { backoff, error } => {
-            format!("T{}:{}", policy(backoff, partitions), kept(error))
-        }
-        Ending::RetryAfter(delay) => format!("A{}", micros_of(*delay)),
-        Ending::Bury { reason } => format!("B{}", kept(reason)),
-        Ending::Release => "R".to_owned(),
-        Ending::Done | _ => "D".to_owned(),
+pub(crate) fn finish(request: &FinishRequest, partitions: usize) -> String {
+    let FinishRequest { finish, backoff, .. } = request;
+    let error = request.error_text();
+    match finish {
+        Finish::Succeed => "S".to_owned(),
+        Finish::RequeueAfter(delay) => format!("A{}", micros_of(*delay)),
+        Finish::Retry => format!("T{}:{error}", policy(backoff, partitions)),
+        Finish::RetryAfter(delay) => format!("F{}:{error}", micros_of(*delay)),
+        Finish::GiveUp => format!("B{error}"),
+        Finish::Release => "R".to_owned(),
+        Finish::Done | _ => "D".to_owned(),
     }
 }
 
@@ -52,11 +54,4 @@ fn policy(backoff: &Backoff, partitions: usize) -> String {
         (interval.min(1 << 52), u64::from(rate.burst.get()).div_ceil(partitions))
     });
     format!("{base}:{longest}:{interval}:{burst}")
-}
-
-/// As much of a text for people as is kept.
-fn kept(text: &str) -> &str {
-    let fits = |end: &usize| text.is_char_boundary(*end);
-    let end = (0..=text.len().min(Ending::MAX_TEXT)).rev().find(fits);
-    &text[..end.unwrap_or(0)]
 }

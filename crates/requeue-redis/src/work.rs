@@ -7,8 +7,8 @@ use std::time::Duration;
 use redis::{Cmd, Value};
 use requeue::Added;
 use requeue_store::{
-    Add, End, Error, ErrorKind, Finished, Grant, LeaseRequest, Leased, Receipt, Token,
-    When, micros_of,
+    Add, Error, ErrorKind, FinishRequest, Finished, Grant, LeaseRequest, Leased, Receipt,
+    Token, When, micros_of,
 };
 
 use crate::fault::senseless;
@@ -261,28 +261,27 @@ pub(crate) fn read_visit(value: Value, grants: &mut Vec<Grant>) -> Result<Visit,
     Ok(Visit { more_in, paused, left: usize::try_from(left).unwrap_or_default() })
 }
 
-/// Ending.
+/// Finishing leases.
 impl RedisStore {
     pub(crate) async fn finish_leases(
         &self,
-        ends: &[End],
+        requests: &[FinishRequest],
     ) -> Result<Vec<Finished>, Error> {
-        if let Some(finished) = self.finish_one(ends).await? {
+        if let Some(finished) = self.finish_one(requests).await? {
             return Ok(vec![finished]);
         }
         let give = |chunk: &Chunk, command: &mut Cmd| {
             command.arg(chunk.places.len());
             for place in &chunk.places {
-                command.arg(name_of(&ends[*place].hold.key));
+                command.arg(name_of(&requests[*place].hold.key));
             }
             for place in &chunk.places {
-                let End { hold, ending } = &ends[*place];
-                let ending = wish::ending(ending, self.partitions());
-                command.arg(wish::token(hold.token) + &ending);
+                let token = wish::token(requests[*place].hold.token);
+                command.arg(token + &wish::finish(&requests[*place], self.partitions()));
             }
         };
-        let chunks = spread(ends.iter().map(|end| &end.hold.key), self.partitions());
-        let mut all = vec![None; ends.len()];
+        let chunks = spread(requests.iter().map(|it| &it.hold.key), self.partitions());
+        let mut all = vec![None; requests.len()];
         for (chunk, value) in self.batch(chunks, |_| &script::FINISH, give).await? {
             let mut answer = Answer::new(value, "ended leases");
             for (place, letter) in chunk.places.iter().zip(answer.bytes()?) {

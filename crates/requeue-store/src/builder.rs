@@ -9,7 +9,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use requeue::metrics::Metrics;
-use requeue::{Clock, SystemClock};
+use requeue::{Clock, Finish, SystemClock};
 use tokio::runtime::Handle;
 
 use crate::engine::{Engine, Terms};
@@ -19,16 +19,17 @@ use crate::{Backoff, Error, Owner, SharedQueue, Store, StoreKey};
 ///
 /// | setting | if nothing is said |
 /// |---|---|
-/// | [`lease`](SharedBuilder::lease) | 30 seconds |
-/// | [`max_deliveries`](SharedBuilder::max_deliveries) | 5 |
-/// | [`backoff`](SharedBuilder::backoff) | 5 ms doubling to 1000 s for each key, no shared rate |
-/// | [`revive_after`](SharedBuilder::revive_after) | the longest backoff |
-/// | [`patience`](SharedBuilder::patience) | 10 seconds |
-/// | [`metrics`](SharedBuilder::metrics) | nothing is measured |
+/// | [`lease`](SharedQueueBuilder::lease) | 30 seconds |
+/// | [`max_deliveries`](SharedQueueBuilder::max_deliveries) | 5 |
+/// | [`backoff`](SharedQueueBuilder::backoff) | 5 ms doubling to 1000 s for each key, no shared rate |
+/// | [`revive_after`](SharedQueueBuilder::revive_after) | the longest backoff |
+/// | [`patience`](SharedQueueBuilder::patience) | 10 seconds |
+/// | [`on_drop`](SharedQueueBuilder::on_drop) | [`Finish::Retry`] |
+/// | [`metrics`](SharedQueueBuilder::metrics) | nothing is measured |
 ///
 /// Handles of one queue in different processes should agree on the lease.
 #[must_use = "a builder makes nothing until it builds"]
-pub struct SharedBuilder<K, S> {
+pub struct SharedQueueBuilder<K, S> {
     store: S,
     terms: Terms,
     revive_after: Option<Duration>,
@@ -36,7 +37,7 @@ pub struct SharedBuilder<K, S> {
     key: PhantomData<fn() -> K>,
 }
 
-impl<K: StoreKey, S: Store> SharedBuilder<K, S> {
+impl<K: StoreKey, S: Store> SharedQueueBuilder<K, S> {
     pub(crate) fn new(store: S) -> Self {
         let backoff = Backoff::default();
         let terms = Terms {
@@ -49,6 +50,7 @@ impl<K: StoreKey, S: Store> SharedBuilder<K, S> {
             patience: Duration::from_secs(10),
             clock: Arc::new(SystemClock),
             on_error: None,
+            on_drop: Finish::Retry,
         };
         Self { store, terms, revive_after: None, metrics: None, key: PhantomData }
     }
@@ -117,6 +119,32 @@ impl<K: StoreKey, S: Store> SharedBuilder<K, S> {
         self
     }
 
+    /// Sets how a lease ends that is dropped without being finished, for example by a
+    /// panic, a `?`, an aborted task or a timeout. The default is [`Finish::Retry`].
+    ///
+    /// # Examples
+    ///
+    /// ```
+    /// use requeue::Finish;
+    /// use requeue_store::{Error, MemoryStore, SharedQueue};
+    ///
+    /// # tokio::runtime::Builder::new_current_thread().build().unwrap().block_on(async {
+    /// let queue = SharedQueue::<String, _>::builder(MemoryStore::new())
+    ///     .on_drop(Finish::Release)
+    ///     .build();
+    /// queue.add("a".to_owned()).await?;
+    /// drop(queue.get().await?);
+    /// let again = queue.get().await?.expect("the key is ready again");
+    /// assert_eq!(again.num_requeues(), 0);
+    /// # again.succeed().await?;
+    /// # Ok::<(), Error>(())
+    /// # }).unwrap();
+    /// ```
+    pub fn on_drop(mut self, finish: Finish) -> Self {
+        self.terms.on_drop = finish;
+        self
+    }
+
     /// Reports to `metrics`, as [`requeue::Queue`] does. Nothing is measured by default.
     ///
     /// What is counted and timed is what passes through this process: keys that are added,
@@ -178,9 +206,9 @@ fn owner_name() -> String {
     format!("{host}/{}/{random:016x}", std::process::id())
 }
 
-impl<K, S: Store> fmt::Debug for SharedBuilder<K, S> {
+impl<K, S: Store> fmt::Debug for SharedQueueBuilder<K, S> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("SharedBuilder")
+        f.debug_struct("SharedQueueBuilder")
             .field("store", &self.store.describe())
             .field("owner", &self.terms.owner)
             .field("lease", &self.terms.lease)

@@ -17,8 +17,8 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Weak};
 use std::time::{Duration, Instant};
 
-use requeue::Clock;
 use requeue::metrics::{Gauges, Metrics, Probe, Probed};
+use requeue::{Clock, Finish};
 use tokio::runtime::Handle;
 use tokio::sync::{Notify, RwLock, Semaphore};
 
@@ -28,7 +28,7 @@ use crate::held::{HeldLeases, Leaving};
 use crate::lease::RawLease;
 use crate::meter::Meter;
 use crate::tally::Tally;
-use crate::{Add, Backoff, End, Error, Finished, Owner, Receipt, Store};
+use crate::{Add, Backoff, Error, FinishRequest, Finished, Owner, Receipt, Store};
 
 mod beat;
 mod fetch;
@@ -57,6 +57,7 @@ pub(crate) struct Terms {
     pub(crate) patience: Duration,
     pub(crate) clock: Arc<dyn Clock>,
     pub(crate) on_error: Option<OnError>,
+    pub(crate) on_drop: Finish,
 }
 
 /// What the handles of a queue, its leases and its tasks share.
@@ -67,7 +68,7 @@ pub(crate) struct Engine<S: Store> {
     meter: Option<Meter>,
     runtime: Handle,
     adds: Batcher<Add, Receipt>,
-    ends: Batcher<End, Finished, Leaving>,
+    ends: Batcher<FinishRequest, Finished, Leaving>,
     getters: Getters<RawLease<S>>,
     /// For calls that hold nobody up.
     aside: Semaphore,

@@ -47,8 +47,8 @@ macro_rules! forward_store {
         }
     };
     (@finish $self:ident $to:expr) => {
-        fn finish<'a>(&'a $self, ends: &'a [$crate::End]) -> $crate::Reply<'a, Vec<$crate::Finished>> {
-            $to.finish(ends)
+        fn finish<'a>(&'a $self, requests: &'a [$crate::FinishRequest]) -> $crate::Reply<'a, Vec<$crate::Finished>> {
+            $to.finish(requests)
         }
     };
     (@reclaim $self:ident $to:expr) => {

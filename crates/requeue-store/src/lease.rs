@@ -1,4 +1,4 @@
-//! The right to work on one key of a store, and the ways to end it.
+//! A leased key of a store, and the ways to finish it.
 
 use std::fmt;
 use std::future::Future;
@@ -8,36 +8,50 @@ use std::sync::Arc;
 use std::task::{Context, Poll};
 use std::time::Duration;
 
+use requeue::Finish;
+
 use crate::batch::{Answer, answered};
 use crate::engine::Engine;
 use crate::held::HeldLease;
 use crate::meter::{Begun, Meter};
-use crate::{Backoff, Ending, Error, Finished, Grant, Store, Token};
+use crate::{Error, FinishRequest, Finished, Grant, Store, Token};
 
-/// A lease whose key is still bytes. Dropping it releases the key.
+/// A lease whose key is still bytes.
 pub(crate) struct RawLease<S: Store> {
     pub(crate) grant: Grant,
     held: Arc<HeldLease>,
     engine: Arc<Engine<S>>,
-    /// When a worker was given it, if that is measured.
+    /// When a worker received the key, if the queue is measured.
     begun: Option<Begun>,
-    ended: bool,
+    /// How the lease ends if it is dropped. `None` once it has ended.
+    on_drop: Option<Finish>,
+    /// What people read if the run failed.
+    error: String,
 }
 
 impl<S: Store> RawLease<S> {
+    /// A lease that no worker has received yet. Dropping it releases the key.
     pub(crate) fn new(
         engine: Arc<Engine<S>>,
         grant: Grant,
         held: Arc<HeldLease>,
     ) -> Self {
-        Self { grant, held, engine, begun: None, ended: false }
+        Self {
+            grant,
+            held,
+            engine,
+            begun: None,
+            on_drop: Some(Finish::Release),
+            error: String::new(),
+        }
     }
 
-    /// A worker is given the key now.
+    /// A worker receives the key now.
     pub(crate) fn begin(&mut self) {
         let now = || self.engine.terms.clock.now();
         let waited = self.grant.waited;
         self.begun = self.engine.measure(|meter| meter.began(now(), waited));
+        self.on_drop = Some(self.engine.terms.on_drop);
     }
 
     pub(crate) fn engine(&self) -> &Arc<Engine<S>> {
@@ -50,34 +64,37 @@ impl<S: Store> RawLease<S> {
         async move { held.lost(&*clock).await }
     }
 
-    pub(crate) fn end(mut self, ending: Ending) -> Answer<Finished> {
-        self.ended = true;
-        self.end_now(ending)
+    pub(crate) fn set_error(&mut self, error: String) {
+        self.error = error;
     }
 
-    fn end_now(&mut self, ending: Ending) -> Answer<Finished> {
+    pub(crate) fn finish(mut self, finish: Finish) -> Answer<Finished> {
+        self.on_drop = None;
+        self.send(finish)
+    }
+
+    fn send(&mut self, finish: Finish) -> Answer<Finished> {
         if let Some(begun) = self.begun.take() {
             let now = self.engine.terms.clock.now();
             self.engine.measure(|meter| meter.ended(begun, now));
         }
         let leaving = self.held.end(&self.engine.held);
-        self.engine.end(self.held.hold.clone(), ending, leaving)
+        let (hold, backoff) = (self.held.hold.clone(), self.engine.terms.backoff);
+        let error = std::mem::take(&mut self.error);
+        self.engine.finish(FinishRequest { hold, finish, backoff, error }, leaving)
     }
 }
 
 impl<S: Store> Drop for RawLease<S> {
     fn drop(&mut self) {
-        if self.ended {
-            return;
-        }
-        let ending = if std::thread::panicking() {
+        let Some(finish) = self.on_drop.take() else { return };
+        if std::thread::panicking() {
             self.engine.measure(Meter::panicked);
-            let backoff = self.engine.terms.backoff;
-            Ending::Retry { backoff, error: "the worker panicked".to_owned() }
-        } else {
-            Ending::Release
-        };
-        drop(self.end_now(ending));
+            self.error = "the worker panicked".to_owned();
+        } else if self.error.is_empty() {
+            self.error = "the worker dropped the lease".to_owned();
+        }
+        drop(self.send(finish));
     }
 }
 
@@ -87,31 +104,34 @@ impl<S: Store> fmt::Debug for RawLease<S> {
     }
 }
 
-/// A key of a store that was handed out, and the right to work on it for a while.
+/// Exclusive access to one key of a store, for a limited time.
 ///
-/// While the lease lasts, nobody else is given its key. It is extended in the background
-/// for as long as it exists, so work may take longer than the lease; only if the process
-/// stalls, or the store cannot be reached, is it lost. [`lost`](SharedLease::lost) says so,
-/// a little before the store would give the key to another. What the work changes outside
-/// can be guarded by its [`token`](SharedLease::token).
+/// No other worker receives the key while the lease lasts. The queue extends the lease in
+/// the background, so work may take longer than one lease. The lease is lost only if the
+/// process stalls or cannot reach the store; [`lost`](SharedLease::lost) reports that
+/// shortly before the store may deliver the key to another worker. Guard changes that the
+/// work makes elsewhere with the [`token`](SharedLease::token).
 ///
-/// | to say | call | the key's failures |
+/// A lease ends in the same ways as a [`requeue::Lease`]:
+///
+/// | the run | call | failures |
 /// |---|---|---|
-/// | it went well | [`succeed`](SharedLease::succeed) | are forgotten |
-/// | it failed, try again later | [`retry`](SharedLease::retry) | are one more |
-/// | come again at a given time | [`retry_after`](SharedLease::retry_after) | are forgotten |
-/// | it failed for good | [`bury`](SharedLease::bury) | go with it to the dead |
-/// | neither well nor badly | [`done`](SharedLease::done) | are kept |
-/// | it was not begun | [`release`](SharedLease::release), or drop it | are kept |
+/// | succeeded | [`succeed`](SharedLease::succeed) | forgotten |
+/// | succeeded; run it again after a delay | [`requeue_after`](SharedLease::requeue_after) | forgotten |
+/// | failed; the backoff chooses the delay | [`retry`](SharedLease::retry) | counted |
+/// | failed; the delay is known | [`retry_after`](SharedLease::retry_after) | counted |
+/// | failed for good | [`give_up`](SharedLease::give_up) | kept with the dead key |
+/// | did not happen | [`release`](SharedLease::release) | kept |
+/// | ended, nothing else | [`done`](SharedLease::done) | kept |
 ///
-/// Each of these takes effect when it is called; awaiting what it returns tells the
-/// outcome. An end of a lease that was lost changes nothing and is answered with
+/// The lease ends when the method is called. Await the returned [`Finishing`] to learn the
+/// result. Finishing a lost lease changes nothing and returns
 /// [`ErrorKind::LeaseLost`](crate::ErrorKind::LeaseLost).
 ///
-/// Unlike [`requeue::Lease`], a lease that is dropped is released and not done: the process
-/// may be on its way out, and the key must not be lost. Dropped while its thread panics, it
-/// is retried.
-#[must_use = "a lease that is dropped is released at once"]
+/// A dropped lease is retried: the failure counts, and the key runs again after its
+/// backoff. [`SharedQueueBuilder::on_drop`](crate::SharedQueueBuilder::on_drop) changes
+/// that.
+#[must_use = "a lease that is dropped is retried"]
 pub struct SharedLease<K, S: Store> {
     key: K,
     raw: RawLease<S>,
@@ -124,41 +144,41 @@ impl<K, S: Store> SharedLease<K, S> {
         Self { key, raw, watch: None }
     }
 
-    /// The key.
+    /// Returns the key.
     pub fn key(&self) -> &K {
         &self.key
     }
 
-    /// The number of this grant, greater than that of every earlier grant of the key: a
-    /// fencing token for whatever the work changes.
+    /// Returns the fencing token of this lease. It is greater than the token of every
+    /// earlier lease of the key.
     pub fn token(&self) -> Token {
         self.raw.grant.token
     }
 
-    /// How often the key was handed out since a lease of it last ended by its holder, this
-    /// time included.
+    /// Returns how often the key was delivered since a worker last finished it, this time
+    /// included.
     pub fn deliveries(&self) -> u32 {
         self.raw.grant.deliveries
     }
 
-    /// How often in a row the key has failed.
+    /// Returns how often the key has failed since its failures were last forgotten.
     #[doc(alias = "NumRequeues")]
     pub fn num_requeues(&self) -> u32 {
         self.raw.grant.failures
     }
 
-    /// The priority with which the key came.
+    /// Returns the priority with which the key was queued.
     #[doc(alias = "GetWithPriority")]
     pub fn priority(&self) -> i32 {
         self.raw.grant.priority.into()
     }
 
-    /// Whether the work must stop, since the lease has run out or is about to.
+    /// Returns whether the work must stop: the lease has expired or is about to.
     pub fn is_lost(&self) -> bool {
         self.raw.held.is_lost(&*self.raw.engine.terms.clock)
     }
 
-    /// Waits until the work must stop; for ever, if all goes well.
+    /// Waits until the work must stop. If the lease is not lost, that is forever.
     ///
     /// # Cancel safety
     ///
@@ -174,78 +194,127 @@ impl<K, S: Store> SharedLease<K, S> {
         self.watch.as_mut().map_or(Poll::Pending, |watch| watch.as_mut().poll(cx))
     }
 
-    /// Ends the lease: it went well.
+    /// Sets the error that people read about the key if its run failed.
+    ///
+    /// The store keeps it with a key that is retried or given up, for example for
+    /// `requeue look`. Other finishes ignore it.
+    ///
+    /// # Examples
+    ///
+    /// ```
+    /// use requeue_store::{Error, MemoryStore, SharedQueue, Store};
+    ///
+    /// # tokio::runtime::Builder::new_current_thread().build().unwrap().block_on(async {
+    /// let queue = SharedQueue::<String, _>::new(MemoryStore::new());
+    /// queue.add("default/web".to_owned()).await?;
+    /// if let Some(lease) = queue.get().await? {
+    ///     lease.with_error("connection refused").retry().await?;
+    /// }
+    /// assert_eq!(queue.store().failing(1).await?[0].error, "connection refused");
+    /// # Ok::<(), Error>(())
+    /// # }).unwrap();
+    /// ```
+    pub fn with_error(mut self, error: impl fmt::Display) -> Self {
+        self.raw.set_error(error.to_string());
+        self
+    }
+
+    /// Ends the lease after a success: the failures of the key are forgotten.
     ///
     /// # Errors
     ///
-    /// [`LeaseLost`](crate::ErrorKind::LeaseLost) if it was not held any more,
+    /// [`LeaseLost`](crate::ErrorKind::LeaseLost) if the lease had expired.
     /// [`Unknown`](crate::ErrorKind::Unknown) or
     /// [`Unavailable`](crate::ErrorKind::Unavailable) if the store could not be reached for
-    /// as long as the queue's patience lasts, [`Busy`](crate::ErrorKind::Busy) if a
-    /// transaction had the key for all of that time: the lease then runs out by itself.
+    /// as long as the queue's [patience](crate::SharedQueueBuilder::patience) lasts, and
+    /// [`Busy`](crate::ErrorKind::Busy) if a transaction locked the key for that long. The
+    /// lease then expires.
     ///
     /// # Cancel safety
     ///
     /// The lease ends even if the future is dropped.
+    #[doc(alias = "Forget")]
     pub fn succeed(self) -> Finishing<S> {
-        self.end(Ending::Succeed)
+        self.finish(Finish::Succeed)
     }
 
-    /// Ends the lease: it failed, and comes again when the queue's backoff says. `error` is
-    /// what people see in `requeue status`.
+    /// Ends the lease after a success and adds the key again after `delay`.
+    ///
+    /// The failures of the key are forgotten.
     ///
     /// # Errors
     ///
     /// As [`succeed`](Self::succeed).
-    pub fn retry(self, error: impl fmt::Display) -> Finishing<S> {
-        let backoff = self.backoff();
-        self.end(Ending::Retry { backoff, error: error.to_string() })
+    #[doc(alias = "AddAfter")]
+    #[doc(alias = "RequeueAfter")]
+    pub fn requeue_after(self, delay: Duration) -> Finishing<S> {
+        self.finish(Finish::RequeueAfter(delay))
     }
 
-    /// Ends the lease: the key comes again after `delay`.
+    /// Ends the lease after a failure: the key is retried after a delay that the queue's
+    /// [backoff](crate::Backoff) chooses.
+    ///
+    /// # Errors
+    ///
+    /// As [`succeed`](Self::succeed).
+    #[doc(alias = "AddRateLimited")]
+    pub fn retry(self) -> Finishing<S> {
+        self.finish(Finish::Retry)
+    }
+
+    /// Ends the lease after a failure: the key is retried after `delay`.
+    ///
+    /// The failure counts as one of [`retry`](Self::retry).
     ///
     /// # Errors
     ///
     /// As [`succeed`](Self::succeed).
     pub fn retry_after(self, delay: Duration) -> Finishing<S> {
-        self.end(Ending::RetryAfter(delay))
+        self.finish(Finish::RetryAfter(delay))
     }
 
-    /// Ends the lease: it failed for good. The key goes to the dead, unless it was added
-    /// meanwhile.
+    /// Ends the lease after a permanent failure: the key moves to the dead keys.
+    ///
+    /// If the key was added during the lease, it becomes ready instead, and its failures
+    /// are forgotten.
     ///
     /// # Errors
     ///
     /// As [`succeed`](Self::succeed).
-    pub fn bury(self, reason: impl fmt::Display) -> Finishing<S> {
-        self.end(Ending::Bury { reason: reason.to_string() })
+    #[doc(alias = "TerminalError")]
+    pub fn give_up(self) -> Finishing<S> {
+        self.finish(Finish::GiveUp)
     }
 
-    /// Ends the lease, neither well nor badly.
+    /// Ends the lease of a key that was not processed: it is ready again at once.
     ///
-    /// # Errors
-    ///
-    /// As [`succeed`](Self::succeed).
-    pub fn done(self) -> Finishing<S> {
-        self.end(Ending::Done)
-    }
-
-    /// Ends the lease as if it had never been: the key is ready again.
+    /// The delivery does not count, and the key keeps its failures.
     ///
     /// # Errors
     ///
     /// As [`succeed`](Self::succeed).
     pub fn release(self) -> Finishing<S> {
-        self.end(Ending::Release)
+        self.finish(Finish::Release)
     }
 
-    pub(crate) fn backoff(&self) -> Backoff {
-        self.raw.engine.terms.backoff
+    /// Ends the lease and does nothing else: the key keeps its failures.
+    ///
+    /// # Errors
+    ///
+    /// As [`succeed`](Self::succeed).
+    #[doc(alias = "Done")]
+    pub fn done(self) -> Finishing<S> {
+        self.finish(Finish::Done)
     }
 
-    pub(crate) fn end(self, ending: Ending) -> Finishing<S> {
+    /// Ends the lease as `finish` says. Each of the methods above is one variant.
+    ///
+    /// # Errors
+    ///
+    /// As [`succeed`](Self::succeed).
+    pub fn finish(self, finish: Finish) -> Finishing<S> {
         let engine = Arc::clone(self.raw.engine());
-        let answer = self.raw.end(ending);
+        let answer = self.raw.finish(finish);
         Finishing { answer: Box::pin(answered(answer)), engine }
     }
 }
@@ -267,11 +336,11 @@ impl<K: fmt::Debug, S: Store> fmt::Debug for SharedLease<K, S> {
     }
 }
 
-/// The end of a lease, on its way to the store: from the methods of [`SharedLease`].
+/// Waits until the store has ended a lease. Returned by the finishes of [`SharedLease`].
 ///
 /// # Cancel safety
 ///
-/// The lease ends even if this is dropped; the outcome is then not known.
+/// The lease ends even if this is dropped; only the result is lost.
 pub struct Finishing<S: Store> {
     answer: Pin<Box<dyn Future<Output = Result<Finished, Error>> + Send>>,
     engine: Arc<Engine<S>>,

@@ -11,7 +11,7 @@
 //! while let Some(lease) = queue.try_get().await? {
 //!     match lease.key().as_str() {
 //!         "default/web" => lease.succeed().await?,
-//!         _ => lease.retry("nobody knows this one").await?,
+//!         _ => lease.with_error("unknown key").retry().await?,
 //!     };
 //! }
 //! # Ok::<(), Error>(())
@@ -73,7 +73,7 @@
 //!
 //! Every call can fail, and [`Error::kind`] says what that means. While a store cannot be
 //! reached, calls are repeated for as long as the queue's
-//! [patience](SharedBuilder::patience) lasts, where repeating is safe; where an answer was
+//! [patience](SharedQueueBuilder::patience) lasts, where repeating is safe; where an answer was
 //! lost for good, the outcome is [`ErrorKind::Unknown`] and not a guess.
 //!
 //! # A store of one's own
@@ -112,7 +112,7 @@ mod tally;
 pub use answer::{
     Dead, Expired, Failing, Finished, Grant, Leased, Look, Phase, Receipt, Stats, Worker,
 };
-pub use builder::SharedBuilder;
+pub use builder::SharedQueueBuilder;
 pub use error::{Error, ErrorKind};
 #[cfg(feature = "serde")]
 pub use key::Json;
@@ -123,7 +123,7 @@ pub use moment::{EngineClock, Moment, Now, micros_of};
 pub use queue::SharedQueue;
 pub use race::within;
 pub use request::{
-    Add, Backoff, End, Ending, Hold, LeaseRequest, Owner, Rate, Token, When, Which,
+    Add, Backoff, FinishRequest, Hold, LeaseRequest, Owner, Rate, Token, When, Which,
 };
 pub use source::SharedGet;
 pub use store::{Reply, Store};

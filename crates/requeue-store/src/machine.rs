@@ -24,11 +24,11 @@ use std::num::NonZeroU32;
 use std::time::Duration;
 
 use requeue::order::Priority;
-use requeue::{Lease, Queue};
+use requeue::{Finish, Lease, Queue};
 
 use crate::{
-    Add, End, Ending, Expired, Finished, Hold, Key, LeaseRequest, Leased, Moment, Owner,
-    Receipt, Token, When, Which,
+    Add, Expired, FinishRequest, Finished, Hold, Key, LeaseRequest, Leased, Moment,
+    Owner, Receipt, Token, When, Which,
 };
 
 mod lasting;
@@ -171,32 +171,39 @@ impl Machine {
     }
 
     /// As [`Store::finish`](crate::Store::finish) for one lease.
-    pub fn finish(&mut self, end: &End, now: Moment) -> Finished {
-        let Some(held) = self.take(&end.hold) else { return Finished::LeaseLost };
-        let record = self.records.entry(end.hold.key.clone()).or_default();
-        let deliveries = record.deliveries;
-        record.deliveries = 0;
-        match &end.ending {
-            Ending::Done => self.end(held, Duration::ZERO, now),
-            Ending::Succeed => {
-                self.absolve(&end.hold.key);
+    pub fn finish(&mut self, request: &FinishRequest, now: Moment) -> Finished {
+        let FinishRequest { hold, finish, backoff, .. } = request;
+        let Some(held) = self.take(hold) else { return Finished::LeaseLost };
+        let key = &hold.key;
+        let deliveries = std::mem::take(&mut self.record(key).deliveries);
+        match finish {
+            Finish::Succeed => {
+                self.absolve(key);
                 self.end(held, Duration::ZERO, now)
             }
-            Ending::Retry { backoff, error } => {
-                let delay = self.fail(&end.hold.key, backoff, now);
-                self.note(&end.hold.key, error);
-                self.end_later(held, delay, now)
-            }
-            Ending::RetryAfter(delay) => {
-                self.absolve(&end.hold.key);
+            Finish::RequeueAfter(delay) => {
+                self.absolve(key);
                 self.end_later(held, *delay, now)
             }
-            Ending::Bury { reason } => self.end_for_good(held, deliveries, reason, now),
-            Ending::Release => {
-                self.record(&end.hold.key).deliveries = deliveries.saturating_sub(1);
+            Finish::Retry => {
+                let delay = self.fail(key, backoff, now);
+                self.note(key, request.error_text());
+                self.end_later(held, delay, now)
+            }
+            Finish::RetryAfter(delay) => {
+                self.count_failure(key);
+                self.note(key, request.error_text());
+                self.end_later(held, *delay, now)
+            }
+            Finish::GiveUp => {
+                self.end_for_good(held, deliveries, request.error_text(), now)
+            }
+            Finish::Release => {
+                self.record(key).deliveries = deliveries.saturating_sub(1);
                 self.hand_back(held, now);
                 Finished::Requeued
             }
+            Finish::Done | _ => self.end(held, Duration::ZERO, now),
         }
     }
 
@@ -209,8 +216,9 @@ impl Machine {
         };
         let mut lost: Vec<_> = self.all().filter_map(lost).collect();
         lost.sort_by_key(|hold| hold.token);
-        let ends = lost.into_iter().map(|hold| End { hold, ending: Ending::Release });
-        let answers = ends.map(|end| self.finish(&end, now));
+        let requests =
+            lost.into_iter().map(|hold| FinishRequest::new(hold, Finish::Release));
+        let answers = requests.map(|request| self.finish(&request, now));
         answers.filter(|answer| *answer == Finished::Requeued).count() as u64
     }
 

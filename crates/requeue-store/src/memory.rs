@@ -11,7 +11,7 @@ use crate::machine::Machine;
 use crate::moment::Now;
 use crate::sync::lock;
 use crate::{
-    Add, Dead, End, EngineClock, Error, Expired, Failing, Finished, Hold, Key,
+    Add, Dead, EngineClock, Error, Expired, Failing, FinishRequest, Finished, Hold, Key,
     LeaseRequest, Leased, Look, Moment, Owner, Receipt, Reply, Stats, Store, Which,
     Worker, within,
 };
@@ -105,9 +105,9 @@ impl Store for MemoryStore {
         self.call(|machine, now| machine.extend(owner, held, lease, now))
     }
 
-    fn finish<'a>(&'a self, ends: &'a [End]) -> Reply<'a, Vec<Finished>> {
+    fn finish<'a>(&'a self, requests: &'a [FinishRequest]) -> Reply<'a, Vec<Finished>> {
         self.call(|machine, now| {
-            ends.iter().map(|end| machine.finish(end, now)).collect()
+            requests.iter().map(|request| machine.finish(request, now)).collect()
         })
     }
 

@@ -9,11 +9,11 @@ use std::fmt;
 use std::sync::Mutex;
 use std::time::{Duration, Instant};
 
-use requeue::Added;
 use requeue::metrics::{Gauges, Keeper, Recorder, Told};
+use requeue::{Added, Finish};
 
 use crate::sync::lock;
-use crate::{Add, End, Ending, Finished, Receipt, Stats, When};
+use crate::{Add, FinishRequest, Finished, Receipt, Stats, When};
 
 /// Measures one queue.
 pub(crate) struct Meter {
@@ -66,11 +66,13 @@ impl Meter {
         self.recorder.done_many(now.saturating_duration_since(begun.at), 1);
     }
 
-    /// The store has answered to these ends of leases.
-    pub(crate) fn finished(&self, ends: &[End], answers: &[Finished]) {
-        for (end, answer) in ends.iter().zip(answers) {
-            let again =
-                matches!(end.ending, Ending::Retry { .. } | Ending::RetryAfter(_));
+    /// The store has answered to these requests.
+    pub(crate) fn finished(&self, requests: &[FinishRequest], answers: &[Finished]) {
+        for (request, answer) in requests.iter().zip(answers) {
+            let again = matches!(
+                request.finish,
+                Finish::Retry | Finish::RetryAfter(_) | Finish::RequeueAfter(_)
+            );
             if again && !matches!(answer, Finished::LeaseLost | Finished::Busy) {
                 self.recorder.delayed();
             }

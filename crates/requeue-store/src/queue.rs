@@ -6,16 +6,15 @@ use std::marker::PhantomData;
 use std::sync::Arc;
 use std::time::Duration;
 
-use requeue::{AddOptions, Added, AddedAll};
+use requeue::{AddOptions, Added, AddedAll, Finish};
 
 use crate::batch::answered;
-use crate::builder::SharedBuilder;
+use crate::builder::SharedQueueBuilder;
 use crate::engine::Engine;
 use crate::getters::handed;
 use crate::lease::{RawLease, SharedLease};
 use crate::{
-    Add, Backoff, Ending, Error, Key, Look, Owner, Phase, Receipt, Stats, Store,
-    StoreKey, When,
+    Add, Backoff, Error, Key, Look, Owner, Phase, Receipt, Stats, Store, StoreKey, When,
 };
 
 /// The queue of keys on a store: [`requeue::Queue`] with its verbs, for keys that must not
@@ -29,7 +28,6 @@ use crate::{
 /// |---|---|---|
 /// | calls | at once, cannot fail | `async`, may fail |
 /// | a worker that dies | ends its leases by dropping them | its leases run out, and the keys come again: at least once, not exactly once |
-/// | a lease that is dropped | is done | is released |
 /// | closing | ends the queue | ends this handle; the keys stay in the store |
 /// | failures and backoff | a [retry policy](requeue::retry) | a [`Backoff`](crate::Backoff), counted in the store |
 /// | order | first in, first out, or another | by priority from -128 to 127, and then first in, first out; in each partition, if there are several |
@@ -82,8 +80,8 @@ impl<K: StoreKey, S: Store> SharedQueue<K, S> {
     }
 
     /// Starts to configure a queue on `store`.
-    pub fn builder(store: S) -> SharedBuilder<K, S> {
-        SharedBuilder::new(store)
+    pub fn builder(store: S) -> SharedQueueBuilder<K, S> {
+        SharedQueueBuilder::new(store)
     }
 
     pub(crate) fn on(engine: Arc<Engine<S>>) -> Self {
@@ -111,7 +109,7 @@ impl<K: StoreKey, S: Store> SharedQueue<K, S> {
     /// [`Closed`](crate::ErrorKind::Closed) if this handle is [closed](Self::close).
     /// [`Invalid`](crate::ErrorKind::Invalid) if the key is longer than
     /// [`Key::MAX_LEN`]. Whatever the store fails with, after it was tried for as long as
-    /// the queue's [patience](SharedBuilder::patience) lasts;
+    /// the queue's [patience](SharedQueueBuilder::patience) lasts;
     /// [`Busy`](crate::ErrorKind::Busy) if a transaction had the key for all of that time.
     ///
     /// # Cancel safety
@@ -273,7 +271,7 @@ impl<K: StoreKey, S: Store> SharedQueue<K, S> {
     /// # Errors
     ///
     /// Whatever the store fails with: at once if trying again is no use, otherwise after
-    /// the queue's [patience](SharedBuilder::patience).
+    /// the queue's [patience](SharedQueueBuilder::patience).
     /// [`Corrupt`](crate::ErrorKind::Corrupt) for a key that cannot be
     /// [decoded](StoreKey::decode), which is then among the dead.
     ///
@@ -377,7 +375,7 @@ impl<K: StoreKey, S: Store> SharedQueue<K, S> {
 
     /// Tells how the queue stands, for all its handles together.
     ///
-    /// The numbers of keys in the queue's [metrics](SharedBuilder::metrics) are those of the
+    /// The numbers of keys in the queue's [metrics](SharedQueueBuilder::metrics) are those of the
     /// last call of this; after one that failed there are none.
     ///
     /// # Errors
@@ -389,7 +387,7 @@ impl<K: StoreKey, S: Store> SharedQueue<K, S> {
         stats
     }
 
-    /// Counts adds in the queue's [metrics](SharedBuilder::metrics) that went to the store
+    /// Counts adds in the queue's [metrics](SharedQueueBuilder::metrics) that went to the store
     /// past this handle, such as those in a transaction of your own.
     pub fn count_added(&self, adds: &[Add], receipts: &[Receipt]) {
         self.engine().measure(|meter| meter.added(adds, receipts));
@@ -454,7 +452,8 @@ pub(crate) fn decode<K: StoreKey, S: Store>(
             Ok(SharedLease::new(key, raw))
         }
         Err(error) => {
-            drop(raw.end(Ending::Bury { reason: error.to_string() }));
+            raw.set_error(error.to_string());
+            drop(raw.finish(Finish::GiveUp));
             Err(error)
         }
     }

@@ -5,6 +5,8 @@ use std::num::NonZeroU32;
 use std::sync::Arc;
 use std::time::Duration;
 
+use requeue::Finish;
+
 use crate::moment::micros_of;
 use crate::{Error, ErrorKind, Key};
 
@@ -180,45 +182,54 @@ pub struct Hold {
     pub token: Token,
 }
 
-/// The end of a lease.
+/// The end of one lease: what [`Store::finish`](crate::Store::finish) is asked for.
+///
+/// # Examples
+///
+/// ```
+/// use requeue::Finish;
+/// use requeue_store::{FinishRequest, Hold, Key, Token};
+///
+/// let hold = Hold { key: Key::new(*b"a")?, token: Token(7) };
+/// let failed = FinishRequest::new(hold, Finish::Retry).with_error("connection refused");
+/// assert_eq!(failed.error_text(), "connection refused");
+/// # Ok::<(), requeue_store::Error>(())
+/// ```
 #[derive(Clone, Debug, PartialEq)]
-pub struct End {
-    /// Which lease.
+pub struct FinishRequest {
+    /// The lease that ends.
     pub hold: Hold,
     /// How it ends.
-    pub ending: Ending,
+    pub finish: Finish,
+    /// Chooses the delay of [`Finish::Retry`]; unused otherwise.
+    pub backoff: Backoff,
+    /// What people read about a failed or dead key. Used by `Retry`, `RetryAfter` and
+    /// `GiveUp`.
+    pub error: String,
 }
 
-/// How a lease ends.
-#[derive(Clone, Debug, PartialEq)]
-#[non_exhaustive]
-pub enum Ending {
-    /// Neither well nor badly: failures are kept.
-    Done,
-    /// It went well: failures are forgotten.
-    Succeed,
-    /// It failed and comes again: one more failure, and a delay by the backoff.
-    Retry {
-        /// How long to wait.
-        backoff: Backoff,
-        /// What went wrong, for people. Stores keep the first [`Ending::MAX_TEXT`] bytes.
-        error: String,
-    },
-    /// It comes again after this delay, and failures are forgotten.
-    RetryAfter(Duration),
-    /// It failed for good: the key goes to the dead, unless it was added meanwhile, which
-    /// gives it a new chance at once.
-    Bury {
-        /// Why, for people.
-        reason: String,
-    },
-    /// It was not begun: the key is ready again, and the grant does not count.
-    Release,
-}
+impl FinishRequest {
+    /// The number of bytes of an error that stores keep.
+    pub const MAX_ERROR_LEN: usize = 1024;
 
-impl Ending {
-    /// How many bytes of a reason or an error are kept.
-    pub const MAX_TEXT: usize = 1024;
+    /// Creates a request with the default [`Backoff`] and no error.
+    pub fn new(hold: Hold, finish: Finish) -> Self {
+        Self { hold, finish, backoff: Backoff::default(), error: String::new() }
+    }
+
+    /// Sets the error that people read.
+    #[must_use]
+    pub fn with_error(self, error: impl Into<String>) -> Self {
+        Self { error: error.into(), ..self }
+    }
+
+    /// Returns the part of the error that a store keeps: at most
+    /// [`MAX_ERROR_LEN`](Self::MAX_ERROR_LEN) bytes, cut between two characters.
+    pub fn error_text(&self) -> &str {
+        let fits = |end: &usize| self.error.is_char_boundary(*end);
+        let end = (0..=self.error.len().min(Self::MAX_ERROR_LEN)).rev().find(fits);
+        &self.error[..end.unwrap_or(0)]
+    }
 }
 
 /// Which dead keys are meant.

@@ -7,21 +7,20 @@ use std::sync::Arc;
 use std::task::{Context, Poll};
 
 use requeue::Finish;
-use requeue::metrics::Ended;
 use requeue::pool::{Conclusion, Settled, Source, Work};
 
 use crate::engine::Engine;
 use crate::getters::handed;
 use crate::lease::{Finishing, SharedLease};
 use crate::queue::decode;
-use crate::{Ending, SharedQueue, Store, StoreKey};
+use crate::{SharedQueue, Store, StoreKey};
 
 /// A pool on a queue that is shared.
 ///
 /// A handler that fails is retried by the queue's [`Backoff`](crate::Backoff); a key that
 /// failed for good goes to the dead of the store, so that people find it there. A run whose
 /// lease is lost is cancelled if it is a task. While the store cannot be reached the workers
-/// wait for it, and [`on_error`](crate::SharedBuilder::on_error) hears of it; an error that
+/// wait for it, and [`on_error`](crate::SharedQueueBuilder::on_error) hears of it; an error that
 /// trying again cannot mend closes the handle, and the workers leave. It also hears of a key
 /// that cannot be decoded, which goes to the dead. What a stopped or drained pool leaves
 /// behind stays in the store and is not listed.
@@ -78,29 +77,10 @@ where
     }
 
     fn next(self, conclusion: &Conclusion<'_>) -> SharedGet<K, S> {
-        let ending = self.ending(conclusion);
-        let finishing = self.end(ending);
+        let finish = if conclusion.dead { Finish::GiveUp } else { conclusion.finish };
+        let failure = conclusion.failure.map(ToString::to_string).unwrap_or_default();
+        let finishing = self.with_error(failure).finish(finish);
         SharedGet::new(Arc::clone(finishing.engine()), Some(finishing))
-    }
-}
-
-impl<K, S: Store> SharedLease<K, S> {
-    /// What the store is told of a run.
-    fn ending(&self, conclusion: &Conclusion<'_>) -> Ending {
-        let failure = || conclusion.failure.map(ToString::to_string).unwrap_or_default();
-        match conclusion.finish {
-            _ if conclusion.dead => Ending::Bury { reason: failure() },
-            _ if conclusion.ended == Ended::Cancelled => Ending::Release,
-            Finish::Done => Ending::Done,
-            Finish::Succeed => Ending::Succeed,
-            Finish::RequeueAfter(delay) | Finish::RetryAfter(delay) => {
-                Ending::RetryAfter(delay)
-            }
-            Finish::Release => Ending::Release,
-            Finish::Retry | _ => {
-                Ending::Retry { backoff: self.backoff(), error: failure() }
-            }
-        }
     }
 }
 

@@ -7,8 +7,8 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use crate::{
-    Add, Dead, End, Error, Expired, Failing, Finished, Hold, Key, LeaseRequest, Leased,
-    Look, Owner, Receipt, Stats, Which, Worker,
+    Add, Dead, Error, Expired, Failing, FinishRequest, Finished, Hold, Key, LeaseRequest,
+    Leased, Look, Owner, Receipt, Stats, Which, Worker,
 };
 
 /// The answer of a store, once it is there.
@@ -59,9 +59,11 @@ pub type Reply<'a, T> = Pin<Box<dyn Future<Output = Result<T, Error>> + Send + '
 /// 6. **The earliest delay wins.** A delay that is added to another keeps the earlier time.
 /// 7. **What counts.** `deliveries` grows with each grant, and goes back to 0 when a lease
 ///    is ended by its holder, except that a release takes its own grant back. `failures`
-///    grows with [`Ending::Retry`](crate::Ending::Retry) and
+///    grows with [`Finish::Retry`](requeue::Finish::Retry),
+///    [`Finish::RetryAfter`](requeue::Finish::RetryAfter) and
 ///    [`When::RateLimited`](crate::When::RateLimited), and goes back to 0 with `Succeed`,
-///    `RetryAfter`, `Bury` of a dirty key, `forget`, and when a dead key is revived.
+///    `RequeueAfter`, `GiveUp` of a dirty key, `forget`, and when a dead key is revived.
+///    `RetryAfter` takes no share of the [rate](crate::Rate).
 /// 8. **A lease that runs out** makes the key ready, and what made it dirty is covered by
 ///    that. If the key was granted `max_deliveries` times or more since a lease of it last
 ///    ended, it is dead instead, and a delay that it had is gone.
@@ -76,7 +78,7 @@ pub type Reply<'a, T> = Pin<Box<dyn Future<Output = Result<T, Error>> + Send + '
 ///     has one priority: the highest of the adds that planned it, also of those that
 ///     were answered with `Duplicate`. A ready key whose priority grows goes to the end of
 ///     its new line. A grant takes the priority with it, and leaves it to a delay that the
-///     key has besides. `Retry`, `RetryAfter`, `Release`, and a lease that runs out plan
+///     key has besides. `Retry`, `RetryAfter`, `RequeueAfter`, `Release`, and a lease that runs out plan
 ///     the key with at least the priority of the grant. A dead key has none; revived, its
 ///     priority is 0.
 /// 12. **Nobody starves.** About one grant in 256 goes to the key that has stood in its line
@@ -129,10 +131,10 @@ pub trait Store: Send + Sync + 'static {
     /// | | clean | dirty |
     /// |---|---|---|
     /// | `Done`, `Succeed` | `Done` | `Requeued` |
-    /// | `Retry`, `RetryAfter` | `Delayed`; `Requeued` if there is no delay at all | `Requeued`, and the delay besides |
-    /// | `Bury` | `Buried`, and a delay it had is gone | `Requeued` |
+    /// | `Retry`, `RetryAfter`, `RequeueAfter` | `Delayed`; `Requeued` without a delay | `Requeued`, and delayed |
+    /// | `GiveUp` | `Buried`; its delay is cancelled | `Requeued` |
     /// | `Release` | `Requeued` | `Requeued` |
-    fn finish<'a>(&'a self, ends: &'a [End]) -> Reply<'a, Vec<Finished>>;
+    fn finish<'a>(&'a self, requests: &'a [FinishRequest]) -> Reply<'a, Vec<Finished>>;
 
     /// Releases every lease of `owner` that is not among `held`: how many. For an owner
     /// that has lost the answer to a [`lease`](Store::lease).

@@ -207,15 +207,7 @@ impl StoreQueue {
         error: String,
     ) -> Result<Finished, Error> {
         let StoreLease { lease, counted } = lease;
-        let finishing = match finish {
-            Finish::Succeed => lease.succeed(),
-            Finish::Retry => lease.retry(error),
-            Finish::GiveUp => lease.bury(error),
-            Finish::Release => lease.release(),
-            Finish::RequeueAfter(_) | Finish::RetryAfter(_) | Finish::Done | _ => {
-                unreachable!("a worker does not finish a key with {finish:?}")
-            }
-        };
+        let finishing = lease.with_error(error).finish(finish);
         let finished = self.block_on(finishing).unwrap_or_else(|| {
             let text = format!("stopped waiting for an answer from {}", self.describe());
             Err(Error::new(ErrorKind::Unknown, text))

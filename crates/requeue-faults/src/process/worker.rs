@@ -3,8 +3,9 @@
 use std::time::Duration;
 
 use anyhow::Result;
+use requeue::Finish;
 use requeue_store::{
-    Backoff, End, Ending, Grant, Hold, Key, LeaseRequest, Owner, Reply, SharedLease,
+    Backoff, FinishRequest, Grant, Hold, Key, LeaseRequest, Owner, Reply, SharedLease,
     Store,
 };
 
@@ -63,11 +64,15 @@ async fn run_lease(
         process.crashed_runs.crash(Hold { key, token: lease.token() });
     }
     let finish = match (behaviour, random.below(100)) {
-        (Behaviour::Fails | Behaviour::Crashes, 0..90) => lease.bury(FAILURE),
-        (Behaviour::Fails | Behaviour::Crashes, 90..95) => lease.retry(FAILURE),
+        (Behaviour::Fails | Behaviour::Crashes, 0..90) => {
+            lease.with_error(FAILURE).give_up()
+        }
+        (Behaviour::Fails | Behaviour::Crashes, 90..95) => {
+            lease.with_error(FAILURE).retry()
+        }
         (Behaviour::Succeeds, 0..84) => lease.succeed(),
         (Behaviour::Succeeds, 84..89) => lease.done(),
-        (Behaviour::Succeeds, 89..94) => lease.retry("chance"),
+        (Behaviour::Succeeds, 89..94) => lease.with_error("chance").retry(),
         (Behaviour::Succeeds, 94..97) => lease.retry_after(random.millis(1..40)),
         _ => lease.release(),
     };
@@ -133,7 +138,7 @@ async fn run_grants(
     process: &Process,
     grants: &[Grant],
     random: &mut Random,
-) -> Result<Vec<End>> {
+) -> Result<Vec<FinishRequest>> {
     for grant in grants {
         record_run(process, &grant.key.to_string(), grant.token.0)?;
     }
@@ -144,21 +149,26 @@ async fn run_grants(
 
 /// Returns how to finish a run, or `None` if it crashes. In a calm run no key crashes,
 /// because its long lease would not expire in time.
-fn finish_of(process: &Process, grant: &Grant, random: &mut Random) -> Option<End> {
+fn finish_of(
+    process: &Process,
+    grant: &Grant,
+    random: &mut Random,
+) -> Option<FinishRequest> {
     let hold = Hold { key: grant.key.clone(), token: grant.token };
     let behaviour = process.plan.behaviour(&grant.key.to_string());
-    let ending = match (behaviour, random.below(100)) {
+    let finish = match (behaviour, random.below(100)) {
         (Behaviour::Crashes, _) if !process.plan.scenario.is_calm() => return None,
-        (Behaviour::Crashes | Behaviour::Fails, _) => {
-            Ending::Bury { reason: FAILURE.to_owned() }
-        }
-        (Behaviour::Succeeds, 0..90) => Ending::Succeed,
-        (Behaviour::Succeeds, 90..95) => {
-            let (base, max) = (Duration::from_millis(5), Duration::from_millis(100));
-            let backoff = Backoff { base, max, rate: None };
-            Ending::Retry { backoff, error: "chance".to_owned() }
-        }
-        _ => Ending::Release,
+        (Behaviour::Crashes | Behaviour::Fails, _) => Finish::GiveUp,
+        (Behaviour::Succeeds, 0..90) => Finish::Succeed,
+        (Behaviour::Succeeds, 90..95) => Finish::Retry,
+        _ => Finish::Release,
     };
-    Some(End { hold, ending })
+    let error = if finish == Finish::GiveUp { FAILURE } else { "chance" }.to_owned();
+    let (base, max) = (Duration::from_millis(5), Duration::from_millis(100));
+    Some(FinishRequest {
+        hold,
+        finish,
+        backoff: Backoff { base, max, rate: None },
+        error,
+    })
 }

@@ -10,9 +10,9 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
 use std::time::Duration;
 
-use requeue::Added;
+use requeue::{Added, Finish};
 use requeue_store::{
-    Add, Backoff, End, Ending, Error, Finished, Hold, Key, LeaseRequest, Leased, Look,
+    Add, Backoff, Error, FinishRequest, Finished, Hold, Key, LeaseRequest, Leased, Look,
     Owner, Phase, Rate, Receipt, Reply, Store, Token, When, Which, forward_store,
     micros_of,
 };
@@ -129,7 +129,7 @@ impl BuggyStore {
             Some(Hold { key, token })
         });
         let ends: Vec<_> =
-            held.map(|hold| End { hold, ending: Ending::Release }).collect();
+            held.map(|hold| FinishRequest::new(hold, Finish::Release)).collect();
         self.store.finish(&ends).await.map(drop)
     }
 
@@ -176,16 +176,21 @@ impl BuggyStore {
         if self.bug == Bug::EarlyExpiry { lease * 2 / 3 } else { lease }
     }
 
-    async fn finish_real(&self, ends: &[End]) -> Result<Vec<Finished>, Error> {
-        let real =
-            |end: &End| End { hold: self.real(&end.hold), ending: end.ending.clone() };
+    async fn finish_real(&self, ends: &[FinishRequest]) -> Result<Vec<Finished>, Error> {
+        let real = |end: &FinishRequest| FinishRequest {
+            hold: self.real(&end.hold),
+            ..end.clone()
+        };
         let ends: Vec<_> = ends.iter().map(real).collect();
         self.store.finish(&ends).await
     }
 
-    async fn finish_unfenced(&self, ends: &[End]) -> Result<Vec<Finished>, Error> {
+    async fn finish_unfenced(
+        &self,
+        ends: &[FinishRequest],
+    ) -> Result<Vec<Finished>, Error> {
         let looks = self.look_at(ends, |end| &end.hold.key).await?;
-        let with_current_token = |(end, look): (&End, Look)| {
+        let with_current_token = |(end, look): (&FinishRequest, Look)| {
             let mut end = end.clone();
             if let Phase::Processing { token, .. } = look.phase {
                 end.hold.token = token;
@@ -196,7 +201,10 @@ impl BuggyStore {
         self.store.finish(&ends).await
     }
 
-    async fn finish_dirty_ignored(&self, ends: &[End]) -> Result<Vec<Finished>, Error> {
+    async fn finish_dirty_ignored(
+        &self,
+        ends: &[FinishRequest],
+    ) -> Result<Vec<Finished>, Error> {
         let looks = self.look_at(ends, |end| &end.hold.key).await?;
         let mut answers = Vec::with_capacity(ends.len());
         for (end, look) in ends.iter().zip(looks) {
@@ -211,15 +219,14 @@ impl BuggyStore {
         Ok(answers)
     }
 
-    async fn finish_again(&self, ends: &[End]) -> Result<Vec<Finished>, Error> {
-        let again = |end: &End| {
-            let done = matches!(end.ending, Ending::Done | Ending::Succeed);
-            let ending = if done && end.hold.token.0.is_multiple_of(4) {
-                Ending::Release
-            } else {
-                end.ending.clone()
-            };
-            End { hold: end.hold.clone(), ending }
+    async fn finish_again(&self, ends: &[FinishRequest]) -> Result<Vec<Finished>, Error> {
+        let again = |end: &FinishRequest| {
+            let mut end = end.clone();
+            let done = matches!(end.finish, Finish::Done | Finish::Succeed);
+            if done && end.hold.token.0.is_multiple_of(4) {
+                end.finish = Finish::Release;
+            }
+            end
         };
         let ends: Vec<_> = ends.iter().map(again).collect();
         self.store.finish(&ends).await
@@ -280,7 +287,7 @@ impl Store for BuggyStore {
         })
     }
 
-    fn finish<'a>(&'a self, ends: &'a [End]) -> Reply<'a, Vec<Finished>> {
+    fn finish<'a>(&'a self, ends: &'a [FinishRequest]) -> Reply<'a, Vec<Finished>> {
         Box::pin(async move {
             match self.bug {
                 Bug::NoFence => self.finish_unfenced(ends).await,

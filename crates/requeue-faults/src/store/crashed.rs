@@ -4,7 +4,7 @@ use std::collections::HashSet;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
-use requeue_store::{End, Finished, Hold, Owner, Reply, Store, forward_store};
+use requeue_store::{FinishRequest, Finished, Hold, Owner, Reply, Store, forward_store};
 
 /// Drops the heartbeats and finishes of crashed runs.
 pub(crate) struct CrashedRuns {
@@ -60,7 +60,7 @@ impl Store for CrashedRuns {
         })
     }
 
-    fn finish<'a>(&'a self, ends: &'a [End]) -> Reply<'a, Vec<Finished>> {
+    fn finish<'a>(&'a self, ends: &'a [FinishRequest]) -> Reply<'a, Vec<Finished>> {
         Box::pin(async move {
             let alive = self.alive(ends, |end| &end.hold);
             let finished = self.store.finish(&select(ends, &alive)).await?;

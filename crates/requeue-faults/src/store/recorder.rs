@@ -3,10 +3,10 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use requeue::Added;
+use requeue::{Added, Finish};
 use requeue_store::{
-    Add, Backoff, Dead, End, Ending, Error, Finished, Hold, LeaseRequest, Leased, Owner,
-    Receipt, Reply, Store, When, Which, forward_store, micros_of,
+    Add, Backoff, Dead, Error, FinishRequest, Finished, Hold, LeaseRequest, Leased,
+    Owner, Receipt, Reply, Store, When, Which, forward_store, micros_of,
 };
 
 use crate::history::event::{self, Answer, Request};
@@ -57,12 +57,14 @@ fn held(holds: &[Hold]) -> Vec<event::Held> {
     holds.iter().map(|hold| (hold.key.to_string(), hold.token.0)).collect()
 }
 
-fn finish(end: &End) -> (String, u64, event::FinishKind) {
-    let kind = match end.ending {
-        Ending::Retry { .. } | Ending::RetryAfter(_) => event::FinishKind::Retry,
-        Ending::Release => event::FinishKind::Release,
-        Ending::Bury { .. } => event::FinishKind::GiveUp,
-        Ending::Done | Ending::Succeed | _ => event::FinishKind::Done,
+fn finish(end: &FinishRequest) -> (String, u64, event::FinishKind) {
+    let kind = match end.finish {
+        Finish::Retry | Finish::RetryAfter(_) | Finish::RequeueAfter(_) => {
+            event::FinishKind::Retry
+        }
+        Finish::Release => event::FinishKind::Release,
+        Finish::GiveUp => event::FinishKind::GiveUp,
+        Finish::Done | Finish::Succeed | _ => event::FinishKind::Done,
     };
     (end.hold.key.to_string(), end.hold.token.0, kind)
 }
@@ -138,7 +140,7 @@ impl Store for Recorder {
         )
     }
 
-    fn finish<'a>(&'a self, ends: &'a [End]) -> Reply<'a, Vec<Finished>> {
+    fn finish<'a>(&'a self, ends: &'a [FinishRequest]) -> Reply<'a, Vec<Finished>> {
         let request = Request::Finish(ends.iter().map(finish).collect());
         self.record(
             request,

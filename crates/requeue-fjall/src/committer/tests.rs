@@ -7,8 +7,10 @@ use std::task::{Context, Poll, Waker};
 use std::time::Duration;
 
 use fjall::Slice;
+use requeue::Finish;
 use requeue_store::{
-    Add, End, Ending, EngineClock, Finished, Hold, Key, LeaseRequest, Owner, Store, When,
+    Add, EngineClock, FinishRequest, Finished, Hold, Key, LeaseRequest, Owner, Store,
+    When,
 };
 
 use super::*;
@@ -217,7 +219,7 @@ fn a_key_that_comes_and_goes_while_the_disk_is_busy_is_written_once() {
         panic!("a key that is not on disk yet can be leased at once");
     };
     let (key, token) = (leased.grants[0].key.clone(), leased.grants[0].token);
-    let ends = [End { hold: Hold { key, token }, ending: Ending::Succeed }];
+    let ends = [FinishRequest::new(Hold { key, token }, Finish::Succeed)];
     let mut finishing = bench.store.finish(&ends);
     assert!(poll(&mut finishing).is_pending());
     bench.verdicts.send(Verdict::Kept).unwrap();

@@ -6,8 +6,9 @@ use std::io::{BufRead, BufReader};
 use std::path::Path;
 use std::process::{Child, Command, Stdio};
 
+use requeue::Finish;
 use requeue_fjall::FjallStore;
-use requeue_store::{Ending, Key, Store};
+use requeue_store::{Key, Store};
 
 use crate::support::{Place, add, finish, is_there, key, lease};
 
@@ -123,6 +124,6 @@ async fn work(store: &FjallStore, number: u64) {
         return;
     }
     println!("?{}", grant.key);
-    finish(store, &grant, Ending::Succeed).await;
+    finish(store, &grant, Finish::Succeed).await;
     println!("-{}", grant.key);
 }

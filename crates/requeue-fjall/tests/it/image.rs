@@ -6,8 +6,9 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
+use requeue::Finish;
 use requeue_fjall::FjallStore;
-use requeue_store::{Ending, Store};
+use requeue_store::Store;
 
 use crate::support::{Place, add, finish, is_there, key, lease, open};
 
@@ -65,7 +66,7 @@ async fn step(store: &FjallStore, number: u64) {
     add(store, &number.to_string()).await;
     if number % 3 == 2 {
         let grant = lease(store, 1).await.remove(0);
-        finish(store, &grant, Ending::Succeed).await;
+        finish(store, &grant, Finish::Succeed).await;
     }
 }
 

@@ -102,5 +102,8 @@ fn a_store_says_where_it_is_and_shows_no_keys() {
     let path = place.path();
     assert_eq!(store.describe(), format!("the queue at {}", path.display()));
     assert!(format!("{store:?}").starts_with("FjallStore { path: "));
-    assert!(format!("{:?}", FjallStore::builder(&path)).starts_with("Builder { path: "));
+    assert!(
+        format!("{:?}", FjallStore::builder(&path))
+            .starts_with("FjallStoreBuilder { path: ")
+    );
 }

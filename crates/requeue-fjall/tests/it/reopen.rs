@@ -3,8 +3,8 @@
 use std::num::NonZeroU32;
 use std::time::Duration;
 
-use requeue::Added;
-use requeue_store::{Backoff, Ending, Finished, Phase, Rate, Store, When, Which};
+use requeue::{Added, Finish};
+use requeue_store::{Backoff, Finished, Phase, Rate, Store, When, Which};
 
 use crate::support::{
     LEASE, Place, add, add_all, add_ranked, add_when, finish, is_there, lease,
@@ -63,7 +63,7 @@ async fn what_was_finished_does_not_come_back() {
     let store = place.open();
     add_all(&store, &["a", "b"]).await;
     let grants = lease(&store, 1).await;
-    assert_eq!(finish(&store, &grants[0], Ending::Succeed).await, Finished::Done);
+    assert_eq!(finish(&store, &grants[0], Finish::Succeed).await, Finished::Done);
     drop(store);
     let store = place.open();
     assert!(!is_there(&look(&store, "a").await));
@@ -90,14 +90,12 @@ async fn failures_and_the_last_error_come_back_until_they_are_forgotten() {
     let store = place.open();
     add(&store, "a").await;
     let grants = lease(&store, 1).await;
-    let error = "no route".to_owned();
-    let retry = Ending::Retry { backoff: Backoff::default(), error: error.clone() };
     let delay = Duration::from_millis(5);
-    assert_eq!(finish(&store, &grants[0], retry).await, Finished::Delayed(delay));
+    assert_eq!(finish(&store, &grants[0], Finish::Retry).await, Finished::Delayed(delay));
     drop(store);
     let store = place.open();
     let failing = store.failing(9).await.unwrap();
-    assert_eq!((failing[0].failures, &failing[0].error), (1, &error));
+    assert_eq!((failing[0].failures, &failing[0].error), (1, &"bad".to_owned()));
     assert_eq!(failing[0].retry_in, Some(delay));
     store.forget(&[failing[0].key.clone()]).await.unwrap();
     store.remove(&[failing[0].key.clone()]).await.unwrap();
@@ -113,8 +111,7 @@ async fn the_dead_stay_dead_until_they_are_revived_or_dropped() {
     let store = place.open();
     add_all(&store, &["a", "b"]).await;
     for grant in lease(&store, 2).await {
-        let bury = Ending::Bury { reason: "bad".to_owned() };
-        assert_eq!(finish(&store, &grant, bury).await, Finished::Buried);
+        assert_eq!(finish(&store, &grant, Finish::GiveUp).await, Finished::Buried);
     }
     drop(store);
     let store = place.open();
@@ -157,12 +154,12 @@ async fn what_was_with_a_worker_is_taken_over_and_the_old_holder_is_refused() {
     assert_eq!(add(&store, "a").await.added, Added::Dirty);
     drop(store);
     let store = place.open();
-    assert_eq!(finish(&store, &old, Ending::Succeed).await, Finished::LeaseLost);
+    assert_eq!(finish(&store, &old, Finish::Succeed).await, Finished::LeaseLost);
     let new = lease(&store, 1).await.remove(0);
     assert!(new.token > old.token);
     assert_eq!((new.key.to_string(), new.deliveries), ("a".to_owned(), 2));
-    assert_eq!(finish(&store, &old, Ending::Succeed).await, Finished::LeaseLost);
-    assert_eq!(finish(&store, &new, Ending::Succeed).await, Finished::Done);
+    assert_eq!(finish(&store, &old, Finish::Succeed).await, Finished::LeaseLost);
+    assert_eq!(finish(&store, &new, Finish::Succeed).await, Finished::Done);
     drop(store);
     assert_eq!(lease(&place.open(), 1).await, []);
 }
@@ -177,7 +174,7 @@ async fn a_key_that_brings_its_process_down_time_and_again_is_dead_at_last() {
         let bad = grants.iter().find(|grant| grant.key.to_string() == "bad").unwrap();
         assert_eq!(bad.deliveries, deliveries);
         for grant in grants.iter().filter(|grant| *grant != bad) {
-            finish(&store, grant, Ending::Succeed).await;
+            finish(&store, grant, Finish::Succeed).await;
         }
     }
     let store = place.open();
@@ -193,7 +190,7 @@ async fn a_release_takes_its_grant_back_for_the_next_life_too() {
     let store = place.open();
     add(&store, "a").await;
     let grant = lease(&store, 1).await.remove(0);
-    assert_eq!(finish(&store, &grant, Ending::Release).await, Finished::Requeued);
+    assert_eq!(finish(&store, &grant, Finish::Release).await, Finished::Requeued);
     drop(store);
     assert_eq!(lease(&place.open(), 1).await[0].deliveries, 1);
 }
@@ -211,7 +208,7 @@ async fn tokens_grow_although_the_clock_is_set_back_between_lives() {
             let grant = lease(&store, 1).await.remove(0);
             assert!(grant.token.0 > last, "{} after {last}", grant.token);
             last = grant.token.0;
-            assert_eq!(finish(&store, &grant, Ending::Release).await, Finished::Requeued);
+            assert_eq!(finish(&store, &grant, Finish::Release).await, Finished::Requeued);
             place.clock.advance(Duration::from_secs(50));
         }
         drop(store);
@@ -258,5 +255,5 @@ async fn a_lease_that_runs_out_is_as_in_memory() {
     place.clock.advance(LEASE);
     let new = lease(&store, 1).await.remove(0);
     assert_eq!((new.deliveries, new.token > old.token), (2, true));
-    assert_eq!(finish(&store, &old, Ending::Succeed).await, Finished::LeaseLost);
+    assert_eq!(finish(&store, &old, Finish::Succeed).await, Finished::LeaseLost);
 }

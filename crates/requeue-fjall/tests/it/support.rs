@@ -4,10 +4,11 @@ use std::num::NonZeroU32;
 use std::path::Path;
 use std::time::Duration;
 
+use requeue::Finish;
 use requeue_fjall::FjallStore;
 use requeue_store::{
-    Add, End, Ending, EngineClock, Finished, Grant, Hold, Key, LeaseRequest, Look, Owner,
-    Phase, Receipt, Store, When,
+    Add, EngineClock, FinishRequest, Finished, Grant, Hold, Key, LeaseRequest, Look,
+    Owner, Phase, Receipt, Store, When,
 };
 use tempfile::TempDir;
 
@@ -90,9 +91,12 @@ pub(crate) fn hold(grant: &Grant) -> Hold {
 pub(crate) async fn finish(
     store: &FjallStore,
     grant: &Grant,
-    ending: Ending,
+    finish: Finish,
 ) -> Finished {
-    store.finish(&[End { hold: hold(grant), ending }]).await.unwrap()[0]
+    store
+        .finish(&[FinishRequest::new(hold(grant), finish).with_error("bad")])
+        .await
+        .unwrap()[0]
 }
 
 pub(crate) async fn look(store: &FjallStore, text: &str) -> Look {

@@ -1,7 +1,8 @@
 //! What the server waits for before it answers.
 
+use requeue::Finish;
 use requeue_postgres::{Durability, PostgresStore};
-use requeue_store::{End, Ending, Hold, Store, Which};
+use requeue_store::{FinishRequest, Hold, Store, Which};
 use tokio_postgres::Client;
 
 use crate::tools::{add, block_on, connect, done, key, lease, new_name, request, url};
@@ -81,8 +82,8 @@ impl Watched {
     }
 }
 
-fn bury(hold: &Hold) -> End {
-    End { hold: hold.clone(), ending: Ending::Bury { reason: "no use".to_owned() } }
+fn bury(hold: &Hold) -> FinishRequest {
+    FinishRequest::new(hold.clone(), Finish::GiveUp).with_error("no use")
 }
 
 fn waits_for(durability: Durability, asked: &str, others: &str) {

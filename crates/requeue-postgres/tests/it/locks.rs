@@ -6,10 +6,11 @@
 use std::num::NonZeroU32;
 use std::time::Duration;
 
-use requeue::Added;
+use requeue::{Added, Finish};
 use requeue_postgres::PostgresStore;
 use requeue_store::{
-    Add, Backoff, End, Ending, Error, ErrorKind, Finished, Hold, Phase, Rate, Store, When,
+    Add, Backoff, Error, ErrorKind, FinishRequest, Finished, Hold, Phase, Rate, Store,
+    When,
 };
 use tokio_postgres::Client;
 
@@ -56,7 +57,10 @@ async fn in_halves<T, A>(
 }
 
 /// The same for ends, each of which has an answer of its own.
-async fn finish_in_halves(store: &PostgresStore, ends: &[End]) -> Vec<Finished> {
+async fn finish_in_halves(
+    store: &PostgresStore,
+    ends: &[FinishRequest],
+) -> Vec<Finished> {
     let mut answers = vec![Finished::Busy; ends.len()];
     let mut parts = vec![(0..ends.len()).collect::<Vec<_>>()];
     while let Some(part) = parts.pop() {
@@ -105,7 +109,7 @@ fn finishes_of_different_kinds_do_not_wait_for_the_key_of_a_transaction() {
     run(|bench| async move {
         bench.store.add(&batch()[..3]).await.unwrap();
         let mut ends: Vec<_> = lease(&bench.store, 3).await.iter().map(done).collect();
-        ends[2].ending = Ending::Bury { reason: "no use".to_owned() };
+        ends[2].finish = Finish::GiveUp;
         let transaction = transaction_with(&bench, &[add("b")]).await;
 
         let expected = [Finished::Done, Finished::Done, Finished::Busy];
@@ -255,18 +259,17 @@ fn a_transaction_with_a_shared_rate_holds_up_only_what_has_one() {
         let minute = Duration::from_secs(60);
         let extended = bench.store.extend(&request(1).owner, &held, minute).await;
         assert_eq!(extended.unwrap(), [true; 3]);
-        let later = Ending::RetryAfter(minute);
+        let later = Finish::RequeueAfter(minute);
         let ends = [
             done(&grants[0]),
-            End { ending: later, ..done(&grants[1]) },
-            End { ending: Ending::Release, ..done(&grants[2]) },
+            FinishRequest { finish: later, ..done(&grants[1]) },
+            FinishRequest { finish: Finish::Release, ..done(&grants[2]) },
         ];
         let expected = [Finished::Done, Finished::Delayed(minute), Finished::Requeued];
         assert_eq!(bench.store.finish(&ends).await.unwrap(), expected);
 
         let grant = lease(&bench.store, 1).await.remove(0);
-        let retry = Ending::Retry { backoff, error: "no luck".to_owned() };
-        let retry = [End { ending: retry, ..done(&grant) }];
+        let retry = [FinishRequest { finish: Finish::Retry, backoff, ..done(&grant) }];
         assert_eq!(bench.store.finish(&retry).await.unwrap(), [Finished::Busy]);
         let error = bench.store.add(&[paced("c")]).await.unwrap_err();
         assert_eq!(error.kind(), ErrorKind::Busy);

@@ -4,9 +4,9 @@
 use std::slice;
 use std::time::Duration;
 
-use requeue::Added;
+use requeue::{Added, Finish};
 use requeue_postgres::PostgresStore;
-use requeue_store::{Add, End, Ending, Finished, Phase, Receipt, Store, When};
+use requeue_store::{Add, FinishRequest, Finished, Phase, Receipt, Store, When};
 
 use crate::tools::{
     Bench, add, connect, done, finish, key, lease, patiently, pid, request, run,
@@ -17,16 +17,16 @@ use crate::tools::{
 /// worker until the lease ran out.
 #[test]
 fn a_done_that_waits_for_an_add_sees_it() {
-    run(|bench| sees_an_add(bench, Ending::Done));
+    run(|bench| sees_an_add(bench, Finish::Done));
 }
 
 /// The same for an end that is decided by what the row holds: the dead lose no add.
 #[test]
 fn a_bury_that_waits_for_an_add_sees_it() {
-    run(|bench| sees_an_add(bench, Ending::Bury { reason: "no use".to_owned() }));
+    run(|bench| sees_an_add(bench, Finish::GiveUp));
 }
 
-async fn sees_an_add(bench: Bench, ending: Ending) {
+async fn sees_an_add(bench: Bench, how: Finish) {
     bench.store.add(&[add("a")]).await.expect("it is added");
     let grant = lease(&bench.store, 1).await.remove(0);
     let mut producer = connect(&bench.url).await;
@@ -34,7 +34,8 @@ async fn sees_an_add(bench: Bench, ending: Ending) {
     let holder = pid(&transaction).await;
     bench.store.add_in(&transaction, &[add("a")]).await.expect("it is added");
 
-    let (store, ends) = (bench.store.clone(), [End { ending, ..done(&grant) }]);
+    let (store, ends) =
+        (bench.store.clone(), [FinishRequest { finish: how, ..done(&grant) }]);
     let finishing = tokio::spawn(async move { finish(&store, &ends).await });
     bench.somebody_waits_for(holder).await;
     transaction.commit().await.expect("it commits");
@@ -274,8 +275,11 @@ fn a_batch_in_which_keys_are_processed_delayed_or_dead_is_added_as_one_by_one() 
         let later = When::After(Duration::from_secs(60));
         bench.store.add(&[add("a"), add("b")]).await.unwrap();
         let grants = lease(&bench.store, 2).await;
-        let bury = Ending::Bury { reason: "no use".to_owned() };
-        bench.store.finish(&[End { ending: bury, ..done(&grants[1]) }]).await.unwrap();
+        bench
+            .store
+            .finish(&[FinishRequest { finish: Finish::GiveUp, ..done(&grants[1]) }])
+            .await
+            .unwrap();
         bench.store.add(&[Add { when: later, ..add("d") }]).await.unwrap();
 
         let receipts = bench.store.add(&batch()).await.unwrap();

@@ -4,10 +4,11 @@ use std::future::Future;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
+use requeue::Finish;
 use requeue_postgres::PostgresStore;
 use requeue_store::{
-    Add, End, Ending, ErrorKind, Finished, Grant, Hold, Key, LeaseRequest, Owner, Reply,
-    Store, When,
+    Add, ErrorKind, FinishRequest, Finished, Grant, Hold, Key, LeaseRequest, Owner,
+    Reply, Store, When,
 };
 use tokio_postgres::{Client, NoTls};
 
@@ -89,9 +90,9 @@ pub(crate) fn request(max: usize) -> LeaseRequest {
     }
 }
 
-pub(crate) fn done(grant: &Grant) -> End {
+pub(crate) fn done(grant: &Grant) -> FinishRequest {
     let hold = Hold { key: grant.key.clone(), token: grant.token };
-    End { hold, ending: Ending::Done }
+    FinishRequest::new(hold, Finish::Done)
 }
 
 pub(crate) async fn lease(store: &PostgresStore, max: usize) -> Vec<Grant> {
@@ -110,7 +111,10 @@ pub(crate) async fn patiently<'a, T>(call: impl Fn() -> Reply<'a, T>) -> T {
 }
 
 /// The same for ends.
-pub(crate) async fn finish(store: &PostgresStore, ends: &[End]) -> Vec<Finished> {
+pub(crate) async fn finish(
+    store: &PostgresStore,
+    ends: &[FinishRequest],
+) -> Vec<Finished> {
     let mut answers = vec![Finished::Busy; ends.len()];
     loop {
         let is_busy = |place: &usize| answers[*place] == Finished::Busy;

@@ -3,8 +3,9 @@
 use std::collections::HashMap;
 use std::time::Duration;
 
+use requeue::Finish;
 use requeue::{Clock, SystemClock};
-use requeue_store::{End, Ending, EngineClock, Finished, Grant, Hold, Store};
+use requeue_store::{EngineClock, FinishRequest, Finished, Grant, Hold, Store};
 
 use crate::nodes::Nodes;
 use crate::server::{self, add, request};
@@ -69,7 +70,7 @@ async fn a_cycle_of_one_key_is_three_calls_of_short_scripts() {
         add(&store, &["k"]).await;
         let leased = store.lease(&request(1)).await.unwrap();
         let Grant { key, token, .. } = leased.grants[0].clone();
-        let end = End { hold: Hold { key, token }, ending: Ending::Succeed };
+        let end = FinishRequest::new(Hold { key, token }, Finish::Succeed);
         assert_eq!(store.finish(&[end]).await.unwrap(), [Finished::Done]);
         let sent = since(&before, commands(&mut server).await);
         let count = |name| sent.iter().find(|(sent, _)| sent == name).map(|(_, n)| *n);

@@ -3,9 +3,10 @@
 use std::num::NonZeroU32;
 use std::time::Duration;
 
+use requeue::Finish;
 use requeue_store::{
-    Add, Backoff, End, Ending, EngineClock, Hold, Key, LeaseRequest, MemoryStore, Owner,
-    Rate, Stats, Store, When, Which,
+    Add, Backoff, EngineClock, FinishRequest, Hold, Key, LeaseRequest, MemoryStore,
+    Owner, Rate, Stats, Store, When, Which,
 };
 
 use crate::server;
@@ -62,14 +63,15 @@ impl Dice {
         some[usize::try_from(self.roll(8)).unwrap()]
     }
 
-    fn ending(&mut self) -> Ending {
-        match self.roll(7) {
-            0 | 1 => Ending::Done,
-            2 => Ending::Succeed,
-            3 => Ending::Retry { backoff: self.backoff(), error: "it: broke\n".into() },
-            4 => Ending::RetryAfter(self.delay()),
-            5 => Ending::Bury { reason: "no:use".into() },
-            _ => Ending::Release,
+    fn finish(&mut self) -> Finish {
+        match self.roll(8) {
+            0 | 1 => Finish::Done,
+            2 => Finish::Succeed,
+            3 => Finish::Retry,
+            4 => Finish::RequeueAfter(self.delay()),
+            5 => Finish::GiveUp,
+            6 => Finish::RetryAfter(self.delay()),
+            _ => Finish::Release,
         }
     }
 
@@ -166,7 +168,9 @@ impl<S: Store> Pair<S> {
         let mut ends = Vec::new();
         for hold in self.held.iter().rev().take(4) {
             if dice.roll(2) == 0 {
-                ends.push(End { hold: hold.clone(), ending: dice.ending() });
+                let (hold, finish) = (hold.clone(), dice.finish());
+                let (backoff, error) = (dice.backoff(), "it: broke\n".into());
+                ends.push(FinishRequest { hold, finish, backoff, error });
             }
         }
         same!(self, finish(&ends));

@@ -5,11 +5,11 @@ use std::collections::HashSet;
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
-use requeue::AddOptions;
-use requeue_redis::{Builder, RedisStore};
+use requeue::{AddOptions, Finish};
+use requeue_redis::{RedisStore, RedisStoreBuilder};
 use requeue_store::{
-    Add, Backoff, End, Ending, Error, ErrorKind, Hold, LeaseRequest, Owner, SharedQueue,
-    Store, When,
+    Add, Backoff, Error, ErrorKind, FinishRequest, Hold, LeaseRequest, Owner,
+    SharedQueue, Store, When,
 };
 
 use tokio::task::JoinHandle;
@@ -28,8 +28,8 @@ async fn fill(store: &RedisStore) {
     add(store, &["doomed"]).await;
     let leased = store.lease(&request(1)).await.unwrap();
     let hold = Hold { key: leased.grants[0].key.clone(), token: leased.grants[0].token };
-    let ending = Ending::Bury { reason: "of this".to_owned() };
-    store.finish(&[End { hold, ending }]).await.unwrap();
+    let dead = FinishRequest::new(hold, Finish::GiveUp).with_error("of this");
+    store.finish(&[dead]).await.unwrap();
     let backoff = Backoff { base: HOUR, max: HOUR, rate: None };
     let failed = Add::new(server::key("failed"), When::RateLimited(backoff));
     store.add(&[failed]).await.unwrap();
@@ -152,7 +152,7 @@ async fn work(queue: SharedQueue<String, RedisStore>) -> HashSet<String> {
     while let Some(lease) = queue.get().await.unwrap() {
         let key = lease.key().clone();
         if key.ends_with('7') && lease.num_requeues() == 0 {
-            lease.retry("once more").await.unwrap();
+            lease.retry().await.unwrap();
         } else {
             lease.succeed().await.unwrap();
             done.insert(key);
@@ -170,7 +170,7 @@ struct Busy {
 }
 
 impl Busy {
-    async fn start(builder: &Builder) -> Self {
+    async fn start(builder: &RedisStoreBuilder) -> Self {
         let store = builder.clone().open().await.unwrap();
         let queue = SharedQueue::builder(store).lease(HOUR).patience(HOUR).build();
         let stop = Arc::default();

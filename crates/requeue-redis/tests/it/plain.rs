@@ -2,9 +2,10 @@
 
 use std::time::Duration;
 
+use requeue::Finish;
 use requeue_redis::RedisStore;
 use requeue_store::{
-    Add, Backoff, End, Ending, EngineClock, Finished, Hold, LeaseRequest, Owner, Store,
+    Add, Backoff, EngineClock, FinishRequest, Finished, Hold, LeaseRequest, Owner, Store,
     When,
 };
 
@@ -50,8 +51,7 @@ async fn a_dead_key_that_was_added_comes_back_in_time() {
     let store = server::open(&url, &clock).await;
     add(&store, &["a", "b"]).await;
     let hold = lease(&store, 1).await.remove(0);
-    let ending = Ending::Bury { reason: "no use".into() };
-    store.finish(&[End { hold, ending }]).await.unwrap();
+    store.finish(&[FinishRequest::new(hold, Finish::GiveUp)]).await.unwrap();
     assert_eq!(lease(&store, 1).await.len(), 1);
     let revive_after = Duration::from_secs(1);
     let again = Add { revive_after, ..adds(&["a"]).remove(0) };
@@ -72,7 +72,7 @@ async fn a_failure_while_it_is_processed_is_forgotten_when_a_key_succeeds() {
     let failed = Add { when: When::RateLimited(backoff), ..adds(&["b"]).remove(0) };
     store.add(&[failed]).await.unwrap();
     assert_eq!(store.look(&keys(&["b"])).await.unwrap()[0].failures, 1);
-    let end = End { hold, ending: Ending::Succeed };
+    let end = FinishRequest::new(hold, Finish::Succeed);
     assert_eq!(store.finish(&[end]).await.unwrap(), [Finished::Done]);
     assert_eq!(store.look(&keys(&["b"])).await.unwrap()[0].failures, 0);
 }
@@ -91,7 +91,7 @@ async fn a_failure_is_forgotten_when_a_key_succeeds_that_lost_its_priority_since
         store.add(&[planned]).await.unwrap();
     }
     assert_eq!(store.look(&keys(&["a"])).await.unwrap()[0].failures, 1);
-    let end = End { hold, ending: Ending::Succeed };
+    let end = FinishRequest::new(hold, Finish::Succeed);
     assert_eq!(store.finish(&[end]).await.unwrap(), [Finished::Done]);
     assert_eq!(store.look(&keys(&["a"])).await.unwrap()[0].failures, 0);
 }

@@ -2,8 +2,11 @@
 
 use std::time::Duration;
 
+use requeue::Finish;
 use requeue_redis::RedisStore;
-use requeue_store::{End, Ending, EngineClock, Finished, Hold, Key, MemoryStore, Store};
+use requeue_store::{
+    EngineClock, FinishRequest, Finished, Hold, Key, MemoryStore, Store,
+};
 
 use crate::cost::{commands, since};
 use crate::server::{self, add, adds, keys, ranked, request};
@@ -30,7 +33,7 @@ async fn serve(store: &impl Store, max: usize) -> Vec<Key> {
     let grants = store.lease(&request(max)).await.unwrap().grants;
     let hold = |grant: requeue_store::Grant| Hold { key: grant.key, token: grant.token };
     let holds: Vec<_> = grants.into_iter().map(hold).collect();
-    let end = |hold: &Hold| End { hold: hold.clone(), ending: Ending::Succeed };
+    let end = |hold: &Hold| FinishRequest::new(hold.clone(), Finish::Succeed);
     let ends: Vec<_> = holds.iter().map(end).collect();
     let finished = store.finish(&ends).await.unwrap();
     assert!(finished.iter().all(|finished| *finished == Finished::Done));

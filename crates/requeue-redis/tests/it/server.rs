@@ -5,7 +5,7 @@ use std::sync::atomic::{AtomicU16, AtomicU64, Ordering};
 use std::time::Duration;
 
 use redis::aio::MultiplexedConnection;
-use requeue_redis::{Builder, RedisStore};
+use requeue_redis::{RedisStore, RedisStoreBuilder};
 use requeue_store::{Add, EngineClock, Key, LeaseRequest, Owner, Receipt, Store, When};
 
 /// The address of the server, if there is one: tests without it end at once.
@@ -28,7 +28,7 @@ pub(crate) fn url() -> Option<String> {
 }
 
 /// Settings for a queue that nobody else uses.
-pub(crate) fn fresh(url: &str) -> Builder {
+pub(crate) fn fresh(url: &str) -> RedisStoreBuilder {
     static COUNT: AtomicU64 = AtomicU64::new(0);
     let count = COUNT.fetch_add(1, Ordering::Relaxed);
     let now = requeue_store::Now::System.read().micros();
@@ -79,7 +79,7 @@ pub(crate) async fn connection(url: &str) -> MultiplexedConnection {
 }
 
 /// The Redis key of a part of a queue's first partition.
-pub(crate) fn part(builder: &Builder, end: &str) -> String {
+pub(crate) fn part(builder: &RedisStoreBuilder, end: &str) -> String {
     let shown = format!("{builder:?}");
     let queue = shown.split('"').nth(1).unwrap();
     format!("rq:{{{queue}:0}}:{end}")

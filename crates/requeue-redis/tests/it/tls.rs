@@ -7,8 +7,9 @@ use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::Duration;
 
 use rcgen::{BasicConstraints, CertificateParams, DnType, IsCa, Issuer, KeyPair};
-use requeue_redis::{Builder, RedisStore};
-use requeue_store::{End, Ending, Error, ErrorKind, Finished, Hold, Store};
+use requeue::Finish;
+use requeue_redis::{RedisStore, RedisStoreBuilder};
+use requeue_store::{Error, ErrorKind, FinishRequest, Finished, Hold, Store};
 
 use crate::server::{self, add, request};
 
@@ -46,12 +47,12 @@ impl Secure {
         self.folder.join(name).display().to_string()
     }
 
-    fn builder(&self, scheme: &str, query: &str) -> Builder {
+    fn builder(&self, scheme: &str, query: &str) -> RedisStoreBuilder {
         RedisStore::builder(format!("{scheme}://localhost:{}{query}", self.port))
     }
 
     /// The address with the authority that signed the certificates.
-    fn trusting(&self, scheme: &str) -> Builder {
+    fn trusting(&self, scheme: &str) -> RedisStoreBuilder {
         self.builder(scheme, &format!("?ca={}", self.file("ca.pem")))
     }
 }
@@ -105,7 +106,7 @@ async fn works(store: &RedisStore) {
     store.wait(Duration::from_secs(5)).await.unwrap();
     let grant = store.lease(&request(1)).await.unwrap().grants.pop().unwrap();
     let hold = Hold { key: grant.key, token: grant.token };
-    let ended = store.finish(&[End { hold, ending: Ending::Succeed }]).await.unwrap();
+    let ended = store.finish(&[FinishRequest::new(hold, Finish::Succeed)]).await.unwrap();
     assert_eq!(ended, [Finished::Done]);
 }
 

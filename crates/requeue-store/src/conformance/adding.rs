@@ -2,10 +2,10 @@
 
 use std::time::Duration;
 
-use requeue::Added;
+use requeue::{Added, Finish};
 
 use super::tools::{Trial, at_once, key, millis, secs, words};
-use crate::{Backoff, Ending, Finished, Look, When};
+use crate::{Backoff, Finished, Look, When};
 
 pub(super) async fn an_absent_key_is_ready(t: Trial) {
     assert_eq!(t.shows("a").await, "absent");
@@ -19,7 +19,7 @@ pub(super) async fn a_ready_key_is_there_once(t: Trial) {
     assert_eq!(t.add("a").await, Added::Duplicate);
     assert_eq!(t.stats().await.ready, 1);
     let grant = t.lease_one().await;
-    assert_eq!(t.finish(&grant, Ending::Done).await, Finished::Done);
+    assert_eq!(t.finish(&grant, Finish::Done).await, Finished::Done);
     assert!(t.lease(1).await.is_empty());
 }
 
@@ -33,9 +33,9 @@ pub(super) async fn a_dirty_key_stays_dirty_and_runs_once_more(t: Trial) {
     let grant = t.take("a").await;
     t.add("a").await;
     assert_eq!(t.add("a").await, Added::Duplicate);
-    assert_eq!(t.finish(&grant, Ending::Done).await, Finished::Requeued);
+    assert_eq!(t.finish(&grant, Finish::Done).await, Finished::Requeued);
     let again = t.lease_one().await;
-    assert_eq!(t.finish(&again, Ending::Done).await, Finished::Done);
+    assert_eq!(t.finish(&again, Finish::Done).await, Finished::Done);
     assert!(t.lease(1).await.is_empty());
     assert_eq!(t.shows("a").await, "absent");
 }
@@ -97,6 +97,6 @@ pub(super) async fn a_rate_limited_add_counts_a_failure(t: Trial) {
         t.clock.advance(millis(delay));
         let grant = t.lease_one().await;
         assert_eq!(grant.failures, failures);
-        t.finish(&grant, Ending::Done).await;
+        t.finish(&grant, Finish::Done).await;
     }
 }

@@ -1,10 +1,10 @@
 //! Batches: answers in the order of what was asked, and keys that are there twice
 //! (rules 1 and 10).
 
-use requeue::Added;
+use requeue::{Added, Finish};
 
-use super::tools::{Trial, add, all_now, bury, end, hold, key, keys, many, millis, retry, secs, worker};
-use crate::{Backoff, End, Ending, Finished, Hold, Stats, Token, When, Which};
+use super::tools::{Trial, add, all_now, finish_request, hold, key, keys, many, millis, secs, worker};
+use crate::{Backoff, FinishRequest, Finished, Hold, Stats, Token, When, Which};
 
 pub(super) async fn answers_come_in_the_order_of_what_was_asked(t: Trial) {
     t.take("processing").await;
@@ -16,7 +16,7 @@ pub(super) async fn answers_come_in_the_order_of_what_was_asked(t: Trial) {
 
 pub(super) async fn an_empty_batch_is_answered_with_nothing(t: Trial) {
     assert!(t.adds(&[]).await.is_empty());
-    assert!(t.ends(&[]).await.is_empty());
+    assert!(t.finish_all(&[]).await.is_empty());
     assert!(t.store.look(&[]).await.expect("keys are looked up").is_empty());
     assert!(t.store.remove(&[]).await.expect("keys are removed").is_empty());
     t.store.forget(&[]).await.expect("failures are forgotten");
@@ -64,30 +64,31 @@ pub(super) async fn a_dead_key_that_is_added_twice_in_a_batch_is_revived_once(t:
 
 pub(super) async fn the_second_end_of_a_lease_comes_too_late(t: Trial) {
     let grant = t.take("a").await;
-    let ends = [end(&grant, retry("broken")), end(&grant, Ending::Succeed)];
+    let ends = [finish_request(&grant, Finish::Retry), finish_request(&grant, Finish::Succeed)];
     let expected = [Finished::Delayed(millis(5)), Finished::LeaseLost];
-    assert_eq!(t.ends(&ends).await, expected);
+    assert_eq!(t.finish_all(&ends).await, expected);
     assert_eq!(t.shows("a").await, "absent, delayed 5ms, failures 1");
 }
 
 pub(super) async fn every_sort_of_end_may_be_in_one_batch(t: Trial) {
-    let endings = [
-        (Ending::Done, Finished::Done),
-        (Ending::Release, Finished::Requeued),
-        (retry("broken"), Finished::Delayed(millis(5))),
-        (bury("no use"), Finished::Buried),
-        (Ending::RetryAfter(secs(3)), Finished::Delayed(secs(3))),
-        (Ending::Succeed, Finished::Done),
+    let finishes = [
+        (Finish::Done, Finished::Done),
+        (Finish::Release, Finished::Requeued),
+        (Finish::Retry, Finished::Delayed(millis(5))),
+        (Finish::GiveUp, Finished::Buried),
+        (Finish::RequeueAfter(secs(3)), Finished::Delayed(secs(3))),
+        (Finish::RetryAfter(secs(4)), Finished::Delayed(secs(4))),
+        (Finish::Succeed, Finished::Done),
     ];
-    t.receipts(&all_now(&many(endings.len()))).await;
-    let grants = t.lease(endings.len()).await;
+    t.receipts(&all_now(&many(finishes.len()))).await;
+    let grants = t.lease(finishes.len()).await;
     let mut ends: Vec<_> =
-        grants.iter().zip(&endings).map(|(grant, (ending, _))| end(grant, ending.clone())).collect();
+        grants.iter().zip(&finishes).map(|(grant, (finish, _))| finish_request(grant, finish.clone())).collect();
     let unknown = Hold { key: key("unknown"), token: Token(1) };
-    ends.insert(2, End { hold: unknown, ending: Ending::Done });
-    let mut expected: Vec<_> = endings.iter().map(|(_, finished)| *finished).collect();
+    ends.insert(2, FinishRequest::new(unknown, Finish::Done));
+    let mut expected: Vec<_> = finishes.iter().map(|(_, finished)| *finished).collect();
     expected.insert(2, Finished::LeaseLost);
-    assert_eq!(t.ends(&ends).await, expected);
+    assert_eq!(t.finish_all(&ends).await, expected);
 }
 
 pub(super) async fn a_key_may_be_looked_up_removed_and_forgotten_twice(t: Trial) {

@@ -1,7 +1,9 @@
 //! Keys of any bytes, and texts of any length.
 
-use super::tools::{Trial, all_now, bury, end, retry, secs, sorted};
-use crate::{Ending, Finished, Key, Look, Stats, Which};
+use requeue::Finish;
+
+use super::tools::{Trial, all_now, finish_request, secs, sorted};
+use crate::{FinishRequest, Finished, Key, Look, Stats, Which};
 
 /// Keys that something on the way might take for something else.
 fn awkward() -> Vec<Key> {
@@ -24,8 +26,8 @@ pub(super) async fn keys_of_any_bytes_stay_apart_and_as_they_are(t: Trial) {
     assert!(added.iter().all(|added| *added == requeue::Added::Ready), "{added:?}");
     let grants = t.lease(keys.len() + 1).await;
     assert_eq!(sorted(&grants), keys);
-    let ends: Vec<_> = grants.iter().map(|grant| end(grant, Ending::Done)).collect();
-    assert!(t.ends(&ends).await.iter().all(|finished| *finished == Finished::Done));
+    let ends: Vec<_> = grants.iter().map(|grant| finish_request(grant, Finish::Done)).collect();
+    assert!(t.finish_all(&ends).await.iter().all(|finished| *finished == Finished::Done));
     assert_eq!(t.stats().await, Stats::default());
 }
 
@@ -33,7 +35,7 @@ pub(super) async fn keys_of_any_bytes_fail_die_and_come_back(t: Trial) {
     let keys = awkward();
     t.receipts(&all_now(&keys)).await;
     let grants = t.lease(keys.len()).await;
-    t.ends(&grants.iter().map(|grant| end(grant, retry(""))).collect::<Vec<_>>()).await;
+    t.finish_all(&grants.iter().map(|grant| finish_request(grant, Finish::Retry)).collect::<Vec<_>>()).await;
     let failing = t.store.failing(99).await.expect("failing keys are listed");
     let mut listed: Vec<_> = failing.into_iter().map(|failing| failing.key).collect();
     listed.sort();
@@ -41,8 +43,8 @@ pub(super) async fn keys_of_any_bytes_fail_die_and_come_back(t: Trial) {
 
     t.clock.advance(secs(1));
     let grants = t.lease(keys.len()).await;
-    let bury = |grant| end(grant, bury(""));
-    t.ends(&grants.iter().map(bury).collect::<Vec<_>>()).await;
+    let bury = |grant| finish_request(grant, Finish::GiveUp);
+    t.finish_all(&grants.iter().map(bury).collect::<Vec<_>>()).await;
     let dead = t.store.dead(99).await.expect("dead keys are listed");
     let mut listed: Vec<_> = dead.into_iter().map(|dead| dead.key).collect();
     listed.sort();
@@ -59,11 +61,11 @@ pub(super) async fn keys_of_any_bytes_fail_die_and_come_back(t: Trial) {
 /// What is kept of an error and of a reason.
 async fn kept(t: &Trial, text: &str) -> [String; 2] {
     let grant = t.take("a").await;
-    t.finish(&grant, retry(text)).await;
+    t.finish_with_error(&grant, Finish::Retry, text).await;
     let error = t.store.failing(9).await.expect("failing keys are listed").remove(0).error;
     t.clock.advance(secs(1));
     let grant = t.lease_one().await;
-    let finished = t.finish(&grant, bury(text)).await;
+    let finished = t.finish_with_error(&grant, Finish::GiveUp, text).await;
     assert_eq!(finished, Finished::Buried);
     let reason = t.store.dead(9).await.expect("dead keys are listed").remove(0).reason;
     t.store.drop_dead(&Which::All).await.expect("dead keys are dropped");
@@ -77,20 +79,20 @@ pub(super) async fn texts_are_kept_as_they_are(t: Trial) {
 }
 
 pub(super) async fn long_texts_are_cut_between_two_characters(t: Trial) {
-    let whole = "x".repeat(Ending::MAX_TEXT);
+    let whole = "x".repeat(FinishRequest::MAX_ERROR_LEN);
     assert_eq!(kept(&t, &whole).await, [whole.clone(), whole.clone()]);
     let longer = format!("{whole}y");
     assert_eq!(kept(&t, &longer).await, [whole.clone(), whole]);
-    let wide = format!("x{}", "é".repeat(Ending::MAX_TEXT));
-    let cut = &wide[..Ending::MAX_TEXT - 1];
+    let wide = format!("x{}", "é".repeat(FinishRequest::MAX_ERROR_LEN));
+    let cut = &wide[..FinishRequest::MAX_ERROR_LEN - 1];
     assert_eq!(kept(&t, &wide).await, [cut, cut]);
     let wider = "😀".repeat(100_000);
-    let cut = &wider[..Ending::MAX_TEXT];
+    let cut = &wider[..FinishRequest::MAX_ERROR_LEN];
     assert_eq!(kept(&t, &wider).await, [cut, cut]);
 }
 
 /// What a program wrote before it died may hold anything, and an engine whose texts cannot
-/// have a NUL must not keep the lease from ending.
+/// have a NUL must not keep the lease from finish.
 pub(super) async fn a_nul_in_a_text_does_not_keep_a_lease_from_ending(t: Trial) {
     for text in kept(&t, "core\0dumped").await {
         assert!(text.starts_with("core") && text.ends_with("dumped"), "{text:?}");

@@ -4,10 +4,10 @@
 use std::collections::BTreeSet;
 use std::time::Duration;
 
-use requeue::Added;
+use requeue::{Added, Finish};
 
 use super::tools::{TICK, Trial, add, just_before, key, many, millis, request, secs};
-use crate::{Ending, Finished, Key, When, micros_of};
+use crate::{Finished, Key, When, micros_of};
 
 pub(super) async fn a_delayed_key_comes_at_its_time_and_not_a_microsecond_before(t: Trial) {
     t.add_after("a", secs(5)).await;
@@ -36,7 +36,7 @@ pub(super) async fn the_earlier_of_two_delays_wins(t: Trial) {
     assert_eq!(t.shows("a").await, "absent, delayed 5s");
     t.clock.advance(secs(5));
     let grant = t.lease_one().await;
-    t.finish(&grant, Ending::Done).await;
+    t.finish(&grant, Finish::Done).await;
     t.clock.advance(secs(60));
     assert!(t.lease(1).await.is_empty(), "one delay, one run");
 }
@@ -54,7 +54,7 @@ pub(super) async fn a_delayed_key_that_is_added_is_ready_and_the_delay_still_fir
     assert_eq!(t.add("a").await, Added::Ready);
     assert_eq!(t.shows("a").await, "ready, delayed 5s");
     let grant = t.lease_one().await;
-    assert_eq!(t.finish(&grant, Ending::Done).await, Finished::Done);
+    assert_eq!(t.finish(&grant, Finish::Done).await, Finished::Done);
     assert_eq!(t.shows("a").await, "absent, delayed 5s");
     t.clock.advance(secs(5));
     assert_eq!(t.lease(1).await.len(), 1);
@@ -75,7 +75,7 @@ pub(super) async fn a_delay_that_is_over_while_the_key_is_with_a_worker_makes_it
     t.add_after("a", secs(5)).await;
     t.clock.advance(secs(5));
     assert_eq!(t.shows("a").await, "dirty, deliveries 1");
-    assert_eq!(t.finish(&grant, Ending::Done).await, Finished::Requeued);
+    assert_eq!(t.finish(&grant, Finish::Done).await, Finished::Requeued);
     assert_eq!(t.lease(2).await.len(), 1);
 }
 

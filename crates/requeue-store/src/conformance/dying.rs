@@ -4,10 +4,10 @@
 use std::num::NonZeroU32;
 use std::time::Duration;
 
-use requeue::Added;
+use requeue::{Added, Finish};
 
-use super::tools::{LEASE, REVIVE, Trial, add, all_now, bury, end, key, keys, many, request, retry, secs, sorted, worker};
-use crate::{Add, Backoff, Dead, Ending, Expired, LeaseRequest, Look, Owner, Stats, When, Which};
+use super::tools::{ERROR, LEASE, REVIVE, Trial, add, all_now, finish_request, key, keys, many, request, secs, sorted, worker};
+use crate::{Add, Backoff, Dead, Expired, LeaseRequest, Look, Owner, Stats, When, Which};
 
 async fn dead(t: &Trial, limit: usize) -> Vec<Dead> {
     let mut dead = t.store.dead(limit).await.expect("dead keys are listed");
@@ -77,7 +77,7 @@ pub(super) async fn ends_of_leases_start_the_count_again(t: Trial) {
         t.clock.advance(LEASE);
         assert_eq!(t.expire(Some(2)).await.returned, 1);
         let second = t.lease_one().await;
-        t.finish(&second, Ending::RetryAfter(Duration::ZERO)).await;
+        t.finish(&second, Finish::RequeueAfter(Duration::ZERO)).await;
     }
     assert_eq!(t.shows("a").await, "ready");
 }
@@ -96,15 +96,15 @@ pub(super) async fn a_dirty_key_dies_too_and_so_does_its_delay(t: Trial) {
 
 pub(super) async fn a_buried_key_is_listed_with_all_that_is_known(t: Trial) {
     let grant = t.take("a").await;
-    t.finish(&grant, retry("broken")).await;
+    t.finish(&grant, Finish::Retry).await;
     t.clock.advance(secs(1));
     let grant = t.lease_one().await;
-    t.finish(&grant, bury("no use")).await;
+    t.finish(&grant, Finish::GiveUp).await;
     t.clock.advance(secs(7));
     let listed = dead(&t, 9).await;
     assert_eq!(listed.len(), 1);
     let Dead { key: name, reason, since, failures, owner, .. } = &listed[0];
-    assert_eq!((name, reason.as_str()), (&key("a"), "no use"));
+    assert_eq!((name, reason.as_str()), (&key("a"), ERROR));
     assert_eq!((*since, *failures, owner), (secs(7), 1, &worker()));
 }
 
@@ -136,7 +136,7 @@ pub(super) async fn no_more_dead_keys_are_listed_than_were_asked_for(t: Trial) {
 
 pub(super) async fn a_dead_key_that_is_added_waits_and_starts_afresh(t: Trial) {
     let grant = t.take_failed("a").await;
-    t.finish(&grant, bury("no use")).await;
+    t.finish(&grant, Finish::GiveUp).await;
     let receipt = t.add_when("a", When::Now).await;
     assert_eq!((receipt.added, receipt.delay), (Added::Delayed, REVIVE));
     assert_eq!(t.shows("a").await, "absent, delayed 1000s");
@@ -165,7 +165,7 @@ pub(super) async fn a_dead_key_can_be_revived_by_an_add_at_once(t: Trial) {
 
 pub(super) async fn a_rate_limited_add_of_a_dead_key_counts_from_nothing(t: Trial) {
     let grant = t.take_failed("a").await;
-    t.finish(&grant, bury("no use")).await;
+    t.finish(&grant, Finish::GiveUp).await;
     let when = When::RateLimited(Backoff::default());
     let adds = [Add { revive_after: Duration::ZERO, ..add(&key("a"), when) }];
     let receipt = t.receipts(&adds).await[0];
@@ -175,7 +175,7 @@ pub(super) async fn a_rate_limited_add_of_a_dead_key_counts_from_nothing(t: Tria
 
 pub(super) async fn revived_keys_are_ready_and_start_afresh(t: Trial) {
     let grant = t.take_failed("a").await;
-    t.finish(&grant, bury("no use")).await;
+    t.finish(&grant, Finish::GiveUp).await;
     assert_eq!(revive(&t, Which::All).await, 1);
     assert_eq!(t.shows("a").await, "ready");
     let grant = t.lease_one().await;
@@ -215,19 +215,19 @@ pub(super) async fn hundreds_of_dead_keys_are_revived_and_dropped_in_one_call(t:
     for round in [Which::All, Which::Keys(names.clone())] {
         t.receipts(&all_now(&names)).await;
         let grants = t.lease(700).await;
-        let bury = |grant| end(grant, bury("no use"));
-        t.ends(&grants.iter().map(bury).collect::<Vec<_>>()).await;
+        let bury = |grant| finish_request(grant, Finish::GiveUp);
+        t.finish_all(&grants.iter().map(bury).collect::<Vec<_>>()).await;
         assert_eq!(revive(&t, round.clone()).await, 700);
         let grants = t.lease(700).await;
         assert_eq!(grants.len(), 700);
-        t.ends(&grants.iter().map(bury).collect::<Vec<_>>()).await;
+        t.finish_all(&grants.iter().map(bury).collect::<Vec<_>>()).await;
         assert_eq!(drop_dead(&t, round).await, 700);
     }
 }
 
 pub(super) async fn a_dead_key_is_neither_forgotten_nor_removed(t: Trial) {
     let grant = t.take_failed("a").await;
-    t.finish(&grant, bury("no use")).await;
+    t.finish(&grant, Finish::GiveUp).await;
     t.forget("a").await;
     assert!(!t.remove("a").await);
     assert_eq!(t.shows("a").await, "dead, failures 1");

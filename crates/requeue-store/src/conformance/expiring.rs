@@ -1,7 +1,9 @@
 //! Leases that run out, are extended or reclaimed (rules 3 and 8).
 
+use requeue::Finish;
+
 use super::tools::{LEASE, TICK, Trial, all_now, hold, just_before, key, keys, many, request, secs, sorted, worker};
-use crate::{Ending, Expired, Finished, Hold, LeaseRequest, Owner, Token};
+use crate::{Expired, Finished, Hold, LeaseRequest, Owner, Token};
 
 const NOTHING: Expired = Expired { due: 0, returned: 0, dead: 0 };
 
@@ -23,8 +25,8 @@ pub(super) async fn whoever_asks_next_gets_a_key_whose_lease_ran_out(t: Trial) {
     let second = t.lease_as(&other).await.remove(0);
     assert_eq!((&second.key, second.deliveries), (&first.key, 2));
     assert!(second.token > first.token);
-    assert_eq!(t.finish(&first, Ending::Done).await, Finished::LeaseLost);
-    assert_eq!(t.finish(&second, Ending::Done).await, Finished::Done);
+    assert_eq!(t.finish(&first, Finish::Done).await, Finished::LeaseLost);
+    assert_eq!(t.finish(&second, Finish::Done).await, Finished::Done);
 }
 
 pub(super) async fn until_it_is_moved_the_holder_can_end_it(t: Trial) {
@@ -32,7 +34,7 @@ pub(super) async fn until_it_is_moved_the_holder_can_end_it(t: Trial) {
     t.clock.advance(LEASE + secs(60));
     assert_eq!(t.shows("a").await, "processing, deliveries 1");
     assert_eq!(t.stats().await.processing, 1);
-    assert_eq!(t.finish(&grant, Ending::Done).await, Finished::Done);
+    assert_eq!(t.finish(&grant, Finish::Done).await, Finished::Done);
     assert_eq!(t.expire(None).await, NOTHING);
 }
 
@@ -51,7 +53,7 @@ pub(super) async fn a_dirty_key_whose_lease_runs_out_comes_once(t: Trial) {
     t.clock.advance(LEASE);
     let again = t.lease_one().await;
     assert_eq!(t.shows("a").await, "processing, deliveries 2");
-    assert_eq!(t.finish(&again, Ending::Done).await, Finished::Done);
+    assert_eq!(t.finish(&again, Finish::Done).await, Finished::Done);
     assert!(t.lease(1).await.is_empty());
 }
 
@@ -128,13 +130,13 @@ pub(super) async fn reclaim_releases_what_the_owner_does_not_know_of(t: Trial) {
     }
     assert_eq!(t.shows(&grants[1].key.to_string()).await, "processing, deliveries 1");
     assert_eq!(t.shows("d").await, "processing, deliveries 1");
-    assert_eq!(t.finish(&grants[0], Ending::Done).await, Finished::LeaseLost);
-    assert_eq!(t.finish(&grants[1], Ending::Done).await, Finished::Done);
+    assert_eq!(t.finish(&grants[0], Finish::Done).await, Finished::LeaseLost);
+    assert_eq!(t.finish(&grants[1], Finish::Done).await, Finished::Done);
 }
 
 pub(super) async fn reclaim_goes_by_the_token_and_not_the_key(t: Trial) {
     let old = t.take("a").await;
-    t.finish(&old, Ending::Release).await;
+    t.finish(&old, Finish::Release).await;
     t.lease_one().await;
     let reclaimed = t.store.reclaim(&worker(), &[hold(&old)]).await;
     assert_eq!(reclaimed.expect("leases are reclaimed"), 1);
@@ -144,9 +146,9 @@ pub(super) async fn reclaim_goes_by_the_token_and_not_the_key(t: Trial) {
 }
 
 pub(super) async fn reclaim_knows_no_lease_that_has_ended(t: Trial) {
-    for (name, ending) in [("a", Ending::Done), ("b", Ending::RetryAfter(secs(1)))] {
+    for (name, finish) in [("a", Finish::Done), ("b", Finish::RequeueAfter(secs(1)))] {
         let grant = t.take(name).await;
-        t.finish(&grant, ending).await;
+        t.finish(&grant, finish).await;
     }
     t.take("c").await;
     t.clock.advance(LEASE);

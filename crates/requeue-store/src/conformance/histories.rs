@@ -6,9 +6,11 @@
 use std::num::NonZeroU32;
 use std::time::Duration;
 
+use requeue::Finish;
+
 use super::model::{KEYS, LEASE, MAX_DELIVERIES, Model, REVIVE, Record, State, Turn};
-use super::tools::{Trial, bury, key, retry, words, worker};
-use crate::{Add, Backoff, End, Ending, Grant, Hold, Key, LeaseRequest, Look, Phase, Stats, Token, When, Which};
+use super::tools::{Trial, key, words, worker};
+use crate::{Add, Backoff, FinishRequest, Grant, Hold, Key, LeaseRequest, Look, Phase, Stats, Token, When, Which};
 
 const SEEDS: [u64; 8] = [1, 2, 3, 5, 8, 13, 21, 34];
 const STEPS: usize = 200;
@@ -32,7 +34,7 @@ enum Op {
     Add(usize, When, i8),
     Lease(usize),
     /// By the present token, or by one that is not.
-    Finish(usize, Ending, Whose),
+    Finish(usize, Finish, Whose),
     Extend(usize, Whose),
     Expire,
     Forget(usize),
@@ -73,7 +75,7 @@ pub(super) async fn replay(t: &Trial, line: Line) {
 /// Makes the queue empty for the next history.
 async fn clear(t: &Trial, model: &mut Model) {
     let all = |op: fn(usize) -> Op| (0..KEYS).map(op);
-    let end = |number| Op::Finish(number, Ending::Done, Whose::Held);
+    let end = |number| Op::Finish(number, Finish::Done, Whose::Held);
     let ops = all(end).chain(all(Op::Remove)).chain(all(Op::DropDead));
     for op in ops.chain(all(Op::Forget)).chain([Op::Resume]) {
         let cleared = step(t, model, &op, Line::Any).await;
@@ -164,10 +166,10 @@ async fn store_answer(t: &Trial, model: &Model, op: &Op) -> String {
             let add = [Add { key, when: *when, priority: *priority, revive_after }];
             format!("{:?}", t.adds(&add).await[0])
         }
-        Op::Finish(number, ending, whose) => {
+        Op::Finish(number, finish, whose) => {
             let hold = hold_of(model, *number, *whose);
-            let end = [End { hold, ending: ending.clone() }];
-            format!("{:?}", t.ends(&end).await[0])
+            let request = FinishRequest::new(hold, *finish);
+            format!("{:?}", t.finish_all(&[request]).await[0])
         }
         Op::Extend(number, whose) => {
             let (lease, held) =
@@ -206,9 +208,9 @@ fn model_answer(model: &mut Model, op: &Op) -> String {
         Op::Add(number, when, priority) => {
             format!("{:?}", model.add(*number, *when, *priority))
         }
-        Op::Finish(number, ending, whose) => {
+        Op::Finish(number, finish, whose) => {
             let hold = hold_of(model, *number, *whose);
-            format!("{:?}", model.finish(&hold, *number, ending))
+            format!("{:?}", model.finish(&hold, *number, *finish))
         }
         Op::Extend(number, whose) => {
             let hold = hold_of(model, *number, *whose);
@@ -281,14 +283,15 @@ impl Random {
         priorities[self.below(priorities.len())]
     }
 
-    fn ending(&mut self) -> Ending {
-        match self.below(8) {
-            0 | 1 => Ending::Done,
-            2 => Ending::Succeed,
-            3 | 4 => retry("broken"),
-            5 => Ending::RetryAfter(self.time()),
-            6 => bury("no use"),
-            _ => Ending::Release,
+    fn finish(&mut self) -> Finish {
+        match self.below(9) {
+            0 | 1 => Finish::Done,
+            2 => Finish::Succeed,
+            3 | 4 => Finish::Retry,
+            5 => Finish::RequeueAfter(self.time()),
+            6 => Finish::RetryAfter(self.time()),
+            7 => Finish::GiveUp,
+            _ => Finish::Release,
         }
     }
 
@@ -301,7 +304,7 @@ impl Random {
         match self.below(44) {
             0..12 => Op::Add(key, self.when(), self.priority()),
             12..19 => Op::Lease(1 + self.below(3)),
-            19..26 => Op::Finish(key, self.ending(), self.whose()),
+            19..26 => Op::Finish(key, self.finish(), self.whose()),
             26 => Op::Extend(key, self.whose()),
             27 | 28 => Op::Expire,
             29 => Op::Forget(key),

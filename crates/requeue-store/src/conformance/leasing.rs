@@ -2,8 +2,10 @@
 
 use std::time::Duration;
 
-use super::tools::{LEASE, TICK, Trial, all_now, hold, key, keys, many, request, retry, secs, sorted};
-use crate::{End, Ending, Finished, Grant, LeaseRequest, Owner, Phase, Stats};
+use requeue::Finish;
+
+use super::tools::{LEASE, TICK, Trial, all_now, hold, key, keys, many, request, secs, sorted};
+use crate::{FinishRequest, Finished, Grant, LeaseRequest, Owner, Phase, Stats};
 
 pub(super) async fn nothing_is_leased_of_an_empty_queue(t: Trial) {
     let leased = t.leased(&request(10)).await;
@@ -41,7 +43,7 @@ pub(super) async fn a_grant_says_how_often_the_key_was_granted_and_failed(t: Tri
     t.clock.advance(LEASE);
     let second = t.lease_one().await;
     assert_eq!((second.deliveries, second.failures), (2, 0));
-    t.finish(&second, retry("broken")).await;
+    t.finish(&second, Finish::Retry).await;
     t.clock.advance(secs(1));
     let third = t.lease_one().await;
     assert_eq!((third.deliveries, third.failures), (1, 1));
@@ -54,17 +56,17 @@ pub(super) async fn tokens_grow_and_are_no_smaller_than_the_time(t: Trial) {
         assert!(grant.token.0 > last, "{} comes after {last}", grant.token);
         assert!(grant.token.0 >= t.clock.now().micros());
         last = grant.token.0;
-        t.finish(&grant, Ending::Done).await;
+        t.finish(&grant, Finish::Done).await;
     }
 }
 
 pub(super) async fn tokens_grow_when_the_clock_steps_back(t: Trial) {
     let first = t.take("a").await;
-    t.finish(&first, Ending::Done).await;
+    t.finish(&first, Finish::Done).await;
     t.clock.set_back(secs(3600));
     let second = t.take("a").await;
     assert!(second.token > first.token);
-    t.finish(&second, Ending::Release).await;
+    t.finish(&second, Finish::Release).await;
     assert!(t.lease_one().await.token > second.token);
 }
 
@@ -75,7 +77,7 @@ pub(super) async fn a_lease_may_be_as_long_as_can_be_said(t: Trial) {
     t.clock.advance(secs(3600 * 24 * 365));
     assert_eq!(t.expire(None).await.returned, 0);
     assert_eq!(t.shows("a").await, "processing, deliveries 1");
-    assert_eq!(t.finish(&grant, Ending::Done).await, Finished::Done);
+    assert_eq!(t.finish(&grant, Finish::Done).await, Finished::Done);
 }
 
 pub(super) async fn a_part_of_a_microsecond_of_a_lease_is_rounded_up(t: Trial) {
@@ -98,9 +100,9 @@ pub(super) async fn a_thousand_keys_are_added_leased_and_ended_in_a_batch(t: Tri
     let holds: Vec<_> = grants.iter().map(hold).collect();
     let kept = t.store.extend(&Owner::new("worker"), &holds, LEASE).await;
     assert_eq!(kept.expect("leases are extended"), [true; 1000]);
-    let end = |grant: &Grant| End { hold: hold(grant), ending: Ending::Done };
+    let end = |grant: &Grant| FinishRequest::new(hold(grant), Finish::Done);
     let ends: Vec<_> = grants.iter().map(end).collect();
-    assert_eq!(t.ends(&ends).await, [Finished::Done; 1000]);
+    assert_eq!(t.finish_all(&ends).await, [Finished::Done; 1000]);
     assert_eq!(t.stats().await, Stats::default());
 }
 
@@ -121,7 +123,7 @@ pub(super) async fn owners_may_have_any_name(t: Trial) {
         let token = grant.token;
         let phase = Phase::Processing { owner, token, dirty: false };
         assert_eq!(t.look("a").await.phase, phase);
-        t.finish(&grant, Ending::Done).await;
+        t.finish(&grant, Finish::Done).await;
     }
     assert_eq!(t.look("a").await.phase, Phase::Absent, "{:?}", key("a"));
 }

@@ -203,9 +203,12 @@ suite! {
         succeed_forgets_failures
         retry_counts_a_failure_and_delays
         retry_without_a_delay_makes_the_key_ready
-        retry_after_forgets_failures_and_delays
-        retry_after_nothing_makes_the_key_ready
-        bury_makes_the_key_dead_unless_it_was_added
+        retry_after_counts_a_failure_and_delays
+        retries_after_a_delay_add_up_and_keep_their_error
+        retry_after_no_delay_makes_the_key_ready
+        requeue_after_forgets_failures_and_delays
+        requeue_after_no_delay_makes_the_key_ready
+        give_up_makes_the_key_dead_unless_it_was_added
         release_takes_its_grant_back_and_no_more
         release_keeps_the_grants_before_it
         every_other_end_makes_deliveries_start_again

@@ -7,9 +7,9 @@
 use std::cmp::Reverse;
 use std::time::Duration;
 
-use requeue::Added;
+use requeue::{Added, Finish};
 
-use crate::{Ending, Expired, Finished, Grant, Hold, Stats, Token, When};
+use crate::{Expired, Finished, Grant, Hold, Stats, Token, When};
 
 /// How many keys there are: their numbers are their names.
 pub(super) const KEYS: usize = 4;
@@ -212,26 +212,30 @@ impl Model {
         &mut self,
         hold: &Hold,
         number: usize,
-        ending: &Ending,
+        finish: Finish,
     ) -> Finished {
         let current = self.held(number).filter(|(token, ..)| *token == hold.token);
         let Some((_, dirty, priority)) = current else { return Finished::LeaseLost };
         let deliveries = std::mem::take(&mut self.records[number].deliveries);
         self.records[number].state = State::Absent;
-        let delay = match ending {
-            Ending::Done => None,
-            Ending::Succeed => self.forgive(number, None),
-            Ending::Retry { .. } => Some(self.fail(number)),
-            Ending::RetryAfter(delay) => self.forgive(number, Some(micros(*delay))),
-            Ending::Bury { .. } if dirty => self.forgive(number, None),
-            Ending::Bury { .. } => {
+        let delay = match finish {
+            Finish::Succeed => self.forgive(number, None),
+            Finish::RequeueAfter(delay) => self.forgive(number, Some(micros(delay))),
+            Finish::Retry => Some(self.fail(number)),
+            Finish::RetryAfter(delay) => {
+                self.fail(number);
+                Some(micros(delay))
+            }
+            Finish::GiveUp if dirty => self.forgive(number, None),
+            Finish::GiveUp => {
                 self.bury(number);
                 return Finished::Buried;
             }
-            Ending::Release => {
+            Finish::Release => {
                 self.records[number].deliveries = deliveries - 1;
                 Some(0)
             }
+            Finish::Done | _ => None,
         };
         if delay.is_some() {
             self.raise(number, priority);

@@ -2,8 +2,10 @@
 
 use std::time::Duration;
 
-use super::tools::{LEASE, Trial, all_now, bury, key, keys, request, millis, retry, secs, words, worker};
-use crate::{Backoff, Ending, Failing, Finished, LeaseRequest, Look, Owner, Stats, When, Which, Worker};
+use requeue::Finish;
+
+use super::tools::{LEASE, Trial, all_now, key, keys, millis, request, secs, words, worker};
+use crate::{Backoff, Failing, Finished, LeaseRequest, Look, Owner, Stats, When, Which, Worker};
 
 async fn failing(t: &Trial, limit: usize) -> Vec<Failing> {
     let mut failing = t.store.failing(limit).await.expect("failing keys are listed");
@@ -50,7 +52,7 @@ pub(super) async fn in_a_paused_queue_everything_else_goes_on(t: Trial) {
     pause(&t).await;
     assert_eq!(t.add("a").await, requeue::Added::Dirty);
     assert!(t.extend(&grant, secs(60)).await);
-    assert_eq!(t.finish(&grant, Ending::Done).await, Finished::Requeued);
+    assert_eq!(t.finish(&grant, Finish::Done).await, Finished::Requeued);
     t.add_after("c", secs(1)).await;
     t.clock.advance(LEASE);
     assert!(t.lease(9).await.is_empty());
@@ -90,13 +92,13 @@ pub(super) async fn every_key_is_counted_where_it_stands(t: Trial) {
 pub(super) async fn counts_go_back_to_nothing(t: Trial) {
     let grant = t.take_failed("a").await;
     t.add("a").await;
-    t.finish(&grant, retry("broken")).await;
+    t.finish(&grant, Finish::Retry).await;
     t.clock.advance(secs(1));
     let grant = t.lease_one().await;
-    t.finish(&grant, bury("no use")).await;
+    t.finish(&grant, Finish::GiveUp).await;
     t.store.revive(&Which::All).await.expect("dead keys are revived");
     let grant = t.lease_one().await;
-    t.finish(&grant, Ending::Succeed).await;
+    t.finish(&grant, Finish::Succeed).await;
     assert_eq!(t.stats().await, Stats::default());
 }
 
@@ -111,17 +113,17 @@ pub(super) async fn a_ready_key_is_as_old_as_its_readiness(t: Trial) {
     let grant = t.lease_one().await;
     assert_eq!(t.stats().await.oldest_ready, None);
     t.clock.advance(secs(9));
-    t.finish(&grant, Ending::Release).await;
+    t.finish(&grant, Finish::Release).await;
     t.clock.advance(secs(1));
     assert_eq!(t.stats().await.oldest_ready, Some(secs(1)));
 }
 
 pub(super) async fn failing_keys_are_listed_with_error_and_time(t: Trial) {
     let grant = t.take("a").await;
-    t.finish(&grant, retry("first")).await;
+    t.finish_with_error(&grant, Finish::Retry, "first").await;
     t.clock.advance(secs(1));
     let grant = t.lease_one().await;
-    t.finish(&grant, retry("second")).await;
+    t.finish_with_error(&grant, Finish::Retry, "second").await;
     t.clock.advance(millis(4));
     let expected = Failing {
         key: key("a"),
@@ -138,23 +140,24 @@ pub(super) async fn failing_keys_are_listed_with_error_and_time(t: Trial) {
 }
 
 pub(super) async fn keys_that_are_well_or_dead_are_not_failing(t: Trial) {
-    for (name, ending) in [
-        ("done", Ending::Done),
-        ("well", Ending::Succeed),
-        ("later", Ending::RetryAfter(secs(60))),
-        ("dead", bury("no use")),
-        ("released", Ending::Release),
+    for (name, finish) in [
+        ("done", Finish::Done),
+        ("well", Finish::Succeed),
+        ("later", Finish::RequeueAfter(secs(60))),
+        ("failed", Finish::RetryAfter(secs(60))),
+        ("dead", Finish::GiveUp),
+        ("released", Finish::Release),
     ] {
         let grant = t.take_failed(name).await;
-        t.finish(&grant, ending).await;
+        t.finish(&grant, finish).await;
     }
     let listed = failing(&t, 9).await;
     let listed: Vec<_> = listed.into_iter().map(|failing| failing.key).collect();
-    assert_eq!(listed, keys(&["done", "released"]));
-    assert_eq!(t.stats().await.failing, 2);
+    assert_eq!(listed, keys(&["done", "failed", "released"]));
+    assert_eq!(t.stats().await.failing, 3);
     t.forget("done").await;
-    assert_eq!(t.stats().await.failing, 1);
-    assert_eq!(failing(&t, 9).await.len(), 1);
+    assert_eq!(t.stats().await.failing, 2);
+    assert_eq!(failing(&t, 9).await.len(), 2);
 }
 
 pub(super) async fn no_more_failing_keys_are_listed_than_were_asked_for(t: Trial) {
@@ -168,10 +171,10 @@ pub(super) async fn no_more_failing_keys_are_listed_than_were_asked_for(t: Trial
 
 pub(super) async fn a_key_that_fails_again_has_only_its_new_error(t: Trial) {
     let grant = t.take("a").await;
-    t.finish(&grant, retry("old")).await;
+    t.finish_with_error(&grant, Finish::Retry, "old").await;
     t.clock.advance(secs(1));
     let grant = t.lease_one().await;
-    t.finish(&grant, Ending::Succeed).await;
+    t.finish(&grant, Finish::Succeed).await;
     t.add_when("a", When::RateLimited(Backoff::default())).await;
     assert_eq!(failing(&t, 9).await[0].error, "");
 }
@@ -212,7 +215,7 @@ pub(super) async fn a_removed_key_that_is_with_a_worker_stays_there(t: Trial) {
     t.add_after("a", secs(5)).await;
     assert!(t.remove("a").await);
     assert_eq!(t.shows("a").await, "processing, deliveries 1");
-    assert_eq!(t.finish(&grant, Ending::Done).await, Finished::Done);
+    assert_eq!(t.finish(&grant, Finish::Done).await, Finished::Done);
     assert_eq!(t.shows("a").await, "absent");
 }
 
@@ -221,7 +224,7 @@ pub(super) async fn a_removed_key_that_is_added_again_is_dirty_again(t: Trial) {
     t.add("a").await;
     t.remove("a").await;
     assert_eq!(t.add("a").await, requeue::Added::Dirty);
-    assert_eq!(t.finish(&grant, Ending::Done).await, Finished::Requeued);
+    assert_eq!(t.finish(&grant, Finish::Done).await, Finished::Requeued);
     assert_eq!(t.lease(9).await.len(), 1);
 }
 
@@ -256,7 +259,7 @@ pub(super) async fn workers_are_known_by_what_they_hold_and_when_they_spoke(t: T
     };
     assert_eq!(workers(&t).await, [seen(&other, 1, 0), seen(&worker(), 6, 2)]);
     assert!(t.extend(&grants[0], LEASE).await);
-    t.finish(&grants[1], Ending::Done).await;
+    t.finish(&grants[1], Finish::Done).await;
     assert_eq!(workers(&t).await, [seen(&other, 1, 0), seen(&worker(), 0, 1)]);
 }
 

@@ -3,9 +3,11 @@
 
 use std::time::Duration;
 
+use requeue::Finish;
+
 use super::histories::{Line, replay};
-use super::tools::{LEASE, Trial, all_now, end, hold, key, keys, many, request, secs, worker};
-use crate::{Ending, Grant, Key, Which};
+use super::tools::{LEASE, Trial, all_now, finish_request, hold, key, keys, many, request, secs, worker};
+use crate::{Grant, Key, Which};
 
 fn names(grants: &[Grant]) -> Vec<Key> {
     grants.iter().map(|grant| grant.key.clone()).collect()
@@ -39,7 +41,7 @@ pub(super) async fn a_dirty_key_goes_to_the_end_of_the_line(t: Trial) {
     let grant = t.take("a").await;
     t.add("a").await;
     t.add("b").await;
-    t.finish(&grant, Ending::Done).await;
+    t.finish(&grant, Finish::Done).await;
     t.add("c").await;
     assert_eq!(names(&t.lease(9).await), keys(&["b", "a", "c"]));
 }
@@ -47,7 +49,7 @@ pub(super) async fn a_dirty_key_goes_to_the_end_of_the_line(t: Trial) {
 pub(super) async fn a_released_key_goes_to_the_end_of_the_line(t: Trial) {
     let grant = t.take("a").await;
     t.add("b").await;
-    t.finish(&grant, Ending::Release).await;
+    t.finish(&grant, Finish::Release).await;
     t.add("c").await;
     assert_eq!(names(&t.lease(9).await), keys(&["b", "a", "c"]));
 }
@@ -55,8 +57,8 @@ pub(super) async fn a_released_key_goes_to_the_end_of_the_line(t: Trial) {
 pub(super) async fn a_batch_of_ends_keeps_its_order(t: Trial) {
     t.receipts(&all_now(&keys(&["a", "b", "c"]))).await;
     let grants = t.lease(3).await;
-    let release = |number: usize| end(&grants[number], Ending::Release);
-    t.ends(&[release(2), release(0), release(1)]).await;
+    let release = |number: usize| finish_request(&grants[number], Finish::Release);
+    t.finish_all(&[release(2), release(0), release(1)]).await;
     assert_eq!(names(&t.lease(9).await), keys(&["c", "a", "b"]));
 }
 
@@ -115,7 +117,7 @@ pub(super) async fn lease_says_when_an_extended_lease_runs_out(t: Trial) {
     let extended = t.store.extend(&worker(), &[hold(&grant)], secs(90)).await;
     assert_eq!(extended.expect("leases are extended"), [true]);
     assert_eq!(t.leased(&request(1)).await.more_in, Some(secs(90)));
-    t.finish(&grant, Ending::Done).await;
+    t.finish(&grant, Finish::Done).await;
     assert_eq!(t.leased(&request(1)).await.more_in, None);
 }
 

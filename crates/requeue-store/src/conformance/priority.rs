@@ -1,10 +1,8 @@
 //! The priority of a key (rule 11), whatever the order is.
 
-use super::tools::{
-    LEASE, REVIVE, Trial, add, bury, key, millis, ranked, retry, secs, worker,
-};
-use crate::{Ending, Grant, When, Which};
-use requeue::Added;
+use super::tools::{LEASE, REVIVE, Trial, add, key, millis, ranked, secs, worker};
+use crate::{Grant, When, Which};
+use requeue::{Added, Finish};
 
 impl Trial {
     /// Adds a key of this priority, and leases it.
@@ -18,7 +16,7 @@ impl Trial {
     /// The priority of the one key that is ready, which is then done.
     async fn comes_with(&self) -> i8 {
         let grant = self.lease_one().await;
-        self.finish(&grant, Ending::Done).await;
+        self.finish(&grant, Finish::Done).await;
         grant.priority
     }
 }
@@ -68,14 +66,14 @@ pub(super) async fn a_delay_raises_a_key_that_is_ready_or_dirty(t: Trial) {
     t.remove("a").await;
     t.add("a").await;
     t.receipts(&[ranked("a", When::After(secs(1)), 6)]).await;
-    t.finish(&grant, Ending::Done).await;
+    t.finish(&grant, Finish::Done).await;
     assert_eq!(t.comes_with().await, 6);
 }
 
 pub(super) async fn a_delay_keeps_the_priority_that_a_grant_takes_with_it(t: Trial) {
     t.receipts(&[ranked("a", When::After(secs(1)), 0)]).await;
     let grant = t.take_ranked("a", 4).await;
-    t.finish(&grant, Ending::Done).await;
+    t.finish(&grant, Finish::Done).await;
     t.clock.advance(secs(1));
     assert_eq!(t.comes_with().await, 4);
     t.add("a").await;
@@ -87,22 +85,24 @@ pub(super) async fn a_dirty_key_has_the_priority_of_what_made_it_dirty(t: Trial)
         let grant = t.take_ranked("a", first).await;
         assert_eq!(t.add_ranked("a", second - 1).await, Added::Dirty);
         assert_eq!(t.add_ranked("a", second).await, Added::Duplicate);
-        t.finish(&grant, Ending::Succeed).await;
+        t.finish(&grant, Finish::Succeed).await;
         assert_eq!(t.comes_with().await, second);
     }
 }
 
 pub(super) async fn a_key_that_comes_again_keeps_its_priority(t: Trial) {
     for priority in [9, -9] {
-        let endings = [
-            (retry("broken"), millis(5)),
-            (Ending::RetryAfter(secs(1)), secs(1)),
-            (Ending::RetryAfter(secs(0)), secs(0)),
-            (Ending::Release, secs(0)),
+        let finishes = [
+            (Finish::Retry, millis(5)),
+            (Finish::RequeueAfter(secs(1)), secs(1)),
+            (Finish::RetryAfter(secs(1)), secs(1)),
+            (Finish::RetryAfter(secs(0)), secs(0)),
+            (Finish::RequeueAfter(secs(0)), secs(0)),
+            (Finish::Release, secs(0)),
         ];
-        for (ending, delay) in endings {
+        for (finish, delay) in finishes {
             let grant = t.take_ranked("a", priority).await;
-            t.finish(&grant, ending).await;
+            t.finish(&grant, finish).await;
             t.clock.advance(delay);
             assert_eq!(t.comes_with().await, priority);
             t.forget("a").await;
@@ -121,7 +121,7 @@ pub(super) async fn a_retried_key_that_is_dirty_has_the_higher_of_both_prioritie
     for (first, second) in [(9, 2), (2, 9), (-2, -9), (0, -1)] {
         let grant = t.take_ranked("a", first).await;
         t.add_ranked("a", second).await;
-        t.finish(&grant, retry("broken")).await;
+        t.finish(&grant, Finish::Retry).await;
         assert_eq!(t.comes_with().await, first.max(second));
         t.clock.advance(millis(5));
         assert_eq!(t.comes_with().await, first.max(second), "after the delay too");
@@ -136,19 +136,19 @@ pub(super) async fn a_removed_key_has_no_priority(t: Trial) {
     let grant = t.take_ranked("a", -2).await;
     t.add_ranked("a", 3).await;
     t.remove("a").await;
-    t.finish(&grant, Ending::Release).await;
+    t.finish(&grant, Finish::Release).await;
     assert_eq!(t.comes_with().await, -2, "that of the grant is not removed");
 }
 
 pub(super) async fn a_dead_key_has_no_priority(t: Trial) {
     let grant = t.take_ranked("a", 9).await;
     t.receipts(&[ranked("a", When::After(secs(1)), 9)]).await;
-    t.finish(&grant, bury("no use")).await;
+    t.finish(&grant, Finish::GiveUp).await;
     t.store.revive(&Which::All).await.expect("dead keys are revived");
     assert_eq!(t.comes_with().await, 0);
     for priority in [-4, 4] {
         let grant = t.take_ranked("a", 9).await;
-        t.finish(&grant, bury("no use")).await;
+        t.finish(&grant, Finish::GiveUp).await;
         t.add_ranked("a", priority).await;
         t.clock.advance(REVIVE);
         assert_eq!(t.comes_with().await, priority);
@@ -164,7 +164,7 @@ pub(super) async fn a_key_of_any_priority_wakes(t: Trial) {
         let grant = t.take_ranked("a", priority).await;
         t.receipts(&[add(&key("a"), When::Now)]).await;
         assert!(t.lease(1).await.is_empty());
-        t.finish(&grant, Ending::Done).await;
+        t.finish(&grant, Finish::Done).await;
         t.store.wait(LEASE).await.expect("somebody is woken");
         t.comes_with().await;
     }

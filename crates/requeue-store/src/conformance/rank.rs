@@ -2,8 +2,10 @@
 
 use std::time::Duration;
 
-use super::tools::{LEASE, Trial, end, key, keys, millis, ranked, request, retry, secs};
-use crate::{Add, Ending, Key, When};
+use requeue::Finish;
+
+use super::tools::{LEASE, Trial, finish_request, key, keys, millis, ranked, request, secs};
+use crate::{Add, Key, When};
 
 /// The keys that are ready, in the order in which they are handed out.
 async fn in_order(t: &Trial) -> Vec<Key> {
@@ -36,7 +38,7 @@ pub(super) async fn the_highest_priority_comes_first(t: Trial) {
     let grants = t.lease(100).await;
     assert_eq!(grants.iter().map(|grant| grant.key.clone()).collect::<Vec<_>>(), right);
     for grant in &grants {
-        t.finish(grant, Ending::Done).await;
+        t.finish(grant, Finish::Done).await;
     }
     for (name, priority) in ranks {
         t.add_ranked(name, priority).await;
@@ -87,15 +89,15 @@ pub(super) async fn what_comes_again_stands_in_the_line_of_its_priority(t: Trial
     grants.sort_by(|a, b| a.key.cmp(&b.key));
     skip_turns_of_the_oldest(&t);
     given(&t, &[("f", 3), ("g", 0), ("b", 1)]).await;
-    let endings = [
-        Ending::Release,
-        Ending::Done,
-        Ending::RetryAfter(secs(0)),
-        retry("broken"),
-        Ending::RetryAfter(secs(0)),
+    let finishes = [
+        Finish::Release,
+        Finish::Done,
+        Finish::RequeueAfter(secs(0)),
+        Finish::Retry,
+        Finish::RequeueAfter(secs(0)),
     ];
-    for (grant, ending) in grants.iter().zip(endings) {
-        t.finish(grant, ending).await;
+    for (grant, finish) in grants.iter().zip(finishes) {
+        t.finish(grant, finish).await;
     }
     t.clock.advance(millis(256));
     let right = ["f", "a", "d", "b", "g", "e", "c"];
@@ -129,8 +131,8 @@ async fn serve(t: &Trial, rivals: usize) -> Vec<Key> {
     let adds: Vec<_> = rivals.collect();
     t.receipts(&adds).await;
     let grants = t.lease(adds.len()).await;
-    let ends: Vec<_> = grants.iter().map(|grant| end(grant, Ending::Done)).collect();
-    t.ends(&ends).await;
+    let ends: Vec<_> = grants.iter().map(|grant| finish_request(grant, Finish::Done)).collect();
+    t.finish_all(&ends).await;
     grants.into_iter().map(|grant| grant.key).collect()
 }
 
@@ -163,7 +165,7 @@ pub(super) async fn lease_tells_of_ready_keys_of_any_priority(t: Trial) {
         let last = t.leased(&request(2)).await;
         assert_eq!((last.grants.len(), last.paused), (1, false));
         for grant in leased.grants.iter().chain(&last.grants) {
-            t.finish(grant, Ending::Done).await;
+            t.finish(grant, Finish::Done).await;
         }
         assert_eq!(t.leased(&request(1)).await.more_in, None);
     }

@@ -3,10 +3,10 @@
 use std::num::NonZeroU32;
 use std::time::Duration;
 
-use requeue::Added;
+use requeue::{Added, Finish};
 
-use super::tools::{Trial, add, at_once, end, key, many, millis, secs};
-use crate::{Backoff, Ending, Finished, Rate, Receipt, When};
+use super::tools::{Trial, add, at_once, finish_request, key, many, millis, secs};
+use crate::{Backoff, FinishRequest, Finished, Rate, Receipt, When};
 
 fn rate(interval: Duration, burst: u32) -> Rate {
     Rate { interval, burst: NonZeroU32::new(burst).expect("not 0") }
@@ -73,7 +73,7 @@ pub(super) async fn retries_and_adds_share_the_rate(t: Trial) {
     let backoff = at_once(Some(rate(secs(10), 1)));
     let grant = t.take("a").await;
     same(t.add_when("b", When::RateLimited(backoff)).await, Duration::ZERO);
-    let finished = t.finish(&grant, Ending::Retry { backoff, error: String::new() }).await;
+    let finished = t.retry_with(&grant, backoff).await;
     assert_eq!(finished, Finished::Delayed(secs(10)));
     same(t.add_when("c", When::RateLimited(backoff)).await, secs(20));
 }
@@ -107,9 +107,9 @@ pub(super) async fn a_share_is_taken_by_an_add_that_changes_nothing_too(t: Trial
 pub(super) async fn a_refused_end_takes_no_share(t: Trial) {
     let backoff = at_once(Some(rate(secs(60), 1)));
     let grant = t.take("a").await;
-    t.finish(&grant, Ending::Done).await;
-    let late = end(&grant, Ending::Retry { backoff, error: String::new() });
-    assert_eq!(t.ends(&[late.clone(), late]).await, [Finished::LeaseLost; 2]);
+    t.finish(&grant, Finish::Done).await;
+    let late = FinishRequest { backoff, ..finish_request(&grant, Finish::Retry) };
+    assert_eq!(t.finish_all(&[late.clone(), late]).await, [Finished::LeaseLost; 2]);
     same(t.add_when("a", When::RateLimited(backoff)).await, Duration::ZERO);
 }
 

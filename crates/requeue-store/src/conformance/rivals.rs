@@ -7,8 +7,10 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
-use super::tools::{Trial, add, end, key, millis, request};
-use crate::{Ending, Finished, Grant, Key, LeaseRequest, Owner, When};
+use requeue::Finish;
+
+use super::tools::{Trial, add, finish_request, key, millis, request};
+use crate::{Finished, Grant, Key, LeaseRequest, Owner, When};
 
 const ADDERS: usize = 3;
 const WORKERS: usize = 4;
@@ -80,16 +82,16 @@ impl Scene {
             ledger.versions[&grant.key]
         };
         tokio::task::yield_now().await;
-        let ending = match turn % 6 {
-            0 => Ending::Release,
-            1 => Ending::RetryAfter(millis(1)),
-            2 => Ending::RetryAfter(Duration::ZERO),
-            3 => Ending::Succeed,
-            _ => Ending::Done,
+        let finish = match turn % 6 {
+            0 => Finish::Release,
+            1 => Finish::RequeueAfter(millis(1)),
+            2 => Finish::RequeueAfter(Duration::ZERO),
+            3 => Finish::Succeed,
+            _ => Finish::Done,
         };
-        let well = matches!(ending, Ending::Done | Ending::Succeed);
+        let well = matches!(finish, Finish::Done | Finish::Succeed);
         self.ledger().holders.remove(&grant.key);
-        let finished = self.trial.ends(&[end(grant, ending)]).await[0];
+        let finished = self.trial.finish_all(&[finish_request(grant, finish)]).await[0];
         assert_ne!(finished, Finished::LeaseLost, "{grant:?} was held");
         if well {
             let mut ledger = self.ledger();

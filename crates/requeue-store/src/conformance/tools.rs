@@ -4,10 +4,10 @@ use std::num::NonZeroU32;
 use std::sync::Arc;
 use std::time::Duration;
 
-use requeue::Added;
+use requeue::{Added, Finish};
 
 use crate::{
-    Add, Backoff, End, Ending, EngineClock, Expired, Finished, Grant, Hold, Key,
+    Add, Backoff, EngineClock, Expired, FinishRequest, Finished, Grant, Hold, Key,
     LeaseRequest, Leased, Look, Owner, Phase, Rate, Receipt, Stats, Store, When,
 };
 
@@ -15,6 +15,8 @@ use crate::{
 pub(super) const LEASE: Duration = Duration::from_secs(30);
 /// How long a dead key waits here after it is added.
 pub(super) const REVIVE: Duration = Duration::from_secs(1000);
+/// The error of failed runs.
+pub(super) const ERROR: &str = "broken";
 /// The least that engines tell apart.
 pub(super) const TICK: Duration = Duration::from_micros(1);
 
@@ -76,16 +78,9 @@ pub(super) fn hold(grant: &Grant) -> Hold {
     Hold { key: grant.key.clone(), token: grant.token }
 }
 
-pub(super) fn end(grant: &Grant, ending: Ending) -> End {
-    End { hold: hold(grant), ending }
-}
-
-pub(super) fn retry(error: &str) -> Ending {
-    Ending::Retry { backoff: Backoff::default(), error: error.to_owned() }
-}
-
-pub(super) fn bury(reason: &str) -> Ending {
-    Ending::Bury { reason: reason.to_owned() }
+/// A finish with the default backoff. A failed run has the error [`ERROR`].
+pub(super) fn finish_request(grant: &Grant, finish: Finish) -> FinishRequest {
+    FinishRequest::new(hold(grant), finish).with_error(ERROR)
 }
 
 /// A backoff that makes no key wait for itself.
@@ -198,16 +193,30 @@ impl Trial {
     /// A key that is dead.
     pub(super) async fn dead(&self, name: &str) {
         let grant = self.take(name).await;
-        assert_eq!(self.finish(&grant, bury("no use")).await, Finished::Buried);
+        assert_eq!(self.finish(&grant, Finish::GiveUp).await, Finished::Buried);
     }
 
-    pub(super) async fn finish(&self, grant: &Grant, ending: Ending) -> Finished {
-        self.ends(&[end(grant, ending)]).await[0]
+    pub(super) async fn finish(&self, grant: &Grant, finish: Finish) -> Finished {
+        self.finish_all(&[finish_request(grant, finish)]).await[0]
     }
 
-    pub(super) async fn ends(&self, ends: &[End]) -> Vec<Finished> {
-        let finished = self.store.finish(ends).await.expect("leases are ended");
-        assert_eq!(finished.len(), ends.len(), "there is an answer for each end");
+    pub(super) async fn finish_with_error(
+        &self,
+        grant: &Grant,
+        finish: Finish,
+        error: &str,
+    ) -> Finished {
+        self.finish_all(&[finish_request(grant, finish).with_error(error)]).await[0]
+    }
+
+    pub(super) async fn retry_with(&self, grant: &Grant, backoff: Backoff) -> Finished {
+        let request = FinishRequest { backoff, ..finish_request(grant, Finish::Retry) };
+        self.finish_all(&[request]).await[0]
+    }
+
+    pub(super) async fn finish_all(&self, requests: &[FinishRequest]) -> Vec<Finished> {
+        let finished = self.store.finish(requests).await.expect("leases are finished");
+        assert_eq!(finished.len(), requests.len(), "there is an answer for each request");
         finished
     }
 

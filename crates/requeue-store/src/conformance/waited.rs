@@ -3,13 +3,10 @@
 use std::collections::HashMap;
 use std::time::Duration;
 
-use requeue::Added;
+use requeue::{Added, Finish};
 
-use super::tools::{
-    LEASE, REVIVE, TICK, Trial, all_now, bury, key, many, millis, ranked, retry,
-    secs, worker,
-};
-use crate::{Backoff, Ending, Grant, Key, When, Which};
+use super::tools::{LEASE, REVIVE, TICK, Trial, all_now, key, many, millis, ranked, secs, worker};
+use crate::{Backoff, Grant, Key, When, Which};
 
 const NONE: Duration = Duration::ZERO;
 
@@ -17,7 +14,7 @@ impl Trial {
     /// How long the one key that is ready has been so; it is then done.
     async fn waited(&self) -> Duration {
         let grant = self.lease_one().await;
-        self.finish(&grant, Ending::Done).await;
+        self.finish(&grant, Finish::Done).await;
         grant.waited
     }
 
@@ -87,7 +84,7 @@ async fn each_its_own_time(t: &Trial, at_a_time: usize, names: &[Key]) {
     }
     let grants = t.lease(names.len()).await;
     for grant in &grants {
-        t.finish(grant, Ending::Done).await;
+        t.finish(grant, Finish::Done).await;
     }
     let told = by_key(grants);
     for (place, name) in names.iter().enumerate() {
@@ -167,38 +164,42 @@ pub(super) async fn a_rate_limited_key_waits_from_when_it_was_moved(t: Trial) {
 }
 
 pub(super) async fn a_retried_key_waits_from_when_it_was_moved(t: Trial) {
-    for (ending, delay) in
-        [(retry("broken"), millis(5)), (Ending::RetryAfter(secs(1)), secs(1))]
+    for (finish, delay) in
+        [
+            (Finish::Retry, millis(5)),
+            (Finish::RetryAfter(secs(1)), secs(1)),
+            (Finish::RequeueAfter(secs(1)), secs(1)),
+        ]
     {
         let grant = t.take("a").await;
-        t.finish(&grant, ending.clone()).await;
+        t.finish(&grant, finish.clone()).await;
         t.clock.advance(delay + secs(9));
         t.expire(None).await;
-        assert_eq!(t.waited_after(secs(2)).await, secs(2), "{ending:?}");
+        assert_eq!(t.waited_after(secs(2)).await, secs(2), "{finish:?}");
     }
 }
 
 pub(super) async fn a_key_that_comes_again_at_once_waits_from_the_end_of_its_lease(
     t: Trial,
 ) {
-    for ending in [Ending::Release, Ending::RetryAfter(NONE)] {
+    for finish in [Finish::Release, Finish::RequeueAfter(NONE), Finish::RetryAfter(NONE)] {
         t.add("a").await;
         t.clock.advance(secs(3));
         let grant = t.lease_one().await;
         t.clock.advance(secs(4));
-        t.finish(&grant, ending.clone()).await;
-        assert_eq!(t.waited_after(secs(5)).await, secs(5), "{ending:?}");
+        t.finish(&grant, finish.clone()).await;
+        assert_eq!(t.waited_after(secs(5)).await, secs(5), "{finish:?}");
     }
 }
 
 pub(super) async fn a_dirty_key_waits_from_the_end_of_the_lease(t: Trial) {
-    for ending in [Ending::Done, Ending::Succeed, retry("broken"), bury("no use")] {
+    for finish in [Finish::Done, Finish::Succeed, Finish::Retry, Finish::GiveUp] {
         let grant = t.take("a").await;
         t.clock.advance(secs(1));
         assert_eq!(t.add("a").await, Added::Dirty);
         t.clock.advance(secs(2));
-        t.finish(&grant, ending.clone()).await;
-        assert_eq!(t.waited_after(millis(4)).await, millis(4), "{ending:?}");
+        t.finish(&grant, finish.clone()).await;
+        assert_eq!(t.waited_after(millis(4)).await, millis(4), "{finish:?}");
         t.remove("a").await;
     }
 }
@@ -259,7 +260,7 @@ pub(super) async fn a_key_of_a_paused_queue_waits_on(t: Trial) {
 pub(super) async fn a_key_that_was_granted_or_failed_before_has_waited_too(t: Trial) {
     t.take("lost").await;
     let failed = t.take_failed("failed").await;
-    t.finish(&failed, Ending::Release).await;
+    t.finish(&failed, Finish::Release).await;
     t.clock.advance(LEASE);
     t.expire(None).await;
     t.add("fresh").await;

@@ -8,8 +8,10 @@ use std::time::Duration;
 
 use tokio::time::timeout;
 
+use requeue::Finish;
+
 use super::tools::{LEASE, Trial, all_now, keys, request, secs, worker};
-use crate::{Ending, Error, Which};
+use crate::{Error, Which};
 
 /// How long the waiters here would wait.
 const LONG: Duration = Duration::from_secs(600);
@@ -39,7 +41,7 @@ pub(super) async fn the_end_of_a_dirty_key_wakes(t: Trial) {
     let grant = t.take("a").await;
     t.add("a").await;
     is_woken_by(&t, async {
-        t.finish(&grant, Ending::Done).await;
+        t.finish(&grant, Finish::Done).await;
     })
     .await;
 }
@@ -47,7 +49,7 @@ pub(super) async fn the_end_of_a_dirty_key_wakes(t: Trial) {
 pub(super) async fn a_release_wakes(t: Trial) {
     let grant = t.take("a").await;
     is_woken_by(&t, async {
-        t.finish(&grant, Ending::Release).await;
+        t.finish(&grant, Finish::Release).await;
     })
     .await;
 }
@@ -55,7 +57,7 @@ pub(super) async fn a_release_wakes(t: Trial) {
 pub(super) async fn a_retry_without_delay_wakes(t: Trial) {
     let grant = t.take("a").await;
     is_woken_by(&t, async {
-        t.finish(&grant, Ending::RetryAfter(Duration::ZERO)).await;
+        t.finish(&grant, Finish::RequeueAfter(Duration::ZERO)).await;
     })
     .await;
 }
@@ -110,7 +112,7 @@ pub(super) async fn a_key_that_came_between_the_lease_and_the_wait_is_not_missed
         t.add("a").await;
         returns(t.store.wait(LONG)).await;
         let grant = t.lease_one().await;
-        t.finish(&grant, Ending::Done).await;
+        t.finish(&grant, Finish::Done).await;
     }
 }
 
@@ -126,7 +128,7 @@ pub(super) async fn a_key_that_comes_while_somebody_begins_to_wait_is_not_missed
             }
         };
         adding.await.expect("no panic");
-        t.finish(&grant, Ending::Done).await;
+        t.finish(&grant, Finish::Done).await;
     }
 }
 
@@ -166,7 +168,7 @@ pub(super) async fn whoever_stops_waiting_leaves_the_wake_up_to_another(t: Trial
             returns(staying).await;
         }
         let grant = t.lease_one().await;
-        t.finish(&grant, Ending::Done).await;
+        t.finish(&grant, Finish::Done).await;
     }
 }
 

@@ -8,7 +8,9 @@ use super::{Engine, Outage};
 use crate::batch::{Answer, Answers, Batch, Turn};
 use crate::held::Leaving;
 use crate::meter::Meter;
-use crate::{Add, End, Ending, Error, ErrorKind, Finished, Hold, Receipt, Reply, Store};
+use crate::{
+    Add, Error, ErrorKind, FinishRequest, Finished, Hold, Receipt, Reply, Store,
+};
 
 /// What is brought to the store, several in one call: an add, or the end of a lease.
 trait Errand: Send + Sync + Sized + 'static {
@@ -62,16 +64,19 @@ impl Errand for Add {
     }
 }
 
-impl Errand for End {
+impl Errand for FinishRequest {
     type Answer = Finished;
     type Keep = Leaving;
 
-    fn call<'a, S: Store>(store: &'a S, ends: &'a [Self]) -> Reply<'a, Vec<Finished>> {
-        store.finish(ends)
+    fn call<'a, S: Store>(
+        store: &'a S,
+        requests: &'a [Self],
+    ) -> Reply<'a, Vec<Finished>> {
+        store.finish(requests)
     }
 
-    fn measure(meter: &Meter, ends: &[Self], answers: &[Finished]) {
-        meter.finished(ends, answers);
+    fn measure(meter: &Meter, requests: &[Self], answers: &[Finished]) {
+        meter.finished(requests, answers);
     }
 
     /// A lease that is found lost when its end is repeated may have been ended by the first
@@ -129,14 +134,12 @@ impl<S: Store> Engine<S> {
         answers
     }
 
-    pub(crate) fn end(
+    pub(crate) fn finish(
         self: &Arc<Self>,
-        hold: Hold,
-        ending: Ending,
+        request: FinishRequest,
         leaving: Leaving,
     ) -> Answer<Finished> {
-        let end = End { hold, ending };
-        let (answer, turn) = self.ends.push(end, leaving, self.terms.clock.now());
+        let (answer, turn) = self.ends.push(request, leaving, self.terms.clock.now());
         self.start_sending(turn);
         answer
     }

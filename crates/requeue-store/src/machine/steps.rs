@@ -6,9 +6,7 @@ use std::time::Duration;
 use requeue::{AddOptions, Added};
 
 use super::{Buried, Held, Machine, Record};
-use crate::{
-    Backoff, Ending, Finished, Grant, Hold, Key, Moment, Owner, Rate, Token, micros_of,
-};
+use crate::{Backoff, Finished, Grant, Hold, Key, Moment, Owner, Rate, Token, micros_of};
 
 impl Machine {
     pub(super) fn record(&mut self, key: &Key) -> &mut Record {
@@ -122,11 +120,16 @@ impl Machine {
     /// Counts a failure: how long the key has to wait for it.
     pub(super) fn fail(&mut self, key: &Key, backoff: &Backoff, now: Moment) -> Duration {
         let shared = backoff.rate.map_or(Duration::ZERO, |rate| self.reserve(&rate, now));
+        backoff.delay(self.count_failure(key)).max(shared)
+    }
+
+    /// Counts a failure. Returns how many there were before.
+    pub(super) fn count_failure(&mut self, key: &Key) -> u32 {
         self.touch(key);
-        let record = self.record(key);
-        let before = record.failures;
-        record.failures = before.saturating_add(1);
-        backoff.delay(before).max(shared)
+        let failures = &mut self.record(key).failures;
+        let before = *failures;
+        *failures = before.saturating_add(1);
+        before
     }
 
     /// Takes a share of the common rate: how long to wait for it.
@@ -139,7 +142,7 @@ impl Machine {
     }
 
     pub(super) fn note(&mut self, key: &Key, error: &str) {
-        self.record(key).error = kept(error).into();
+        self.record(key).error = error.into();
     }
 
     pub(super) fn absolve(&mut self, key: &Key) {
@@ -275,7 +278,7 @@ impl Machine {
             return self.end(held, Duration::ZERO, now);
         }
         self.record(held.lease.key()).deliveries = deliveries;
-        self.bury(held, kept(reason).to_owned(), now);
+        self.bury(held, reason.to_owned(), now);
         Finished::Buried
     }
 
@@ -341,11 +344,4 @@ impl Record {
         self.planned.take_if(|_| self.wake_at.is_none());
         planned
     }
-}
-
-/// As much of a text for people as is kept.
-pub(crate) fn kept(text: &str) -> &str {
-    let fits = |end: &usize| text.is_char_boundary(*end);
-    let end = (0..=text.len().min(Ending::MAX_TEXT)).rev().find(fits);
-    &text[..end.unwrap_or(0)]
 }

@@ -1,3 +1,4 @@
+use requeue::Finish;
 use requeue_store::{ErrorKind, Finished, SharedQueue, Store};
 
 use super::spy::Fault;
@@ -79,14 +80,62 @@ async fn the_store_tells_a_holder_that_its_lease_is_gone() {
     assert!(!fresh.is_lost());
 }
 
+/// A key whose worker always dropped it, by a `?` for example, was delivered again at once:
+/// 2,001 times in a loop.
 #[tokio::test]
-async fn a_lease_that_is_dropped_is_released_and_counts_no_delivery() {
+async fn key_that_is_always_dropped_backs_off() {
     let _limit = Limit::start();
     let bench = Bench::new();
     bench.add("a").await;
-    drop(bench.queue.get().await.unwrap().unwrap());
+    for failures in 0..5 {
+        let lease = bench.queue.try_get().await.unwrap().unwrap();
+        assert_eq!((lease.num_requeues(), lease.deliveries()), (failures, 1));
+        drop(lease);
+        settle().await;
+        assert!(bench.queue.try_get().await.unwrap().is_none(), "the key is delayed");
+        let failing = bench.spy.failing(1).await.unwrap();
+        assert_eq!(failing[0].retry_in, Some(Duration::from_millis(5 << failures)));
+        assert_eq!(failing[0].error, "the worker dropped the lease");
+        bench.engine.advance(Duration::from_millis(5 << failures));
+    }
+}
+
+#[tokio::test]
+async fn dropped_lease_ends_as_the_builder_says() {
+    let _limit = Limit::start();
+    let bench = Bench::new();
+    let released = SharedQueue::<String, _>::builder(bench.spy.clone())
+        .on_drop(Finish::Release)
+        .build();
+    bench.add("a").await;
+    drop(released.get().await.unwrap().unwrap());
     let again = bench.queue.get().await.unwrap().unwrap();
     assert_eq!((again.deliveries(), again.num_requeues()), (1, 0));
+    again.succeed().await.unwrap();
+
+    let dead = SharedQueue::<String, _>::builder(bench.spy.clone())
+        .on_drop(Finish::GiveUp)
+        .build();
+    bench.add("b").await;
+    drop(dead.get().await.unwrap().unwrap().with_error("not for us"));
+    dead.drain().await;
+    let dead = bench.spy.dead(1).await.unwrap();
+    assert_eq!(dead[0].reason, "not for us");
+}
+
+#[tokio::test]
+async fn key_that_no_worker_received_is_released_without_a_failure() {
+    let _limit = Limit::start();
+    let bench = Bench::new();
+    let get = bench.queue.get();
+    settle().await;
+    bench.add("a").await;
+    while bench.spy.stats().await.unwrap().processing == 0 {
+        settle().await;
+    }
+    drop(get);
+    let lease = bench.queue.get().await.unwrap().unwrap();
+    assert_eq!((lease.deliveries(), lease.num_requeues()), (1, 0));
 }
 
 #[tokio::test]

@@ -38,7 +38,7 @@ async fn a_small_history_is_told_exactly() {
     bench.add("a").await;
     a.succeed().await.unwrap();
     let b = queue.get().await.unwrap().unwrap();
-    b.retry("no route").await.unwrap();
+    b.with_error("no route").retry().await.unwrap();
     let _a = queue.get().await.unwrap().unwrap();
     bench.pass(3 * SECOND);
     queue.stats().await.unwrap();

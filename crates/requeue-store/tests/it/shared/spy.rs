@@ -4,8 +4,8 @@ use std::collections::VecDeque;
 use std::sync::{Arc, Mutex};
 
 use requeue_store::{
-    Add, End, Error, ErrorKind, Finished, Hold, Key, LeaseRequest, Leased, MemoryStore,
-    Owner, Receipt, Reply, Stats, Store, forward_store,
+    Add, Error, ErrorKind, FinishRequest, Finished, Hold, Key, LeaseRequest, Leased,
+    MemoryStore, Owner, Receipt, Reply, Stats, Store, forward_store,
 };
 use tokio::sync::Semaphore;
 
@@ -148,19 +148,19 @@ impl Store for Spy {
         self.call("extend", held.len(), call)
     }
 
-    fn finish<'a>(&'a self, ends: &'a [End]) -> Reply<'a, Vec<Finished>> {
+    fn finish<'a>(&'a self, requests: &'a [FinishRequest]) -> Reply<'a, Vec<Finished>> {
         let call = Box::pin(async move {
             let mut answers = Vec::new();
-            for end in ends {
-                answers.push(if self.is_taken(&end.hold.key) {
+            for request in requests {
+                answers.push(if self.is_taken(&request.hold.key) {
                     Finished::Busy
                 } else {
-                    self.store.finish(std::slice::from_ref(end)).await?.remove(0)
+                    self.store.finish(std::slice::from_ref(request)).await?.remove(0)
                 });
             }
             Ok(answers)
         });
-        self.call("finish", ends.len(), call)
+        self.call("finish", requests.len(), call)
     }
 
     fn reclaim<'a>(&'a self, owner: &'a Owner, held: &'a [Hold]) -> Reply<'a, u64> {

@@ -100,7 +100,10 @@ async fn retries_wait_longer_each_time_and_success_forgets_them() {
         let delay = Duration::from_millis(delay);
         let lease = bench.queue.try_get().await.unwrap().unwrap();
         assert_eq!(lease.num_requeues(), failures);
-        assert_eq!(lease.retry("no").await.unwrap(), Finished::Delayed(delay));
+        assert_eq!(
+            lease.with_error("no").retry().await.unwrap(),
+            Finished::Delayed(delay)
+        );
         bench.engine.advance(delay);
     }
     let lease = bench.queue.try_get().await.unwrap().unwrap();
@@ -202,7 +205,7 @@ async fn a_dead_key_that_is_added_waits_as_long_as_the_longest_backoff() {
     let queue = SharedQueue::builder(store).backoff(backoff).build();
     queue.add("a".to_owned()).await.unwrap();
     let lease = queue.try_get().await.unwrap().unwrap();
-    assert_eq!(lease.bury("broken").await.unwrap(), Finished::Buried);
+    assert_eq!(lease.with_error("broken").give_up().await.unwrap(), Finished::Buried);
     assert_eq!(queue.add("a".to_owned()).await.unwrap(), Added::Delayed);
     engine.advance(60 * SECOND);
     assert_eq!(queue.try_get().await.unwrap().unwrap().num_requeues(), 0);
