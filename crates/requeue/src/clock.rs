@@ -153,15 +153,6 @@ impl AnyClock {
         }
     }
 
-    /// The present moment, which the system's clock has just said is `now`.
-    #[inline]
-    pub(crate) fn reread(&self, now: Instant) -> Instant {
-        match self {
-            Self::System => now,
-            Self::Other(clock) => clock.now(),
-        }
-    }
-
     pub(crate) fn is_system(&self) -> bool {
         matches!(self, Self::System)
     }

@@ -64,15 +64,6 @@ fn is_between(gap: usize, home: usize, place: usize) -> bool {
     if gap <= place { gap < home && home <= place } else { gap < home || home <= place }
 }
 
-/// Moves the entries to a table of `size` places, which holds them.
-pub(crate) fn rebuild<P: Place>(places: &mut Vec<P>, size: usize) {
-    for entry in std::mem::replace(places, empty(size)) {
-        if !entry.is_empty() {
-            put(places, entry);
-        }
-    }
-}
-
 /// Makes a table larger, in the memory it has and more: fresh memory for all of it would
 /// cost more than the rest, a fault for each page.
 ///

@@ -55,6 +55,10 @@ pub(crate) const ALL: &[Work] = &[
     work("limiter wait, polled once", rate::wait),
     work("limiter wait_blocking", rate::wait_blocking),
     work("pacer take_blocking", rate::take),
+    work("keyed allow, known key", rate::keyed_known),
+    work("keyed allow, new key", rate::keyed_new),
+    work("retry when and forget", rate::when_first),
+    work("retry when, known key", rate::when_repeated),
 ];
 
 fn keys() -> impl Iterator<Item = u64> {

@@ -1,4 +1,4 @@
-//! Calls of a limiter or a pacer that do not wait.
+//! Calls of limiters, pacers and retry policies that do not wait.
 
 use std::future::Future;
 use std::hint::black_box;
@@ -6,9 +6,10 @@ use std::pin::pin;
 use std::task::{Context, Waker};
 use std::time::Duration;
 
-use requeue::rate::{Limit, Limiter, Pacer};
+use requeue::rate::{Keyed, Limit, Limiter, Pacer};
+use requeue::retry::{Exponential, RetryPolicy};
 
-use super::{COUNT, Run};
+use super::{COUNT, Run, keys};
 
 /// Never empty, and never full either.
 fn generous() -> Limiter {
@@ -51,5 +52,36 @@ pub(super) fn take() -> Run {
     let pacer = Pacer::new(1_000_000_000);
     repeat(move || {
         black_box(pacer.take_blocking());
+    })
+}
+
+pub(super) fn keyed_known() -> Run {
+    let keyed = Keyed::new(Limit::per_second(1e6), 2_000_000_000);
+    Box::new(move || keys().for_each(|key| assert!(keyed.allow(&key))))
+}
+
+pub(super) fn keyed_new() -> Run {
+    Box::new(|| {
+        let keyed = Keyed::new(Limit::per_second(1.0), 1);
+        keys().for_each(|key| assert!(keyed.allow(&key)));
+    })
+}
+
+pub(super) fn when_first() -> Run {
+    let policy = Exponential::default();
+    Box::new(move || {
+        for key in keys() {
+            black_box(policy.when(&key));
+            policy.forget(&key);
+        }
+    })
+}
+
+pub(super) fn when_repeated() -> Run {
+    let policy = Exponential::default();
+    Box::new(move || {
+        for key in keys() {
+            black_box(policy.when(&key));
+        }
     })
 }

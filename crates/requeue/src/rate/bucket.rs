@@ -1,6 +1,6 @@
 //! The token bucket: the decisions of x/time/rate as a function of state and time.
 //!
-//! Nothing here locks, reads a clock or waits. A method takes the bucket, its terms and the
+//! Nothing here locks, reads a clock or waits. A method takes the bucket, its rate and the
 //! time, and returns the next bucket, or `None` if nothing changes.
 //!
 //! # Invariants
@@ -10,7 +10,7 @@
 //!    between a reduction of the burst and the next call.
 //! 3. `last` goes back only by [`At::Exactly`]; the interval is then credited twice, as in
 //!    x/time/rate. [`At::Now`] never credits an interval twice.
-//! 4. Every function is total: mixed-up bits of two buckets cause no panic.
+//! 4. Every function is total: a torn read, with bits of two buckets, causes no panic.
 //! 5. With [`At::Now`] alone, no outstanding claim acts later than both `last_event` and
 //!    the present.
 //!
@@ -23,21 +23,22 @@
 //! Cancelling a claim of `n` tokens frees its stretch, and the events after it move to
 //! earlier stretches. Each of them acts at `last_event` at the latest (invariant 5), so
 //! moving them by `n - limit × (last_event - act)` tokens keeps them within the burst.
-//! [`Bucket::undo`] gives back that many and no more. x/time/rate uses the same formula,
+//! [`TokenBucket::undo`] gives back that many and no more. x/time/rate uses the same formula,
 //! but moves `last_event` back while later claims are outstanding, and so mints tokens.
 
 use super::limit::Limit;
 use super::moment::{FOREVER, Moment, Nanos};
 
-/// What a bucket is filled by and how much it holds.
+/// How fast a bucket fills, and how much it holds.
 #[derive(Clone, Copy, Debug, PartialEq)]
-pub(crate) struct Terms {
+#[cfg_attr(feature = "serde", derive(serde::Serialize, serde::Deserialize))]
+pub(crate) struct Rate {
     pub(crate) limit: Limit,
     pub(crate) burst: u32,
 }
 
-impl Terms {
-    /// `tokens`, or as many of them as the bucket holds.
+impl Rate {
+    /// Returns `tokens`, capped at the burst.
     #[inline]
     fn cap(self, tokens: f64) -> f64 {
         // Not `f64::min`, which spends instructions on NaN.
@@ -48,8 +49,8 @@ impl Terms {
 
 /// The tokens of one limiter.
 #[derive(Clone, Copy, Debug, PartialEq)]
-pub(crate) struct Bucket {
-    /// How many tokens there were at `last`; a debt if negative.
+pub(crate) struct TokenBucket {
+    /// The number of tokens at `last`. Negative if tokens are reserved.
     tokens: f64,
     last: Moment,
     /// The latest time to act of a claim (invariant 5).
@@ -59,14 +60,14 @@ pub(crate) struct Bucket {
 /// The time of a call.
 #[derive(Clone, Copy, Debug)]
 pub(crate) enum At {
-    /// A reading of the clock. Another call may have read it later and come first.
+    /// A reading of the clock. A call with a later reading may have come first.
     Now(Moment),
     /// A time that the caller chose.
     Exactly(Moment),
 }
 
 impl At {
-    /// The time that counts on a bucket that has seen `last`.
+    /// Returns the effective time for a bucket last used at `last`.
     #[inline]
     fn on(self, last: Moment) -> Moment {
         match self {
@@ -75,7 +76,7 @@ impl At {
         }
     }
 
-    /// The time that the caller gave.
+    /// Returns the time that the caller gave.
     #[inline]
     pub(crate) fn given(self) -> Moment {
         match self {
@@ -86,14 +87,33 @@ impl At {
 
 /// A request for tokens.
 #[derive(Clone, Copy, Debug)]
-pub(crate) struct Ask {
+pub(crate) struct Request {
     pub(crate) at: At,
     pub(crate) n: u32,
     pub(crate) patience: Patience,
 }
 
-impl Ask {
-    /// The latest time at which the tokens are of use.
+impl Request {
+    /// A request for tokens that are available now.
+    #[inline]
+    pub(crate) fn at_once(at: At, n: u32) -> Self {
+        Self { at, n, patience: Patience::None }
+    }
+
+    /// A request that waits however long it takes.
+    #[inline]
+    pub(crate) fn patient(at: At, n: u32) -> Self {
+        Self { at, n, patience: Patience::UpTo(FOREVER) }
+    }
+
+    /// A request that waits until `deadline`, if there is one.
+    #[inline]
+    pub(crate) fn by(now: Moment, n: u32, deadline: Option<Moment>) -> Self {
+        let longest = deadline.map_or(FOREVER, |deadline| deadline.since(now));
+        Self { at: At::Now(now), n, patience: Patience::UpTo(longest) }
+    }
+
+    /// Returns the latest time at which the caller accepts the tokens.
     pub(crate) fn deadline(self) -> Moment {
         match self.patience {
             Patience::None => self.at.given(),
@@ -103,12 +123,12 @@ impl Ask {
     }
 }
 
-/// How long a caller can wait for tokens.
+/// How long a caller is willing to wait for tokens.
 #[derive(Clone, Copy, Debug)]
 pub(crate) enum Patience {
-    /// Not at all, and it does not want to know how long it would have been.
+    /// Not at all. The refusal does not say how long the wait would be.
     None,
-    /// This long; less than nothing if it is too late already.
+    /// This long. Negative if the deadline has passed.
     UpTo(Nanos),
 }
 
@@ -118,9 +138,9 @@ impl Patience {
         matches!(self, Self::None)
     }
 
-    /// Refuses a wait that is too long.
+    /// Returns a refusal if `wait` is too long.
     #[inline]
-    pub(crate) fn bear(self, wait: Nanos) -> Result<(), Refusal> {
+    pub(crate) fn accept(self, wait: Nanos) -> Result<(), Refusal> {
         match self {
             Self::None if wait > 0 => Err(Refusal::NotNow),
             Self::UpTo(most) if wait > most => Err(Refusal::TooLate(wait)),
@@ -129,20 +149,20 @@ impl Patience {
     }
 }
 
-/// Tokens granted, for now or later.
+/// Tokens that were granted, for now or later.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub(crate) struct Grant {
     /// When they may be used.
     pub(crate) ready: Moment,
-    /// What cancelling gives back; `None` if nothing was taken.
+    /// What a cancel gives back. `None` if nothing was taken.
     pub(crate) claim: Option<Claim>,
 }
 
-/// Tokens that were taken from a bucket, with what it takes to give them back.
+/// Tokens that were taken from a bucket, and how to give them back.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub(crate) struct Claim {
     n: u32,
-    /// When they may be used, on the time of the bucket.
+    /// When they may be used, in the time of the bucket.
     act: Moment,
     /// The limit when they were taken.
     limit: Limit,
@@ -152,7 +172,7 @@ pub(crate) struct Claim {
 
 #[cfg(test)]
 impl Claim {
-    /// When the tokens may be used, on the time of the bucket.
+    /// Returns when the tokens may be used, in the time of the bucket.
     pub(crate) fn act(self) -> Moment {
         self.act
     }
@@ -161,240 +181,239 @@ impl Claim {
 /// Why tokens were not granted.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Refusal {
-    /// More than this burst.
+    /// The request exceeds this burst.
     ExceedsBurst(u32),
-    /// They are not there now.
+    /// The tokens are not available now.
     NotNow,
-    /// They come after this long, which is longer than the caller can wait.
+    /// The tokens come after this time, which is longer than the caller waits.
     TooLate(Nanos),
-    /// They never come.
+    /// The tokens never come.
     Never,
 }
 
-impl Bucket {
-    /// A bucket of `tokens` at `last`.
+impl TokenBucket {
+    /// Returns a bucket with `tokens` at `last`.
     pub(crate) fn new(tokens: u32, last: Moment) -> Self {
         Self { tokens: f64::from(tokens), last, last_event: last }
     }
 
-    /// Returns how many tokens there were, and when.
-    #[inline]
-    pub(crate) fn level(self) -> (f64, Moment) {
-        (self.tokens, self.last)
+    /// Returns when the bucket is full, if no more tokens are taken.
+    pub(crate) fn full_at(&self, rate: Rate) -> Moment {
+        let missing = f64::from(rate.burst) - self.tokens;
+        self.last.plus(rate.limit.time_for(missing))
     }
 
-    /// Returns a bucket without outstanding claims.
+    /// Returns the number of tokens at `at`.
     #[inline]
-    pub(crate) fn at_level(tokens: f64, last: Moment) -> Self {
-        Self { tokens, last, last_event: last }
-    }
-
-    /// How many tokens there are at `at`.
-    #[inline]
-    pub(crate) fn tokens(&self, terms: Terms, at: At) -> f64 {
-        self.tokens_at(terms, at.on(self.last))
+    pub(crate) fn tokens(&self, rate: Rate, at: At) -> f64 {
+        self.tokens_at(rate, at.on(self.last))
     }
 
     #[inline]
-    fn tokens_at(&self, terms: Terms, t: Moment) -> f64 {
-        if self.is_surely_full(terms, t) {
-            return f64::from(terms.burst);
+    fn tokens_at(&self, rate: Rate, t: Moment) -> f64 {
+        if self.is_surely_full(rate, t) {
+            return f64::from(rate.burst);
         }
-        terms.cap(self.tokens + terms.limit.tokens_in(t.since(self.last.min(t))))
+        rate.cap(self.tokens + rate.limit.tokens_in(t.since(self.last.min(t))))
     }
 
-    /// Whether the bucket is full at `t` beyond doubt: the exact sum of tokens is no less
-    /// than this one, and is cut to the same.
-    #[inline]
-    pub(crate) fn is_surely_full(&self, terms: Terms, t: Moment) -> bool {
-        let gained = terms.limit.tokens_in_roughly(t.since(self.last.min(t)));
-        self.tokens + gained.least >= f64::from(terms.burst)
+    /// Returns whether the bucket is full at `t`.
+    pub(crate) fn is_full(&self, rate: Rate, t: Moment) -> bool {
+        self.tokens_at(rate, t) >= f64::from(rate.burst)
     }
 
-    /// Whether `n` tokens are out of reach at `t` beyond doubt: a quick no for the many
-    /// calls that a busy limiter refuses.
+    /// Returns whether the bucket is certainly full at `t`, without a division.
     ///
-    /// It agrees with [`reserve`](Self::reserve), since all steps from the tokens gained to
-    /// the time to wait, roundings included, are monotonic.
+    /// The exact number of tokens is at least the one computed here.
     #[inline]
-    fn surely_lacks(&self, terms: Terms, t: Moment, n: u32) -> bool {
-        let gained = terms.limit.tokens_in_roughly(t.since(self.last.min(t)));
-        let lacking = f64::from(n) - terms.cap(self.tokens + gained.most);
-        lacking > 0.0 && terms.limit.surely_takes_time_for(lacking)
+    pub(crate) fn is_surely_full(&self, rate: Rate, t: Moment) -> bool {
+        let gained = rate.limit.tokens_in_roughly(t.since(self.last.min(t)));
+        self.tokens + gained.least >= f64::from(rate.burst)
+    }
+
+    /// Returns whether `n` tokens are certainly not available at `t`.
+    ///
+    /// A quick answer for a busy limiter, which refuses most calls. It agrees with
+    /// [`reserve`](Self::reserve), since all steps from the tokens gained to the time to wait,
+    /// rounding included, are monotonic.
+    #[inline]
+    fn surely_lacks(&self, rate: Rate, t: Moment, n: u32) -> bool {
+        let gained = rate.limit.tokens_in_roughly(t.since(self.last.min(t)));
+        let lacking = f64::from(n) - rate.cap(self.tokens + gained.most);
+        lacking > 0.0 && rate.limit.surely_takes_time_for(lacking)
     }
 
     /// Takes tokens, if they come in time.
     ///
-    /// Without a bucket in the answer the grant took nothing: there is no limit.
+    /// Returns no bucket if the limit is infinite: then nothing was taken.
     #[inline(always)]
-    #[expect(
-        clippy::inline_always,
-        reason = "measured: a quarter of a call's instructions"
-    )]
     pub(crate) fn reserve(
         &self,
-        terms: Terms,
-        ask: Ask,
+        rate: Rate,
+        request: Request,
     ) -> Result<(Option<Self>, Grant), Refusal> {
-        let given = ask.at.given();
-        if terms.limit.is_infinite() {
-            return unlimited(given, ask.patience);
+        let given = request.at.given();
+        if rate.limit.is_infinite() {
+            return unlimited(given, request.patience);
         }
-        if ask.n > terms.burst {
-            return Err(Refusal::ExceedsBurst(terms.burst));
+        if request.n > rate.burst {
+            return Err(Refusal::ExceedsBurst(rate.burst));
         }
-        let t = ask.at.on(self.last);
-        if ask.patience.is_none() && self.surely_lacks(terms, t, ask.n) {
+        let t = request.at.on(self.last);
+        if request.patience.is_none() && self.surely_lacks(rate, t, request.n) {
             return Err(Refusal::NotNow);
         }
-        let tokens = self.tokens_at(terms, t) - f64::from(ask.n);
+        let tokens = self.tokens_at(rate, t) - f64::from(request.n);
         let (act, ready) = if tokens < 0.0 {
-            let act = t.plus(finite(terms.limit.time_for(-tokens))?);
+            let act = t.plus(finite(rate.limit.time_for(-tokens))?);
             (act, act)
         } else {
-            // Tokens that are there may be used at once, also by a caller whose reading of
-            // the clock is older than the bucket.
+            // Available tokens may be used at once, even if the caller's reading of the clock
+            // is older than the bucket.
             (t, given)
         };
-        ask.patience.bear(ready.since(given))?;
-        let claim = Claim { n: ask.n, act, limit: terms.limit, before: self.last_event };
-        let last_event = self.event_after(ask.at, act, t);
+        request.patience.accept(ready.since(given))?;
+        let claim =
+            Claim { n: request.n, act, limit: rate.limit, before: self.last_event };
+        let last_event = self.event_after(request.at, act, t);
         let next = Self { tokens, last: t, last_event };
         Ok((Some(next), Grant { ready, claim: Some(claim) }))
     }
 
-    /// When `ask` would be served after `ahead` other tokens.
+    /// Returns when `request` would be served after `ahead` other tokens.
     pub(crate) fn expect(
         &self,
-        terms: Terms,
-        ask: Ask,
+        rate: Rate,
+        request: Request,
         ahead: u64,
     ) -> Result<Moment, Refusal> {
-        let given = ask.at.given();
-        if terms.limit.is_infinite() {
+        let given = request.at.given();
+        if rate.limit.is_infinite() {
             return Ok(given);
         }
-        if ask.n > terms.burst {
-            return Err(Refusal::ExceedsBurst(terms.burst));
+        if request.n > rate.burst {
+            return Err(Refusal::ExceedsBurst(rate.burst));
         }
-        let t = ask.at.on(self.last);
-        let tokens = self.tokens_at(terms, t) - count(ahead) - f64::from(ask.n);
-        let wait = if tokens < 0.0 { terms.limit.time_for(-tokens) } else { 0 };
+        let t = request.at.on(self.last);
+        let tokens = self.tokens_at(rate, t) - count(ahead) - f64::from(request.n);
+        let wait = if tokens < 0.0 { rate.limit.time_for(-tokens) } else { 0 };
         Ok(t.plus(finite(wait)?))
     }
 
-    /// Replaces `claim` by one for `ask`, if that acts before `act`.
+    /// Replaces `claim` by a claim for `request`, if that one acts earlier.
     ///
-    /// Without a bucket in the answer the new claim took nothing, since the limit is infinite.
+    /// Returns no bucket if the limit is infinite: then the new claim took nothing.
     pub(crate) fn renew(
         &self,
-        terms: Terms,
+        rate: Rate,
         claim: Claim,
-        ask: Ask,
+        request: Request,
     ) -> Option<(Option<Self>, Grant)> {
-        let t = ask.at.on(self.last);
+        let t = request.at.on(self.last);
         let freed =
-            if terms.limit.is_infinite() { *self } else { self.undo(terms, claim, t)? };
-        let (next, grant) = freed.reserve(terms, ask).ok()?;
+            if rate.limit.is_infinite() { *self } else { self.undo(rate, claim, t)? };
+        let (next, grant) = freed.reserve(rate, request).ok()?;
         (grant.ready < claim.act).then_some((next, grant))
     }
 
-    /// Whether [`reserve`](Self::reserve) grants tokens that were there at `last` already:
-    /// a quick yes for the many calls of a limiter that is far from its limit.
+    /// Returns whether the tokens were available at `last` already.
+    ///
+    /// A quick answer for a limiter that is far from its limit, which grants most calls.
     #[inline]
-    pub(crate) fn surely_has(&self, terms: Terms, ask: Ask) -> bool {
-        let is_there = ask.n <= terms.burst && f64::from(ask.n) <= self.tokens;
-        is_there && !terms.limit.is_infinite() && ask.patience.bear(0).is_ok()
+    pub(crate) fn surely_has(&self, rate: Rate, request: Request) -> bool {
+        let is_there = request.n <= rate.burst && f64::from(request.n) <= self.tokens;
+        is_there && !rate.limit.is_infinite() && request.patience.accept(0).is_ok()
     }
 
-    /// What [`reserve`](Self::reserve) does if the bucket [surely has](Self::surely_has)
-    /// the tokens.
+    /// Takes tokens as [`reserve`](Self::reserve) does, if the bucket
+    /// [surely has](Self::surely_has) them.
     #[inline]
-    pub(crate) fn hand_out(&self, terms: Terms, ask: Ask) -> (Self, Grant) {
-        let t = ask.at.on(self.last);
-        let tokens = self.tokens_at(terms, t) - f64::from(ask.n);
+    pub(crate) fn take_available(&self, rate: Rate, request: Request) -> (Self, Grant) {
+        let t = request.at.on(self.last);
+        let tokens = self.tokens_at(rate, t) - f64::from(request.n);
         let claim =
-            Claim { n: ask.n, act: t, limit: terms.limit, before: self.last_event };
-        let next = Self { tokens, last: t, last_event: self.event_after(ask.at, t, t) };
-        (next, Grant { ready: ask.at.given(), claim: Some(claim) })
+            Claim { n: request.n, act: t, limit: rate.limit, before: self.last_event };
+        let next =
+            Self { tokens, last: t, last_event: self.event_after(request.at, t, t) };
+        (next, Grant { ready: request.at.given(), claim: Some(claim) })
     }
 
-    /// The latest event after a claim made at `t` that acts at `act`.
+    /// Returns the latest event after a claim made at `t` that acts at `act`.
     #[inline]
     fn event_after(&self, at: At, act: Moment, t: Moment) -> Moment {
         match at {
             At::Now(_) if act > self.last_event => act,
-            // The claim acts before another one. No claim acts at the next nanosecond, so
-            // none moves the latest event back before this claim (invariant 5).
+            // The claim acts before another one. No claim acts one nanosecond later, so
+            // cancelling one never moves the latest event before this claim (invariant 5).
             At::Now(_) if act > t => self.last_event.plus(1),
             At::Now(_) => self.last_event,
             At::Exactly(_) => act,
         }
     }
 
-    /// Gives back the tokens of `claim`, less those that later claims depend on.
+    /// Gives back the tokens of `claim`, except those that later claims depend on.
     ///
-    /// `None` if nothing comes back.
-    pub(crate) fn cancel(&self, terms: Terms, claim: Claim, at: At) -> Option<Self> {
+    /// Returns `None` if nothing comes back.
+    pub(crate) fn cancel(&self, rate: Rate, claim: Claim, at: At) -> Option<Self> {
         let t = at.on(self.last);
         if claim.act < t {
             return None;
         }
         match at {
-            At::Now(_) => self.undo(terms, claim, t),
-            At::Exactly(_) => self.cancel_exactly(terms, claim, t),
+            At::Now(_) => self.undo(rate, claim, t),
+            At::Exactly(_) => self.cancel_exactly(rate, claim, t),
         }
     }
 
-    /// The arithmetic of x/time/rate.
-    fn cancel_exactly(&self, terms: Terms, claim: Claim, t: Moment) -> Option<Self> {
+    /// Cancels with the arithmetic of x/time/rate.
+    fn cancel_exactly(&self, rate: Rate, claim: Claim, t: Moment) -> Option<Self> {
         let later = claim.limit.tokens_in(self.last_event.since(claim.act));
-        let tokens = self.restored(terms, claim, later, t)?;
+        let tokens = self.restored(rate, claim, later, t)?;
         let before = claim.act.plus(claim.limit.time_for(-f64::from(claim.n)));
         let is_last = claim.act == self.last_event && before >= t;
         let last_event = if is_last { before } else { self.last_event };
         Some(Self { tokens, last: t, last_event })
     }
 
-    /// Gives back the tokens of a claim whose event never happens, as far as the bound
-    /// permits; see the module documentation. The time to act may have passed.
-    fn undo(&self, terms: Terms, claim: Claim, t: Moment) -> Option<Self> {
-        // Not before `claim.act`: an explicit time may have set the latest event back.
+    /// Gives back the tokens of an event that does not happen, as far as the bound permits.
+    ///
+    /// See the module documentation. The time to act may have passed.
+    fn undo(&self, rate: Rate, claim: Claim, t: Moment) -> Option<Self> {
+        // Not before `claim.act`: an explicit time may have moved the latest event back.
         let latest = self.last_event.max(t).max(claim.act);
         let later = claim.limit.tokens_in(latest.since(claim.act));
-        let tokens = self.restored(terms, claim, later, t)?;
+        let tokens = self.restored(rate, claim, later, t)?;
         let is_last = claim.act == self.last_event;
         let last_event = if is_last { claim.before } else { self.last_event };
         Some(Self { tokens, last: t, last_event })
     }
 
-    /// As [`cancel`](Self::cancel) for tokens that were not used although their time may
-    /// have come.
+    /// Gives back tokens that were not used, even if their time to act has passed.
     pub(crate) fn return_unused(
         &self,
-        terms: Terms,
+        rate: Rate,
         claim: Claim,
         now: Moment,
     ) -> Option<Self> {
-        self.undo(terms, claim, now.max(self.last))
+        self.undo(rate, claim, now.max(self.last))
     }
 
-    /// The tokens at `t` with those of `claim` but for `later`; `None` if none come back.
-    fn restored(&self, terms: Terms, claim: Claim, later: f64, t: Moment) -> Option<f64> {
+    /// Returns the tokens at `t` plus those of `claim` minus `later`, if any come back.
+    fn restored(&self, rate: Rate, claim: Claim, later: f64, t: Moment) -> Option<f64> {
         let restored = f64::from(claim.n) - later;
-        let is_void = terms.limit.is_infinite() || claim.n == 0 || restored <= 0.0;
-        (!is_void).then(|| terms.cap(self.tokens_at(terms, t) + restored))
+        let is_void = rate.limit.is_infinite() || claim.n == 0 || restored <= 0.0;
+        (!is_void).then(|| rate.cap(self.tokens_at(rate, t) + restored))
     }
 
-    /// The same bucket as of `at`: what must be done before its terms change.
-    pub(crate) fn settle(&self, terms: Terms, at: At) -> Self {
+    /// Returns the bucket as of `at`. Call it before the rate changes.
+    pub(crate) fn settle(&self, rate: Rate, at: At) -> Self {
         let t = at.on(self.last);
-        Self { tokens: self.tokens_at(terms, t), last: t, ..*self }
+        Self { tokens: self.tokens_at(rate, t), last: t, ..*self }
     }
 
-    /// The bucket with `tokens` in it as of `at`, or as many as it holds.
-    pub(crate) fn refill(&self, terms: Terms, tokens: u32, at: At) -> Self {
-        let tokens = f64::from(tokens.min(terms.burst));
+    /// Returns the bucket with `tokens`, capped at the burst, as of `at`.
+    pub(crate) fn refill(&self, rate: Rate, tokens: u32, at: At) -> Self {
+        let tokens = f64::from(tokens.min(rate.burst));
         Self { tokens, last: at.on(self.last), ..*self }
     }
 
@@ -417,8 +436,8 @@ impl Bucket {
 fn unlimited(
     given: Moment,
     patience: Patience,
-) -> Result<(Option<Bucket>, Grant), Refusal> {
-    patience.bear(0)?;
+) -> Result<(Option<TokenBucket>, Grant), Refusal> {
+    patience.accept(0)?;
     Ok((None, Grant { ready: given, claim: None }))
 }
 

@@ -4,26 +4,41 @@ use std::error::Error;
 use std::fmt;
 use std::time::Duration;
 
+use super::bucket::{Refusal, Request};
 use super::limit::Limit;
+use super::moment::duration;
 
-/// Why [`Limiter::reserve`](super::Limiter::reserve) and its kin gave no reservation.
+/// The reason why a reservation failed; see [`Limiter::reserve`](super::Limiter::reserve).
 ///
-/// Nothing has been taken from the limiter.
+/// No tokens have been taken.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum ReserveError {
-    /// More tokens than the bucket ever holds.
+    /// The request exceeds what the bucket can hold.
     ExceedsBurst {
-        /// How many tokens were asked for.
+        /// Number of requested tokens.
         asked: u32,
-        /// How many the bucket holds at most.
+        /// Number of tokens that the bucket can hold.
         burst: u32,
     },
-    /// At the present limit the tokens come after more than 292 years, or never.
+    /// At the current limit the tokens come after more than 292 years, or never.
     Never {
-        /// How many tokens were asked for.
+        /// Number of requested tokens.
         asked: u32,
     },
+}
+
+impl ReserveError {
+    /// Describes the refusal of a request for `asked` tokens that has no deadline.
+    #[cold]
+    pub(super) fn new(refusal: Refusal, asked: u32) -> Self {
+        match refusal {
+            Refusal::ExceedsBurst(burst) => Self::ExceedsBurst { asked, burst },
+            Refusal::Never | Refusal::NotNow | Refusal::TooLate(_) => {
+                Self::Never { asked }
+            }
+        }
+    }
 }
 
 impl fmt::Display for ReserveError {
@@ -37,31 +52,49 @@ impl fmt::Display for ReserveError {
 
 impl Error for ReserveError {}
 
-/// Why [`Limiter::wait`](super::Limiter::wait) and its kin gave up without waiting.
+/// The reason why a wait failed; see [`Limiter::wait`](super::Limiter::wait).
 ///
-/// Nothing has been taken from the limiter, and no time has been spent.
+/// No tokens have been taken.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum WaitError {
-    /// More tokens than the bucket ever holds.
+    /// The request exceeds what the bucket can hold.
     ExceedsBurst {
-        /// How many tokens were asked for.
+        /// Number of requested tokens.
         asked: u32,
-        /// How many the bucket holds at most.
+        /// Number of tokens that the bucket can hold.
         burst: u32,
     },
-    /// At the present limit the tokens come after more than 292 years, or never.
+    /// At the current limit the tokens come after more than 292 years, or never.
     Never {
-        /// How many tokens were asked for.
+        /// Number of requested tokens.
         asked: u32,
     },
-    /// The tokens come later than the caller can wait.
-    WouldExceedDeadline {
-        /// How long the tokens take to come.
+    /// The tokens would come after the deadline.
+    ///
+    /// The call does not wait for the deadline if it knows earlier.
+    #[doc(alias = "would exceed context deadline")]
+    Timeout {
+        /// How long the wait would have been, from the call on.
         needed: Duration,
-        /// How far away the deadline is; zero if it has passed.
+        /// How far away the deadline was at the call; zero if it had passed.
         left: Duration,
     },
+}
+
+impl WaitError {
+    #[cold]
+    pub(super) fn new(refusal: Refusal, request: Request) -> Self {
+        match refusal {
+            Refusal::TooLate(wait) => Self::Timeout {
+                needed: duration(wait),
+                left: duration(request.deadline().since(request.at.given())),
+            },
+            Refusal::ExceedsBurst(_) | Refusal::NotNow | Refusal::Never => {
+                ReserveError::new(refusal, request.n).into()
+            }
+        }
+    }
 }
 
 impl fmt::Display for WaitError {
@@ -69,7 +102,7 @@ impl fmt::Display for WaitError {
         match self {
             Self::ExceedsBurst { asked, burst } => exceeds_burst(f, *asked, *burst),
             Self::Never { asked } => never(f, *asked),
-            Self::WouldExceedDeadline { needed, left } => {
+            Self::Timeout { needed, left } => {
                 write!(f, "the wait takes {needed:?}, but the deadline is {left:?} away")
             }
         }
@@ -90,82 +123,91 @@ impl From<ReserveError> for WaitError {
 }
 
 fn exceeds_burst(f: &mut fmt::Formatter<'_>, asked: u32, burst: u32) -> fmt::Result {
-    let tokens = if asked == 1 { "token" } else { "tokens" };
-    write!(f, "asked for {asked} {tokens} at once, but the burst is {burst}")
+    write!(f, "asked for {}, but the burst is {burst}", Tokens(asked))
 }
 
 fn never(f: &mut fmt::Formatter<'_>, asked: u32) -> fmt::Result {
-    let come =
-        if asked == 1 { "token that never comes" } else { "tokens that never come" };
-    write!(f, "asked for {asked} {come} at the present limit")
+    let verb = if asked == 1 { "comes" } else { "come" };
+    write!(f, "asked for {}, which never {verb} at the current limit", Tokens(asked))
 }
 
-/// A number that is no frequency; see [`Limit::try_per_second`](super::Limit::try_per_second).
+/// Displays a number of tokens.
+struct Tokens(u32);
+
+impl fmt::Display for Tokens {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self.0 {
+            1 => f.write_str("1 token"),
+            n => write!(f, "{n} tokens"),
+        }
+    }
+}
+
+/// The error of a number that is not a limit; see
+/// [`Limit::try_per_second`](super::Limit::try_per_second).
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct InvalidLimit {
-    /// The number that was given.
+    /// The number.
     pub given: f64,
 }
 
 impl fmt::Display for InvalidLimit {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let given = self.given;
-        write!(
-            f,
-            "a limit is a number of events a second from 0 to infinity, not {given}"
-        )
+        write!(f, "a limit must be 0 or more events per second, not {}", self.given)
     }
 }
 
 impl Error for InvalidLimit {}
 
-/// A pace that is none; see [`PacerBuilder::try_build`](super::PacerBuilder::try_build).
+/// The error of an invalid pace; see
+/// [`PacerBuilder::try_build`](super::PacerBuilder::try_build).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum InvalidPace {
-    /// No permissions at all.
+    /// The number of permissions is zero.
     NoPermissions,
-    /// All permissions at once.
+    /// The period is zero.
     NoPeriod,
 }
 
 impl fmt::Display for InvalidPace {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(match self {
-            Self::NoPermissions => "a pace is at least 1 permission in a period, not 0",
-            Self::NoPeriod => "a pace has a period longer than 0 ns",
+            Self::NoPermissions => "a pace needs at least 1 permission per period, not 0",
+            Self::NoPeriod => "a pace needs a period longer than 0 ns",
         })
     }
 }
 
 impl Error for InvalidPace {}
 
-/// Why [`Hierarchy::child`](super::Hierarchy::child) made no child.
+/// The reason why a child could not be added; see
+/// [`Hierarchy::child`](super::Hierarchy::child).
 #[derive(Clone, Copy, Debug, PartialEq)]
 #[non_exhaustive]
 pub enum InvalidShare {
-    /// More of the parent's limit than is left to promise.
+    /// The parent does not have that much of its limit left.
     LimitTaken {
-        /// The limit that was asked for.
+        /// The requested limit.
         asked: Limit,
-        /// What the parent has left.
+        /// The limit that is left.
         left: Limit,
     },
-    /// More of the parent's burst than is left to promise.
+    /// The parent does not have that much of its burst left.
     BurstTaken {
-        /// The burst that was asked for.
+        /// The requested burst.
         asked: u32,
-        /// What the parent has left.
+        /// The burst that is left.
         left: u32,
     },
-    /// A ceiling that is lower than what is guaranteed.
+    /// The limit of the ceiling is below the guaranteed limit.
     CeilBelowLimit {
-        /// The ceiling.
+        /// The limit of the ceiling.
         ceil: Limit,
         /// The guaranteed limit.
         limit: Limit,
     },
-    /// The burst of the ceiling is lower than the guaranteed burst.
+    /// The burst of the ceiling is below the guaranteed burst.
     CeilBelowBurst {
         /// The burst of the ceiling.
         ceil: u32,
@@ -178,20 +220,16 @@ impl fmt::Display for InvalidShare {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::LimitTaken { asked, left } => {
-                write!(f, "asked for {asked} of a limit of which {left} is left")
+                write!(f, "asked for a limit of {asked}, but only {left} is left")
             }
             Self::BurstTaken { asked, left } => {
-                write!(f, "asked for {asked} tokens of a burst of which {left} are left")
+                write!(f, "asked for a burst of {asked}, but only {left} is left")
             }
             Self::CeilBelowLimit { ceil, limit } => {
-                write!(f, "a ceiling of {ceil} is below the guaranteed {limit}")
+                write!(f, "a ceiling of {ceil} is below the guaranteed limit of {limit}")
             }
             Self::CeilBelowBurst { ceil, burst } => {
-                let tokens = if *ceil == 1 { "token" } else { "tokens" };
-                write!(
-                    f,
-                    "a ceiling of {ceil} {tokens} is below the guaranteed burst of {burst}"
-                )
+                write!(f, "a ceiling of {ceil} is below the guaranteed burst of {burst}")
             }
         }
     }
@@ -204,34 +242,60 @@ mod tests {
     use super::*;
 
     #[test]
-    fn messages_say_what_was_given_and_what_is_accepted() {
+    fn messages_name_the_value_and_the_bound() {
         let refused = ReserveError::ExceedsBurst { asked: 7, burst: 5 };
-        let text = "asked for 7 tokens at once, but the burst is 5";
+        let text = "asked for 7 tokens, but the burst is 5";
         assert_eq!(refused.to_string(), text);
         assert_eq!(WaitError::from(refused).to_string(), text);
 
-        let refused = ReserveError::Never { asked: 7 };
-        let text = "asked for 7 tokens that never come at the present limit";
+        let refused = ReserveError::Never { asked: 1 };
+        let text = "asked for 1 token, which never comes at the current limit";
         assert_eq!(refused.to_string(), text);
         assert_eq!(WaitError::from(refused).to_string(), text);
 
         let needed = Duration::from_millis(300);
         let left = Duration::from_millis(100);
         assert_eq!(
-            WaitError::WouldExceedDeadline { needed, left }.to_string(),
+            WaitError::Timeout { needed, left }.to_string(),
             "the wait takes 300ms, but the deadline is 100ms away"
         );
         assert_eq!(
             InvalidLimit { given: f64::NAN }.to_string(),
-            "a limit is a number of events a second from 0 to infinity, not NaN"
+            "a limit must be 0 or more events per second, not NaN"
         );
         assert_eq!(
             InvalidPace::NoPermissions.to_string(),
-            "a pace is at least 1 permission in a period, not 0"
+            "a pace needs at least 1 permission per period, not 0"
         );
         assert_eq!(
             InvalidPace::NoPeriod.to_string(),
-            "a pace has a period longer than 0 ns"
+            "a pace needs a period longer than 0 ns"
         );
+    }
+
+    #[test]
+    fn messages_of_shares_name_the_value_and_the_bound() {
+        let limit = Limit::per_second;
+        let cases = [
+            (
+                InvalidShare::LimitTaken { asked: limit(7.0), left: limit(3.0) },
+                "asked for a limit of 7/s, but only 3/s is left",
+            ),
+            (
+                InvalidShare::BurstTaken { asked: 5, left: 1 },
+                "asked for a burst of 5, but only 1 is left",
+            ),
+            (
+                InvalidShare::CeilBelowLimit { ceil: limit(3.0), limit: limit(7.0) },
+                "a ceiling of 3/s is below the guaranteed limit of 7/s",
+            ),
+            (
+                InvalidShare::CeilBelowBurst { ceil: 1, burst: 5 },
+                "a ceiling of 1 is below the guaranteed burst of 5",
+            ),
+        ];
+        for (error, text) in cases {
+            assert_eq!(error.to_string(), text);
+        }
     }
 }

@@ -1,9 +1,8 @@
 //! A limiter for each key.
-//!
-//! The buckets are in `keyed/keys.rs`; this file has the lock, the clock and the waits.
-//! Keys that leave are dropped after the lock is released.
 
-mod keys;
+mod buckets;
+mod reservation;
+mod wait;
 
 use std::borrow::Borrow;
 use std::fmt;
@@ -13,36 +12,35 @@ use std::time::Duration;
 
 use foldhash::fast::RandomState;
 
-use super::bucket::{Ask, At, Claim, Grant, Patience, Refusal, Terms};
-use super::error::{ReserveError, WaitError};
+use self::buckets::{Buckets, Effect, Lookup};
+pub use self::reservation::KeyedReservation;
+use super::bucket::{At, Claim, Grant, Rate, Refusal, Request};
+use super::error::ReserveError;
 use super::limit::Limit;
-use super::limiter::refused;
-use super::line::{Line, Look, Ticket};
-use super::moment::{FOREVER, Moment, Timeline, duration};
-use super::waiting::{Host, Waiting};
+use super::moment::{Moment, Timeline, duration};
 use crate::clock::{AnyClock, Clock};
-use crate::wake::{Wake, Wakes};
-use keys::{BucketMeter, Keys, Lookup};
+use crate::key::ToKey;
 
 /// A [`Limiter`](super::Limiter) for each key, such as a user, an address or a tenant.
 ///
-/// Each key has its own token bucket, with the same limit and burst for all. The bucket of
-/// an unknown key is full. Clones share the buckets.
+/// Each key has its own token bucket. All keys have the same limit and burst, except those
+/// with a limit of their own, set by [`set_key_limit`](Self::set_key_limit). A new key starts
+/// with a full bucket. Clones share the buckets.
 ///
-/// Calls take a key by reference, in any form that it can be borrowed as: those of a
-/// `Keyed<String>` take a `&str`. It is cloned only if its bucket is to be kept.
+/// Calls take a key in any borrowed form: those of a `Keyed<String>` or a `Keyed<Arc<str>>`
+/// take a `&str`. A key is cloned only if its bucket has to be kept.
 ///
 /// # Memory
 ///
-/// A key whose bucket has filled up again behaves like a key that was never seen, so it
-/// need not be kept. Every call looks at a few more buckets and drops one that is full. No
-/// clean-up call and no thread is needed, and the table shrinks after a spike. A tracked
-/// `u64` takes about 55 bytes.
+/// A key whose bucket is full behaves like a key that was never seen. So every call looks at
+/// a few other keys and drops one whose bucket is full. No clean-up call and no background
+/// thread is needed, and the table shrinks after a spike. A tracked `u64` takes about 80
+/// bytes.
 ///
-/// If keys come faster than they fill up, as in an attack with ever new keys, at most
-/// [`max_keys`](Self::max_keys) are kept. One more then pushes out another: of eight keys
-/// the one that would have been full first. That key gets a full bucket early. Keys with
-/// waiters are never pushed out; each of them takes the memory of its line.
+/// If new keys come faster than buckets fill, as in an attack with random keys, at most
+/// [`max_keys`](Self::max_keys) are kept. Each further key replaces another one: of eight
+/// keys, the one that would be full first. The replaced key gets a full bucket early. Keys
+/// with waiters and keys with their own limit are never replaced.
 ///
 /// # Examples
 ///
@@ -52,16 +50,13 @@ use keys::{BucketMeter, Keys, Lookup};
 /// use requeue::testing::FakeClock;
 ///
 /// let clock = FakeClock::new();
-/// let logins = Keyed::with_clock(Limit::per_second(1.0), 2, clock.clone());
-/// assert!(logins.allow(&"ann"));
-/// assert!(logins.allow(&"ann"));
-/// assert!(!logins.allow(&"ann"));
-/// assert!(logins.allow(&"bob"));
+/// let logins = Keyed::<String>::with_clock(Limit::per_second(1.0), 2, clock.clone());
+/// assert!(logins.allow("ann"));
+/// assert!(logins.allow("ann"));
+/// assert!(!logins.allow("ann"));
+/// assert!(logins.allow("bob"));
 /// clock.advance(Duration::from_secs(1));
-/// assert!(logins.allow(&"ann"));
-///
-/// let hosts = Keyed::<String>::new(Limit::per_second(1.0), 2);
-/// assert!(hosts.allow("example.org"));
+/// assert!(logins.allow("ann"));
 /// ```
 pub struct Keyed<K> {
     shared: Arc<Shared<K>>,
@@ -70,40 +65,34 @@ pub struct Keyed<K> {
 struct Shared<K> {
     clock: AnyClock,
     timeline: Timeline,
-    terms: Terms,
     hasher: RandomState,
-    keys: Mutex<Keys<K>>,
+    buckets: Mutex<Buckets<K>>,
 }
 
 /// How many keys are kept by default.
 const DEFAULT_MAX_KEYS: usize = 1 << 20;
 
 impl<K> Keyed<K> {
-    /// Makes a limiter that lets `limit` events a second happen for each key, and `burst`
-    /// at once.
-    ///
-    /// Any number will do, as for [`Limiter::new`](super::Limiter::new).
+    /// Creates a limiter that allows each key `limit` events per second, and `burst` at once.
     pub fn new(limit: Limit, burst: u32) -> Self {
-        Self::on(AnyClock::System, Terms { limit, burst })
+        Self::on(AnyClock::System, Rate { limit, burst })
     }
 
-    /// Makes a limiter that asks `clock` for the time.
+    /// Creates a limiter that uses `clock`.
     pub fn with_clock(limit: Limit, burst: u32, clock: impl Clock) -> Self {
-        Self::on(AnyClock::new(clock), Terms { limit, burst })
+        Self::on(AnyClock::new(clock), Rate { limit, burst })
     }
 
-    fn on(clock: AnyClock, terms: Terms) -> Self {
+    fn on(clock: AnyClock, rate: Rate) -> Self {
         let timeline = Timeline::from(clock.now());
         let hasher = RandomState::default();
-        let keys = Mutex::new(Keys::new(DEFAULT_MAX_KEYS));
-        Self { shared: Arc::new(Shared { clock, timeline, terms, hasher, keys }) }
+        let buckets = Mutex::new(Buckets::new(rate, DEFAULT_MAX_KEYS));
+        Self { shared: Arc::new(Shared { clock, timeline, hasher, buckets }) }
     }
 
-    /// Keeps at most `keys` keys whose buckets are not full; 1,048,576 unless told
-    /// otherwise.
+    /// Sets how many keys are kept at most; 1,048,576 by default, and at least 1.
     ///
-    /// At least one is kept. Keys above a new bound leave one by one, with the calls that
-    /// follow.
+    /// If there are more keys already, each following call removes one.
     ///
     /// # Examples
     ///
@@ -116,58 +105,94 @@ impl<K> Keyed<K> {
     /// }
     /// assert_eq!(keyed.tracked(), 100);
     /// ```
-    #[must_use = "the limiter comes back"]
+    #[must_use = "this returns the limiter"]
     pub fn max_keys(self, keys: usize) -> Self {
         self.lock().set_max(keys.max(1));
         self
     }
 
-    /// The limit of each key.
+    /// Returns the limit of keys that do not have their own.
     pub fn limit(&self) -> Limit {
-        self.shared.terms.limit
+        self.lock().rate().limit
     }
 
-    /// The burst of each key.
+    /// Returns the burst of keys that do not have their own.
     pub fn burst(&self) -> u32 {
-        self.shared.terms.burst
+        self.lock().rate().burst
     }
 
-    /// How many keys are kept at present; those whose buckets are full need not be.
+    /// Changes the limit of all keys that do not have their own.
+    ///
+    /// Reservations keep their times. Callers in line are served as by
+    /// [`Limiter::set_limit`](super::Limiter::set_limit). The call visits every tracked key.
+    ///
+    /// # Examples
+    ///
+    /// ```
+    /// use requeue::rate::{Keyed, Limit};
+    ///
+    /// let keyed = Keyed::new(Limit::ZERO, 1);
+    /// assert!(keyed.allow(&"ann"));
+    /// assert!(!keyed.allow(&"ann"));
+    /// keyed.set_limit(Limit::INF);
+    /// assert!(keyed.allow(&"ann"));
+    /// ```
+    pub fn set_limit(&self, limit: Limit) {
+        self.change_rate(|rate| Rate { limit, ..rate });
+    }
+
+    /// Changes the burst of all keys that do not have their own.
+    ///
+    /// A full bucket stays full, also if the new burst is larger. Other buckets gain no tokens.
+    /// The call visits every tracked key.
+    pub fn set_burst(&self, burst: u32) {
+        self.change_rate(|rate| Rate { burst, ..rate });
+    }
+
+    fn change_rate(&self, change: impl FnOnce(Rate) -> Rate) {
+        let now = self.now();
+        let wakes = self.lock().change_rate(now, change);
+        wakes.wake();
+    }
+
+    /// Returns how many keys are kept: those whose buckets are not full, and a few others.
     pub fn tracked(&self) -> usize {
         self.lock().len()
     }
 
-    /// Under this lock runs no user code but `Hash`, `Eq` and `Clone` of the key.
-    fn lock(&self) -> MutexGuard<'_, Keys<K>> {
-        self.shared.keys.lock().unwrap_or_else(PoisonError::into_inner)
+    /// Under this lock runs no user code except `Hash`, `Eq` and `Clone` of the key.
+    fn lock(&self) -> MutexGuard<'_, Buckets<K>> {
+        self.shared.buckets.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    fn moment(&self) -> Moment {
+    fn now(&self) -> Moment {
         self.shared.timeline.moment(self.shared.clock.now())
     }
 }
 
 impl<K: Eq + Hash> Keyed<K> {
-    /// Takes a token of `key` if there is one, and says whether.
+    /// Takes a token of `key` if one is available. Returns whether it did.
     pub fn allow<Q>(&self, key: &Q) -> bool
     where
         K: Borrow<Q>,
-        Q: ToOwned<Owned = K> + Eq + Hash + ?Sized,
+        Q: ToKey<K> + ?Sized,
     {
         self.allow_n(key, 1)
     }
 
-    /// Takes `n` tokens of `key` if there are that many, and says whether.
+    /// Takes `n` tokens of `key` if that many are available. Returns whether it did.
+    ///
+    /// All or none: a refusal changes nothing. Refused while callers wait for the same key.
     pub fn allow_n<Q>(&self, key: &Q, n: u32) -> bool
     where
         K: Borrow<Q>,
-        Q: ToOwned<Owned = K> + Eq + Hash + ?Sized,
+        Q: ToKey<K> + ?Sized,
     {
-        let at = At::Now(self.moment());
-        self.take(self.lookup(key), Ask { at, n, patience: Patience::None }).is_ok()
+        self.take(self.lookup(key), Request::at_once(At::Now(self.now()), n)).is_ok()
     }
 
-    /// How long until a token of `key` can be had, without taking it.
+    /// Returns how long a [`reserve`](Self::reserve) would have to wait, without taking a
+    /// token.
     ///
     /// # Errors
     ///
@@ -175,12 +200,12 @@ impl<K: Eq + Hash> Keyed<K> {
     pub fn peek<Q>(&self, key: &Q) -> Result<Duration, ReserveError>
     where
         K: Borrow<Q>,
-        Q: ToOwned<Owned = K> + Eq + Hash + ?Sized,
+        Q: Eq + Hash + ?Sized,
     {
         self.peek_n(key, 1)
     }
 
-    /// How long until `n` tokens of `key` can be had, without taking them.
+    /// Returns how long a reservation of `n` tokens would have to wait, without taking them.
     ///
     /// # Errors
     ///
@@ -188,18 +213,32 @@ impl<K: Eq + Hash> Keyed<K> {
     pub fn peek_n<Q>(&self, key: &Q, n: u32) -> Result<Duration, ReserveError>
     where
         K: Borrow<Q>,
-        Q: ToOwned<Owned = K> + Eq + Hash + ?Sized,
+        Q: Eq + Hash + ?Sized,
     {
-        let (lookup, now) = (self.lookup(key), self.moment());
-        let (bucket, at) = self.lock().bucket(lookup, now);
-        let ask = Ask { at: At::Now(at), n, patience: Patience::UpTo(FOREVER) };
-        match bucket.reserve(self.shared.terms, ask) {
+        let (lookup, now) = (self.lookup(key), self.now());
+        let (bucket, rate, at) = self.lock().get(lookup, now);
+        match bucket.reserve(rate, Request::patient(At::Now(at), n)) {
             Ok((_, grant)) => Ok(duration(grant.ready.since(now))),
-            Err(refusal) => Err(refused(refusal, n)),
+            Err(refusal) => Err(ReserveError::new(refusal, n)),
         }
     }
 
-    /// Takes a token of `key`, now or from the future, and says how long to wait for it.
+    /// Returns the number of tokens of `key`; negative while tokens are reserved.
+    ///
+    /// A snapshot; do not base decisions on it.
+    pub fn tokens<Q>(&self, key: &Q) -> f64
+    where
+        K: Borrow<Q>,
+        Q: Eq + Hash + ?Sized,
+    {
+        let (lookup, now) = (self.lookup(key), self.now());
+        let (bucket, rate, at) = self.lock().get(lookup, now);
+        bucket.tokens(rate, At::Now(at))
+    }
+
+    /// Takes a token of `key`, now or from the future, and returns when it may be used.
+    ///
+    /// See [`reserve_n`](Self::reserve_n).
     ///
     /// # Errors
     ///
@@ -213,217 +252,161 @@ impl<K: Eq + Hash> Keyed<K> {
     /// use requeue::testing::FakeClock;
     ///
     /// let keyed = Keyed::with_clock(Limit::per_second(10.0), 1, FakeClock::new());
-    /// assert_eq!(keyed.reserve(&"key"), Ok(Duration::ZERO));
-    /// assert_eq!(keyed.reserve(&"key"), Ok(Duration::from_millis(100)));
-    /// assert_eq!(keyed.reserve(&"key"), Ok(Duration::from_millis(200)));
+    /// assert_eq!(keyed.reserve(&"key")?.delay(), Duration::ZERO);
+    /// let second = keyed.reserve(&"key")?;
+    /// assert_eq!(second.delay(), Duration::from_millis(100));
+    /// second.cancel(); // too long
+    /// assert_eq!(keyed.peek(&"key"), Ok(Duration::from_millis(100)));
+    /// # Ok::<(), requeue::rate::ReserveError>(())
     /// ```
-    pub fn reserve<Q>(&self, key: &Q) -> Result<Duration, ReserveError>
+    pub fn reserve<Q>(&self, key: &Q) -> Result<KeyedReservation<K>, ReserveError>
     where
         K: Borrow<Q>,
-        Q: ToOwned<Owned = K> + Eq + Hash + ?Sized,
+        Q: ToKey<K> + ?Sized,
     {
         self.reserve_n(key, 1)
     }
 
-    /// Takes `n` tokens of `key`, now or from the future, and returns how long to wait for
-    /// them.
+    /// Takes `n` tokens of `key`, now or from the future, and returns when they may be used.
     ///
-    /// The tokens stay taken. Callers of [`wait_n`](Self::wait_n) that are in line but not
-    /// the first are served after them.
+    /// Wait for [`KeyedReservation::delay`] and act, or give the tokens back with
+    /// [`KeyedReservation::cancel`]. Dropping a reservation keeps the tokens taken.
+    ///
+    /// A reservation does not line up. Callers of [`wait_n`](Self::wait_n) that are in line,
+    /// but not the first, are served after it.
     ///
     /// # Errors
     ///
-    /// [`ReserveError::ExceedsBurst`] if `n` is more than the burst, and
-    /// [`ReserveError::Never`] if the tokens never come. Nothing is taken then.
-    pub fn reserve_n<Q>(&self, key: &Q, n: u32) -> Result<Duration, ReserveError>
+    /// [`ReserveError::ExceedsBurst`] if `n` is more than the burst of `key`, and
+    /// [`ReserveError::Never`] if the tokens never come. Then nothing is taken.
+    pub fn reserve_n<Q>(
+        &self,
+        key: &Q,
+        n: u32,
+    ) -> Result<KeyedReservation<K>, ReserveError>
     where
         K: Borrow<Q>,
-        Q: ToOwned<Owned = K> + Eq + Hash + ?Sized,
+        Q: ToKey<K> + ?Sized,
     {
-        let now = self.moment();
-        let ask = Ask { at: At::Now(now), n, patience: Patience::UpTo(FOREVER) };
-        match self.take(self.lookup(key), ask) {
-            Ok(grant) => Ok(duration(grant.ready.since(now))),
-            Err(refusal) => Err(refused(refusal, n)),
+        // Before tokens are taken: `to_key` may panic.
+        let owned = key.to_key();
+        match self.take(self.lookup(key), Request::patient(At::Now(self.now()), n)) {
+            Ok(grant) => Ok(KeyedReservation::new(self.clone(), owned, grant)),
+            Err(refusal) => Err(ReserveError::new(refusal, n)),
         }
     }
 
-    /// Waits for a token of `key` and takes it.
+    /// Takes one token for good and returns how long to wait for it, if it ever comes.
+    pub(crate) fn take_one(&self, key: &K) -> Option<Duration>
+    where
+        K: Clone,
+    {
+        let now = self.now();
+        let grant =
+            self.take(self.lookup(key), Request::patient(At::Now(now), 1)).ok()?;
+        Some(duration(grant.ready.since(now)))
+    }
+
+    /// Returns the limit of `key`.
+    pub fn key_limit<Q>(&self, key: &Q) -> Limit
+    where
+        K: Borrow<Q>,
+        Q: Eq + Hash + ?Sized,
+    {
+        self.rate_of(key).limit
+    }
+
+    /// Returns the burst of `key`.
+    pub fn key_burst<Q>(&self, key: &Q) -> u32
+    where
+        K: Borrow<Q>,
+        Q: Eq + Hash + ?Sized,
+    {
+        self.rate_of(key).burst
+    }
+
+    /// Gives `key` its own limit and burst, until they are [reset](Self::reset_key_limit).
     ///
-    /// Callers for one key line up in the order in which their futures are first polled.
-    /// A caller that gives up costs the ones behind it nothing; see
-    /// [`Limiter::wait`](super::Limiter::wait).
-    ///
-    /// # Cancel safety
-    ///
-    /// Dropping the future leaves the line. The token of the first caller goes back, and
-    /// the next caller takes its place.
-    ///
-    /// # Errors
-    ///
-    /// As [`wait_n`](Self::wait_n).
+    /// A full bucket stays full. Any other gains no tokens. The key is kept in memory, and
+    /// does not make room for others.
     ///
     /// # Examples
     ///
     /// ```
-    /// use requeue::rate::{Keyed, Limit, WaitError};
+    /// use requeue::rate::{Keyed, Limit};
     ///
-    /// # futures_executor::block_on(async {
-    /// let keyed = Keyed::new(Limit::per_second(100.0), 1);
-    /// for _ in 0..3 {
-    ///     keyed.wait(&"key").await?; // at most one of these in 10 ms
-    /// }
-    /// # Ok::<(), WaitError>(())
-    /// # }).unwrap();
+    /// let uploads = Keyed::<String>::new(Limit::per_second(1.0), 2);
+    /// uploads.set_key_limit("premium", Limit::per_second(100.0), 20);
+    /// assert_eq!((0..50).filter(|_| uploads.allow("premium")).count(), 20);
+    /// assert_eq!((0..50).filter(|_| uploads.allow("ann")).count(), 2);
     /// ```
-    pub async fn wait<Q>(&self, key: &Q) -> Result<(), WaitError>
+    pub fn set_key_limit<Q>(&self, key: &Q, limit: Limit, burst: u32)
     where
         K: Borrow<Q>,
-        Q: ToOwned<Owned = K> + Eq + Hash + ?Sized,
+        Q: ToKey<K> + ?Sized,
     {
-        self.wait_n(key, 1).await
+        self.set_own_rate(key, Some(Rate { limit, burst }));
     }
 
-    /// Waits for `n` tokens of `key` and takes them.
-    ///
-    /// # Cancel safety
-    ///
-    /// As [`wait`](Self::wait).
-    ///
-    /// # Errors
-    ///
-    /// [`WaitError::ExceedsBurst`] if `n` is more than the burst, and [`WaitError::Never`]
-    /// if the tokens never come. Both are returned at once, and nothing is taken.
-    pub async fn wait_n<Q>(&self, key: &Q, n: u32) -> Result<(), WaitError>
+    /// Gives `key` the limit and burst of all other keys. Returns whether it had its own.
+    pub fn reset_key_limit<Q>(&self, key: &Q) -> bool
     where
         K: Borrow<Q>,
-        Q: ToOwned<Owned = K> + Eq + Hash + ?Sized,
+        Q: ToKey<K> + ?Sized,
     {
-        let Some(waiting) = self.line_up(key, n) else { return Ok(()) };
-        waiting.await.map(drop).map_err(|refusal| refused(refusal, n).into())
+        self.set_own_rate(key, None)
     }
 
-    /// Blocks this thread until a token of `key` may be used, and takes it.
-    ///
-    /// # Errors
-    ///
-    /// As [`wait_n`](Self::wait_n).
-    pub fn wait_blocking<Q>(&self, key: &Q) -> Result<(), WaitError>
+    fn set_own_rate<Q>(&self, key: &Q, rate: Option<Rate>) -> bool
     where
         K: Borrow<Q>,
-        Q: ToOwned<Owned = K> + Eq + Hash + ?Sized,
+        Q: ToKey<K> + ?Sized,
     {
-        self.wait_n_blocking(key, 1)
+        let (lookup, now) = (self.lookup(key), self.now());
+        let effect = self.lock().set_own_rate(lookup, rate, now);
+        finish(effect)
     }
 
-    /// Blocks this thread until `n` tokens of `key` may be used, and takes them.
-    ///
-    /// # Errors
-    ///
-    /// As [`wait_n`](Self::wait_n).
-    pub fn wait_n_blocking<Q>(&self, key: &Q, n: u32) -> Result<(), WaitError>
+    fn rate_of<Q>(&self, key: &Q) -> Rate
     where
         K: Borrow<Q>,
-        Q: ToOwned<Owned = K> + Eq + Hash + ?Sized,
-    {
-        let Some(waiting) = self.line_up(key, n) else { return Ok(()) };
-        waiting.block().map(drop).map_err(|refusal| refused(refusal, n).into())
-    }
-
-    /// Takes the tokens if they are available, or prepares a wait for them.
-    pub(super) fn line_up<'a, Q>(
-        &'a self,
-        key: &'a Q,
-        n: u32,
-    ) -> Option<Waiting<KeyHost<'a, K, Q>>>
-    where
-        K: Borrow<Q>,
-        Q: ToOwned<Owned = K> + Eq + Hash + ?Sized,
+        Q: Eq + Hash + ?Sized,
     {
         let lookup = self.lookup(key);
-        let at = At::Now(self.moment());
-        if self.take(lookup, Ask { at, n, patience: Patience::None }).is_ok() {
-            return None;
-        }
-        let ask = Ask { at, n, patience: Patience::UpTo(FOREVER) };
-        Some(Waiting::new(KeyHost { keyed: self, lookup }, ask))
+        let (_, rate, _) = self.lock().get(lookup, Moment::START);
+        rate
     }
 
-    /// Hashes `key`, outside the lock.
+    fn cancel(&self, key: &K, claim: Claim) {
+        let (lookup, now) = (self.lookup(key), self.now());
+        let effect = self.lock().cancel(lookup, claim, now);
+        finish(effect);
+    }
+
+    /// Hashes `key`, outside of the lock.
     fn lookup<'a, Q>(&'a self, key: &'a Q) -> Lookup<'a, Q>
     where
         Q: Hash + ?Sized,
     {
-        let Shared { hasher, terms, .. } = &*self.shared;
-        Lookup { key, hash: hasher.hash_one(key), hasher, terms: *terms }
+        let hasher = &self.shared.hasher;
+        Lookup { key, hash: hasher.hash_one(key), hasher }
     }
 
-    /// Takes tokens, if `ask` can wait for them.
-    fn take<Q>(&self, lookup: Lookup<'_, Q>, ask: Ask) -> Result<Grant, Refusal>
+    fn take<Q>(&self, lookup: Lookup<'_, Q>, request: Request) -> Result<Grant, Refusal>
     where
         K: Borrow<Q>,
-        Q: ToOwned<Owned = K> + Eq + Hash + ?Sized,
+        Q: ToKey<K> + ?Sized,
     {
-        let (result, wakes, gone) = self.lock().take(lookup, ask);
-        drop(gone);
-        wakes.wake();
-        result
+        let effect = self.lock().take(lookup, request);
+        finish(effect)
     }
 }
 
-/// The line of one key.
-pub(super) struct KeyHost<'a, K, Q: ?Sized> {
-    keyed: &'a Keyed<K>,
-    lookup: Lookup<'a, Q>,
-}
-
-impl<K, Q> KeyHost<'_, K, Q>
-where
-    K: Borrow<Q> + Eq + Hash,
-    Q: ToOwned<Owned = K> + Eq + Hash + ?Sized,
-{
-    fn with_line<R>(
-        &self,
-        now: Moment,
-        step: impl FnOnce(&mut Line<Option<Claim>>, &mut BucketMeter<'_>) -> R,
-    ) -> R {
-        let (result, gone) = self.keyed.lock().with_line(self.lookup, now, step);
-        drop(gone);
-        result
-    }
-}
-
-impl<K, Q> Host for KeyHost<'_, K, Q>
-where
-    K: Borrow<Q> + Eq + Hash,
-    Q: ToOwned<Owned = K> + Eq + Hash + ?Sized,
-{
-    type Claim = Option<Claim>;
-
-    fn clock(&self) -> &AnyClock {
-        &self.keyed.shared.clock
-    }
-
-    fn timeline(&self) -> Timeline {
-        self.keyed.shared.timeline
-    }
-
-    fn join(&self, ask: Ask, wake: Wake) -> (Look<Option<Claim>>, Wakes) {
-        self.with_line(ask.at.given(), |line, meter| line.join(meter, ask, wake))
-    }
-
-    fn look(
-        &self,
-        ticket: Ticket,
-        now: Moment,
-        wake: Wake,
-    ) -> (Look<Option<Claim>>, Wakes) {
-        self.with_line(now, |line, meter| line.look(meter, ticket, now, wake))
-    }
-
-    fn leave(&self, ticket: Ticket, now: Moment) -> Wakes {
-        self.with_line(now, |line, meter| line.leave(meter, ticket, now))
-    }
+/// Wakes waiters and drops a removed key, after the lock is released.
+fn finish<K, R>(Effect { result, wakes, removed }: Effect<K, R>) -> R {
+    wakes.wake();
+    drop(removed);
+    result
 }
 
 impl<K> Clone for Keyed<K> {

@@ -1,41 +1,43 @@
-//! A limiter around services of `tower` (feature `tower`).
+//! A tower layer whose services wait for a limiter (feature `tower`).
 //!
 //! # Invariants
 //!
-//! 1. A service lines up only when the inner service is ready, and is ready only with a
-//!    token that may be used.
-//! 2. Each call uses one token. A token that no call used goes back to the limiter.
-//! 3. Futures are kept in a mutex that is never locked: it makes the service `Sync`,
-//!    although a timer is not.
+//! 1. A service lines up only when the inner service is ready, and is ready only with a token
+//!    that may be used.
+//! 2. Each call uses one token. An unused token goes back to the limiter.
+//! 3. Futures are kept in a mutex that is never locked. It makes the service `Sync`, which a
+//!    timer is not.
 
 use std::fmt;
 use std::future::Future;
 use std::mem;
 use std::pin::Pin;
-use std::sync::{Mutex, PoisonError};
+use std::sync::{Arc, Mutex, PoisonError};
 use std::task::{Context, Poll, ready};
 use std::time::Duration;
 
 use tower_layer::Layer;
 use tower_service::Service;
 
-use super::bucket::{Ask, Claim, Patience};
-use super::limiter::{Limiter, held};
+use super::bucket::{Claim, Request};
+use super::limiter::{Limiter, SharedBucket};
 use super::line::Held;
-use super::moment::{FOREVER, nanos};
-use super::waiting::Waiting;
+use super::line::wait::WaitInLine;
+use super::moment::nanos;
 use crate::clock::Timer;
 
-/// Puts a [`Limiter`] in front of services: each call waits for a token.
+/// A tower layer that makes each call wait for a token of a [`Limiter`].
 ///
 /// All services of one layer, and all their clones, share the limiter. So it also limits
-/// servers that clone the service for each connection or request, and the limit can be
-/// changed while they run, through a clone of the limiter.
+/// servers that clone the service for each connection or request. The limit can change while
+/// they run, through a clone of the limiter.
 ///
 /// A service becomes ready when its call may start, so back-pressure, load shedding and
-/// timeouts work as usual. Services that wait line up as callers of [`Limiter::wait`] do:
-/// a service that is dropped leaves the line, and costs the ones behind it nothing. A ready
-/// service that is dropped without a call gives its token back, as far as the burst permits.
+/// timeouts work as usual. Waiting services line up as callers of [`Limiter::wait`] do: a
+/// dropped service leaves the line and costs the ones behind it nothing. A ready service that
+/// is dropped without a call gives its token back, as far as the burst permits.
+///
+/// To refuse requests instead of waiting, use [`KeyedRateLimitLayer`](super::KeyedRateLimitLayer).
 ///
 /// # Examples
 ///
@@ -77,7 +79,7 @@ pub struct RateLimitLayer {
 }
 
 impl RateLimitLayer {
-    /// Limits services by `limiter`, which others may use as well.
+    /// Limits services by `limiter`, which may have other users.
     pub fn new(limiter: Limiter) -> Self {
         Self { limiter }
     }
@@ -91,39 +93,39 @@ impl<S> Layer<S> for RateLimitLayer {
     }
 }
 
-/// A service whose calls wait for a token of a [`Limiter`]; made by [`RateLimitLayer`].
+/// A service whose calls wait for a token of a [`Limiter`]; created by [`RateLimitLayer`].
 ///
-/// A clone shares the limiter, but not the readiness or the place in line. If the limiter
-/// can never give a token at its present limit and burst, the service is not ready and asks
+/// A clone shares the limiter, but not the readiness or the position in line. If the limiter
+/// can never give a token at its current limit and burst, the service is not ready and asks
 /// again every second.
 ///
 /// # Panics
 ///
-/// `call` panics unless `poll_ready` has said that the service is ready, as the contract
-/// of [`Service`] allows: such a call would be one that the limiter has not let through.
+/// `call` panics if `poll_ready` has not returned ready, as the contract of [`Service`]
+/// permits: the limiter has not let such a call through.
 #[derive(Clone)]
 pub struct RateLimit<S> {
     inner: S,
-    turn: Turn,
+    permit: CallPermit,
 }
 
 impl<S> RateLimit<S> {
     /// Makes calls of `inner` wait for tokens of `limiter`.
     pub fn new(inner: S, limiter: Limiter) -> Self {
-        Self { inner, turn: Turn { limiter, stage: Stage::Idle } }
+        Self { inner, permit: CallPermit { limiter, state: PermitState::Idle } }
     }
 
-    /// The service inside.
+    /// Returns a reference to the inner service.
     pub fn get_ref(&self) -> &S {
         &self.inner
     }
 
-    /// The service inside, to change.
+    /// Returns a mutable reference to the inner service.
     pub fn get_mut(&mut self) -> &mut S {
         &mut self.inner
     }
 
-    /// Takes the service out, and gives back a token that was not used.
+    /// Returns the inner service. An unused token goes back to the limiter.
     pub fn into_inner(self) -> S {
         self.inner
     }
@@ -135,15 +137,15 @@ impl<S: Service<R>, R> Service<R> for RateLimit<S> {
     type Future = S::Future;
 
     fn poll_ready(&mut self, cx: &mut Context<'_>) -> Poll<Result<(), S::Error>> {
-        // Before the token (invariant 1): tokens kept for a service that is busy would be
-        // used all at once when it no longer is.
+        // Before the token (invariant 1): tokens held for a busy service would all be used at
+        // once when it becomes ready.
         ready!(self.inner.poll_ready(cx))?;
-        self.turn.poll(cx).map(Ok)
+        self.permit.poll(cx).map(Ok)
     }
 
     #[track_caller]
     fn call(&mut self, request: R) -> S::Future {
-        assert!(self.turn.use_up(), "called before poll_ready said that it is ready");
+        assert!(self.permit.use_up(), "called before poll_ready returned ready");
         self.inner.call(request)
     }
 }
@@ -152,69 +154,72 @@ impl<S: fmt::Debug> fmt::Debug for RateLimit<S> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("RateLimit")
             .field("inner", &self.inner)
-            .field("limiter", &self.turn.limiter)
+            .field("limiter", &self.permit.limiter)
             .finish()
     }
 }
 
-/// The progress of one service to its next call.
-struct Turn {
+/// What one service needs for its next call.
+struct CallPermit {
     limiter: Limiter,
-    stage: Stage,
+    state: PermitState,
 }
 
-enum Stage {
-    /// Has no token and no place in line.
+enum PermitState {
+    /// Has no token and is not in line.
     Idle,
-    /// Has a place in line, and becomes `Ready` when its token may be used.
-    Waiting(Mutex<Waiting<Limiter>>),
-    /// May call. `None` if an infinite limit took no token.
+    /// Is in line, and becomes `Ready` when its token may be used.
+    Waiting(Mutex<WaitInLine<Arc<SharedBucket>>>),
+    /// May call. `None` if the limit was infinite, so that no token was taken.
     Ready(Option<Claim>),
     /// Was refused, and becomes `Idle` when it is time to ask again.
     Refused(Mutex<Timer>),
 }
 
-/// How long to wait before asking a limiter again that has refused.
+/// How long to wait before asking again after a refusal.
 const ASK_AGAIN: Duration = Duration::from_secs(1);
 
-impl Turn {
+impl CallPermit {
     fn poll(&mut self, cx: &mut Context<'_>) -> Poll<()> {
         loop {
-            self.stage = match &mut self.stage {
-                Stage::Idle => self.ask(),
-                Stage::Waiting(waiting) => match ready!(poll_in(waiting, cx)) {
-                    Ok(Held { claim, .. }) => Stage::Ready(claim),
+            self.state = match &mut self.state {
+                PermitState::Idle => self.take_or_line_up(),
+                PermitState::Waiting(wait) => match ready!(poll_in(wait, cx)) {
+                    Ok(Held { claim, .. }) => PermitState::Ready(claim),
                     Err(_) => self.ask_later(),
                 },
-                Stage::Ready(_) => return Poll::Ready(()),
-                Stage::Refused(timer) => {
+                PermitState::Ready(_) => return Poll::Ready(()),
+                PermitState::Refused(timer) => {
                     ready!(poll_in(timer, cx));
-                    Stage::Idle
+                    PermitState::Idle
                 }
             };
         }
     }
 
-    /// Takes a token that is available, or lines up.
-    fn ask(&self) -> Stage {
-        let ask = Ask { at: self.limiter.now(), n: 1, patience: Patience::UpTo(FOREVER) };
-        match self.limiter.take_in_turn(Ask { patience: Patience::None, ..ask }) {
-            Ok(grant) => Stage::Ready(held(grant).claim),
-            Err(_) => Stage::Waiting(Mutex::new(Waiting::new(self.limiter.clone(), ask))),
+    fn take_or_line_up(&self) -> PermitState {
+        let bucket = self.limiter.shared();
+        let at = bucket.now();
+        match bucket.take_in_turn(Request::at_once(at, 1)) {
+            Ok(grant) => PermitState::Ready(grant.claim),
+            Err(_) => PermitState::Waiting(Mutex::new(WaitInLine::new(
+                Arc::clone(bucket),
+                Request::patient(at, 1),
+            ))),
         }
     }
 
-    fn ask_later(&self) -> Stage {
-        let at = self.limiter.now().given().plus(nanos(ASK_AGAIN));
-        let timer = self.limiter.clock().timer(self.limiter.instant(at));
-        Stage::Refused(Mutex::new(timer))
+    fn ask_later(&self) -> PermitState {
+        let bucket = self.limiter.shared();
+        let at = bucket.now().given().plus(nanos(ASK_AGAIN));
+        PermitState::Refused(Mutex::new(bucket.clock().timer(bucket.instant(at))))
     }
 
     /// Uses the token for a call. Returns `false` without one.
     fn use_up(&mut self) -> bool {
-        let ready = matches!(self.stage, Stage::Ready(_));
+        let ready = matches!(self.state, PermitState::Ready(_));
         if ready {
-            self.stage = Stage::Idle;
+            self.state = PermitState::Idle;
         }
         ready
     }
@@ -228,18 +233,20 @@ fn poll_in<F: Future + Unpin>(
     Pin::new(future.get_mut().unwrap_or_else(PoisonError::into_inner)).poll(cx)
 }
 
-/// Invariant 2. A place in line is left by dropping it.
-impl Drop for Turn {
+/// Invariant 2. Dropping a wait leaves the line.
+impl Drop for CallPermit {
     fn drop(&mut self) {
-        if let Stage::Ready(Some(claim)) = mem::replace(&mut self.stage, Stage::Idle) {
-            self.limiter.return_unused(claim);
+        if let PermitState::Ready(Some(claim)) =
+            mem::replace(&mut self.state, PermitState::Idle)
+        {
+            self.limiter.shared().return_unused(claim);
         }
     }
 }
 
-impl Clone for Turn {
+impl Clone for CallPermit {
     fn clone(&self) -> Self {
-        Self { limiter: self.limiter.clone(), stage: Stage::Idle }
+        Self { limiter: self.limiter.clone(), state: PermitState::Idle }
     }
 }
 

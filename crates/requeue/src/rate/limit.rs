@@ -1,4 +1,4 @@
-//! How often events may happen, and what that makes of time and tokens.
+//! How often events may happen.
 
 use std::fmt;
 use std::time::Duration;
@@ -6,11 +6,13 @@ use std::time::Duration;
 use super::error::InvalidLimit;
 use super::moment::{FOREVER, NANOS_PER_SEC, Nanos};
 
-/// How many tokens a second a [`Limiter`](super::Limiter) gains: the frequency of events.
+/// The maximum frequency of events, in events per second.
 ///
-/// A limit is a number from [`ZERO`](Self::ZERO), which lets nothing through that the
-/// burst does not, to [`INF`](Self::INF), which lets everything through. Fractions are
-/// fine: `Limit::per_second(0.5)` is one event in two seconds.
+/// A [`Limiter`](super::Limiter) gains this many tokens per second. With
+/// [`ZERO`](Self::ZERO) it gains none; with [`INF`](Self::INF) it allows everything.
+/// `Limit::per_second(0.5)` is one event in two seconds.
+///
+/// With the feature `serde`, a limit is a number of events per second.
 ///
 /// # Examples
 ///
@@ -23,25 +25,25 @@ use super::moment::{FOREVER, NANOS_PER_SEC, Nanos};
 /// assert!(Limit::ZERO < Limit::per_second(0.001));
 /// ```
 #[derive(Clone, Copy, Debug, PartialEq, PartialOrd)]
+#[cfg_attr(feature = "serde", derive(serde::Serialize, serde::Deserialize))]
+#[cfg_attr(feature = "serde", serde(try_from = "f64"))]
 pub struct Limit(f64);
 
-/// Never NaN: the constructors see to it.
+/// Never NaN.
 impl Eq for Limit {}
 
 impl Limit {
-    /// No limit: everything is allowed, whatever the burst.
+    /// No limit: everything is allowed, even with a burst of 0.
     #[doc(alias = "Inf")]
     pub const INF: Self = Self(f64::MAX);
 
-    /// No event ever, apart from the burst that a limiter starts with.
+    /// No events, except the burst that a limiter starts with.
     pub const ZERO: Self = Self(0.0);
 
-    /// Makes a limit of `events` a second, whatever number that is.
+    /// Returns a limit of `events` per second, for any number.
     ///
-    /// Numbers that are no frequency have a meaning all the same, so that nothing
-    /// panics: infinity is [`INF`](Self::INF), and NaN and negative numbers are
-    /// [`ZERO`](Self::ZERO), the safe side. Use [`try_per_second`](Self::try_per_second)
-    /// for numbers that come from outside and should be refused instead.
+    /// Infinity is [`INF`](Self::INF). NaN and negative numbers are [`ZERO`](Self::ZERO). Use
+    /// [`try_per_second`](Self::try_per_second) to refuse invalid input instead.
     ///
     /// # Examples
     ///
@@ -57,12 +59,11 @@ impl Limit {
         if events > 0.0 { Self(events.min(f64::MAX)) } else { Self::ZERO }
     }
 
-    /// Makes a limit of `events` a second, if that is a frequency.
+    /// Returns a limit of `events` per second, unless the number is invalid.
     ///
     /// # Errors
     ///
-    /// [`InvalidLimit`] if `events` is negative or NaN. Infinity is a limit:
-    /// [`INF`](Self::INF).
+    /// [`InvalidLimit`] if `events` is negative or NaN. Infinity is [`INF`](Self::INF).
     ///
     /// # Examples
     ///
@@ -73,7 +74,7 @@ impl Limit {
     /// let refused = Limit::try_per_second(-3.0).unwrap_err();
     /// assert_eq!(
     ///     refused.to_string(),
-    ///     "a limit is a number of events a second from 0 to infinity, not -3",
+    ///     "a limit must be 0 or more events per second, not -3",
     /// );
     /// ```
     pub const fn try_per_second(events: f64) -> Result<Self, InvalidLimit> {
@@ -84,7 +85,7 @@ impl Limit {
         }
     }
 
-    /// Makes a limit of one event for each `interval`; none at all is [`INF`](Self::INF).
+    /// Returns a limit of one event per `interval`. An interval of zero is [`INF`](Self::INF).
     ///
     /// # Examples
     ///
@@ -99,35 +100,38 @@ impl Limit {
         if interval.is_zero() { Self::INF } else { Self(1.0 / interval.as_secs_f64()) }
     }
 
-    /// How many events a second this is; infinity for [`INF`](Self::INF).
+    /// Returns the number of events per second; infinity for [`INF`](Self::INF).
     pub const fn events_per_second(self) -> f64 {
         if self.is_infinite() { f64::INFINITY } else { self.0 }
     }
 
-    /// Whether this is [`INF`](Self::INF).
+    /// Returns whether this is [`INF`](Self::INF).
     pub const fn is_infinite(self) -> bool {
         self.0 >= f64::MAX
     }
 
-    /// The tokens that `span` brings.
+    /// Returns the tokens gained in `span`.
     ///
-    /// The order of the operations here and in [`time_for`](Self::time_for) is that of
-    /// x/time/rate, since the results are compared bit for bit.
+    /// The order of operations here and in [`time_for`](Self::time_for) is that of
+    /// x/time/rate, since the results must be equal bit for bit.
     #[inline]
-    #[expect(clippy::cast_precision_loss, reason = "seconds as Go counts them")]
+    #[expect(
+        clippy::cast_precision_loss,
+        reason = "Go computes seconds in floating point"
+    )]
     pub(super) fn tokens_in(self, span: Nanos) -> f64 {
         if self.0 <= 0.0 {
             return 0.0;
         }
         let seconds = if (0..NANOS_PER_SEC).contains(&span) {
-            span as f64 / 1e9 // as below, since no whole seconds add nothing
+            span as f64 / 1e9 // equals the expression below, without its divisions
         } else {
             (span / NANOS_PER_SEC) as f64 + (span % NANOS_PER_SEC) as f64 / 1e9
         };
         seconds * self.0
     }
 
-    /// How long `tokens` take to come: towards zero, and [`FOREVER`] if too long to say.
+    /// Returns how long `tokens` take to come, rounded towards zero; at most [`FOREVER`].
     #[inline]
     #[expect(clippy::cast_possible_truncation, reason = "truncates and saturates")]
     pub(super) fn time_for(self, tokens: f64) -> Nanos {
@@ -137,9 +141,9 @@ impl Limit {
         ((tokens / self.0) * 1e9) as Nanos
     }
 
-    /// Bounds of [`tokens_in`](Self::tokens_in), without its division.
+    /// Returns bounds of [`tokens_in`](Self::tokens_in), without its division.
     #[inline]
-    #[expect(clippy::cast_precision_loss, reason = "one of the roundings")]
+    #[expect(clippy::cast_precision_loss, reason = "covered by the bounds")]
     pub(super) fn tokens_in_roughly(self, span: Nanos) -> Bounds {
         let billions = span as f64 * self.0;
         Bounds {
@@ -148,9 +152,9 @@ impl Limit {
         }
     }
 
-    /// Whether [`time_for`](Self::time_for) `tokens` is surely not nothing.
+    /// Returns whether [`time_for`](Self::time_for) `tokens` is certainly more than zero.
     ///
-    /// Without the division too; twice a nanosecond leaves room for its rounding.
+    /// It needs no division. Two nanoseconds leave room for the rounding of `time_for`.
     #[inline]
     pub(super) fn surely_takes_time_for(self, tokens: f64) -> bool {
         tokens * 1e9 > 2.0 * self.0
@@ -167,14 +171,21 @@ impl Limit {
     }
 }
 
-/// More than the roundings on either way to a number of tokens add up to, which is a few
-/// parts in 2^53.
+/// More than the sum of all rounding errors, which are a few parts in 2^53.
 const DOUBT: f64 = 1e-12;
 
-/// A number of tokens that is not exactly known.
+/// A range of tokens that contains the exact number.
 pub(super) struct Bounds {
     pub(super) least: f64,
     pub(super) most: f64,
+}
+
+impl TryFrom<f64> for Limit {
+    type Error = InvalidLimit;
+
+    fn try_from(events_per_second: f64) -> Result<Self, InvalidLimit> {
+        Self::try_per_second(events_per_second)
+    }
 }
 
 impl fmt::Display for Limit {
@@ -210,7 +221,7 @@ mod tests {
     }
 
     #[test]
-    fn checked_limits_refuse_what_is_no_frequency() {
+    fn checked_limit_refuses_negative_numbers_and_nan() {
         for given in [f64::NAN, -1.0, f64::NEG_INFINITY] {
             assert!(Limit::try_per_second(given).is_err(), "{given}");
         }
@@ -219,7 +230,7 @@ mod tests {
     }
 
     #[test]
-    fn every_is_one_event_for_each_interval() {
+    fn every_is_one_event_per_interval() {
         assert_eq!(Limit::every(Duration::from_nanos(1)).0, 1.0 / 1e-9);
         assert_eq!(Limit::every(Duration::from_millis(1500)).0, 1.0 / 1.5);
         assert!(Limit::every(Duration::MAX) > Limit::ZERO);
@@ -242,7 +253,7 @@ mod tests {
     }
 
     #[test]
-    fn rough_tokens_enclose_the_exact_ones() {
+    fn rough_bounds_contain_the_exact_tokens() {
         let spans = [0, 1, 3, 999_999_999, 1_000_000_007, 86_400_000_000_001, FOREVER];
         for limit in [1e-9, 0.1, 1.0, 7.3, 1e3, 123_456.789, 1e15] {
             for span in spans {

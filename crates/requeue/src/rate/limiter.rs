@@ -1,37 +1,25 @@
-//! The limiter: a bucket that threads share, a clock, and the line of waiters.
-//!
-//! # Invariants
-//!
-//! 1. `has_line` is a hint: it is written under the lock of the line and says whether the
-//!    line has waiters. A call that reads it relaxed and finds none may be as old as the
-//!    waiter that is about to join, so neither comes first.
-//! 2. A call that changes limit, burst or tokens takes the lock of the line afterwards. So
-//!    a waiter that joins either sees the change or is seen by that call.
-//! 3. The lock of the line is held around operations on the bucket, never the other way
-//!    round. No clock and no waker is called with the lock held.
+//! The token bucket limiter of x/time/rate.
+
+mod reservation;
+mod shared;
+mod wait;
 
 use std::fmt;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
-use super::bucket::{Ask, At, Bucket, Claim, Grant, Patience, Refusal, Terms};
+pub use self::reservation::Reservation;
+pub(super) use self::shared::SharedBucket;
+use super::bucket::{At, Rate, Request};
 use super::error::ReserveError;
 use super::limit::Limit;
-use super::line::{Held, Line, Meter};
-use super::moment::{FOREVER, Moment, Timeline, duration};
-use super::reservation::Reservation;
-use super::versioned::{Step, Versioned};
 use crate::clock::{AnyClock, Clock};
-use crate::sync::{self, Mutex};
-use crate::wake::Wakes;
 
 /// Limits the rate of events with a token bucket.
 ///
 /// The bucket holds up to *burst* tokens, starts full, and gains *limit* tokens a second.
-/// Each event takes a token, so any stretch of time has at most `burst + limit × time`
-/// events. There are three ways to ask for a token. They differ in what happens if none is
-/// available:
+/// Each event takes a token, so any span of time has at most `burst + limit × time` events.
+/// There are three ways to ask for a token. They differ in what happens if none is available:
 ///
 /// | method | without a token | use it to |
 /// |---|---|---|
@@ -40,8 +28,11 @@ use crate::wake::Wakes;
 /// | [`reserve`](Self::reserve) | takes a future one and returns when it may be used | schedule the event yourself, or cancel it |
 ///
 /// Each has a form for `n` tokens, and `allow` and `reserve` have one for an explicit time.
-/// Clones share the bucket. A call that does not wait takes one compare-and-swap, and a
-/// refused `allow` takes none. Limit and burst can change at any time.
+/// Clones share the bucket. Limit and burst can change at any time.
+///
+/// A call that does not wait costs one compare-and-swap, and a refused `allow` costs none.
+/// While one thread writes the new state, which takes a few nanoseconds, others spin. If the
+/// scheduler interrupts a thread there, others yield until it runs again.
 ///
 /// # Waiting
 ///
@@ -72,37 +63,20 @@ use crate::wake::Wakes;
 /// ```
 #[derive(Clone)]
 pub struct Limiter {
-    shared: Arc<Shared>,
-}
-
-pub(super) struct Shared {
-    clock: AnyClock,
-    timeline: Timeline,
-    /// Invariant 1.
-    has_line: AtomicBool,
-    state: Versioned<5>,
-    line: Mutex<Line<Option<Claim>>>,
-}
-
-/// What a limiter knows.
-#[derive(Clone, Copy)]
-struct State {
-    bucket: Bucket,
-    terms: Terms,
+    shared: Arc<SharedBucket>,
 }
 
 impl Limiter {
-    /// Makes a limiter that is full: `burst` events may happen at once, then `limit` a
-    /// second.
+    /// Creates a full limiter: `burst` events may happen at once, then `limit` per second.
     ///
-    /// Any burst will do. With 0 nothing is ever allowed, unless the limit is
-    /// [`Limit::INF`], for which the burst does not matter.
+    /// A burst of 0 allows nothing, unless the limit is [`Limit::INF`], which ignores the
+    /// burst.
     #[doc(alias = "NewLimiter")]
     pub fn new(limit: Limit, burst: u32) -> Self {
-        Self::on(AnyClock::System, Terms { limit, burst })
+        Self::on(AnyClock::System, Rate { limit, burst })
     }
 
-    /// Makes a limiter that asks `clock` for the time.
+    /// Creates a limiter that uses `clock`.
     ///
     /// # Examples
     ///
@@ -119,20 +93,14 @@ impl Limiter {
     /// assert!(limiter.allow());
     /// ```
     pub fn with_clock(limit: Limit, burst: u32, clock: impl Clock) -> Self {
-        Self::on(AnyClock::new(clock), Terms { limit, burst })
+        Self::on(AnyClock::new(clock), Rate { limit, burst })
     }
 
-    fn on(clock: AnyClock, terms: Terms) -> Self {
-        let timeline = Timeline::from(clock.now());
-        // A full bucket is full at any time, so it does not matter that it has not been
-        // used yet.
-        let bucket = Bucket::new(terms.burst, Moment::START);
-        let state = Versioned::new(State { bucket, terms }.to_words());
-        let (has_line, line) = (AtomicBool::new(false), Mutex::new(Line::new()));
-        Self { shared: Arc::new(Shared { clock, timeline, has_line, state, line }) }
+    fn on(clock: AnyClock, rate: Rate) -> Self {
+        Self { shared: Arc::new(SharedBucket::new(clock, rate)) }
     }
 
-    /// Starts the limiter with `tokens` in place of a full bucket.
+    /// Sets the number of available tokens, instead of a full bucket.
     ///
     /// # Examples
     ///
@@ -144,36 +112,37 @@ impl Limiter {
     /// assert!(limiter.allow());
     /// assert!(!limiter.allow());
     /// ```
-    #[must_use = "the limiter comes back"]
+    #[must_use = "this returns the limiter"]
     pub fn with_tokens(self, tokens: u32) -> Self {
         self.set_tokens(tokens);
         self
     }
 
-    /// The limit at present.
+    /// Returns the current limit.
     #[doc(alias = "Limit")]
     pub fn limit(&self) -> Limit {
-        self.state().terms.limit
+        self.shared.rate().limit
     }
 
-    /// The burst at present.
+    /// Returns the current burst.
     #[doc(alias = "Burst")]
     pub fn burst(&self) -> u32 {
-        self.state().terms.burst
+        self.shared.rate().burst
     }
 
     /// Returns the number of tokens; negative while tokens are reserved or waited for.
     ///
-    /// A snapshot; do not base decisions on it. Of the callers in line it counts the first.
+    /// A snapshot; do not base decisions on it. Of the callers in line, only the first holds
+    /// tokens.
     #[doc(alias = "Tokens")]
     pub fn tokens(&self) -> f64 {
-        self.tokens_on(self.now())
+        self.shared.tokens(self.shared.now())
     }
 
     /// Returns the number of tokens at `t`, if none are taken until then.
     #[doc(alias = "TokensAt")]
     pub fn tokens_at(&self, t: Instant) -> f64 {
-        self.tokens_on(self.exactly(t))
+        self.shared.tokens(self.shared.exactly(t))
     }
 
     /// Takes a token if one is available. Returns whether it did.
@@ -191,7 +160,7 @@ impl Limiter {
     #[doc(alias = "AllowN")]
     #[inline]
     pub fn allow_n(&self, n: u32) -> bool {
-        self.allows(self.now(), n)
+        self.shared.allow(self.shared.now(), n)
     }
 
     /// Takes `n` tokens if that many are available at `t`. Returns whether it did.
@@ -210,7 +179,8 @@ impl Limiter {
     /// ```
     #[doc(alias = "AllowN")]
     pub fn allow_at(&self, t: Instant, n: u32) -> bool {
-        self.take(Ask { at: self.exactly(t), n, patience: Patience::None }).is_ok()
+        let at = self.shared.exactly(t);
+        self.shared.take(Request::at_once(at, n)).is_ok()
     }
 
     /// Takes a token, now or from the future, and returns when it may be used.
@@ -236,7 +206,7 @@ impl Limiter {
     /// # Errors
     ///
     /// [`ReserveError::ExceedsBurst`] if `n` is more than the burst, and
-    /// [`ReserveError::Never`] if the tokens never come, as from an empty bucket with
+    /// [`ReserveError::Never`] if the tokens never come, for example from an empty bucket with
     /// [`Limit::ZERO`]. The limiter is then unchanged.
     ///
     /// # Examples
@@ -258,7 +228,7 @@ impl Limiter {
     #[doc(alias = "ReserveN")]
     #[inline]
     pub fn reserve_n(&self, n: u32) -> Result<Reservation, ReserveError> {
-        self.reserve_on(self.now(), n)
+        self.reserve_on(self.shared.now(), n)
     }
 
     /// Takes `n` tokens as of `t`, and returns when they may be used.
@@ -268,7 +238,7 @@ impl Limiter {
     /// As [`reserve_n`](Self::reserve_n).
     #[doc(alias = "ReserveN")]
     pub fn reserve_at(&self, t: Instant, n: u32) -> Result<Reservation, ReserveError> {
-        self.reserve_on(self.exactly(t), n)
+        self.reserve_on(self.shared.exactly(t), n)
     }
 
     /// Returns how long a [`reserve`](Self::reserve) would have to wait, without taking a
@@ -302,7 +272,7 @@ impl Limiter {
     ///
     /// As [`reserve_n`](Self::reserve_n).
     pub fn peek_n(&self, n: u32) -> Result<Duration, ReserveError> {
-        self.peek_on(self.now(), n)
+        self.peek_on(self.shared.now(), n)
     }
 
     /// Returns how long after `t` a reservation of `n` tokens would have to wait, without
@@ -312,7 +282,7 @@ impl Limiter {
     ///
     /// As [`reserve_n`](Self::reserve_n).
     pub fn peek_at(&self, t: Instant, n: u32) -> Result<Duration, ReserveError> {
-        self.peek_on(self.exactly(t), n)
+        self.peek_on(self.shared.exactly(t), n)
     }
 
     /// Changes the limit from now on.
@@ -333,13 +303,13 @@ impl Limiter {
     /// ```
     #[doc(alias = "SetLimit")]
     pub fn set_limit(&self, limit: Limit) {
-        self.change(self.now(), |terms| Terms { limit, ..terms });
+        self.shared.change_rate(self.shared.now(), |rate| Rate { limit, ..rate });
     }
 
-    /// Changes the limit as of `t`: until then the bucket fills at the old one.
+    /// Changes the limit as of `t`. The bucket fills at the old limit until then.
     #[doc(alias = "SetLimitAt")]
     pub fn set_limit_at(&self, t: Instant, limit: Limit) {
-        self.change(self.exactly(t), |terms| Terms { limit, ..terms });
+        self.shared.change_rate(self.shared.exactly(t), |rate| Rate { limit, ..rate });
     }
 
     /// Changes the burst from now on.
@@ -350,13 +320,13 @@ impl Limiter {
     /// whose tokens are reserved.
     #[doc(alias = "SetBurst")]
     pub fn set_burst(&self, burst: u32) {
-        self.change(self.now(), |terms| Terms { burst, ..terms });
+        self.shared.change_rate(self.shared.now(), |rate| Rate { burst, ..rate });
     }
 
     /// Changes the burst as of `t`.
     #[doc(alias = "SetBurstAt")]
     pub fn set_burst_at(&self, t: Instant, burst: u32) {
-        self.change(self.exactly(t), |terms| Terms { burst, ..terms });
+        self.shared.change_rate(self.shared.exactly(t), |rate| Rate { burst, ..rate });
     }
 
     /// Replaces the number of available tokens, capped at the burst.
@@ -376,352 +346,46 @@ impl Limiter {
     /// assert!(!limiter.allow());
     /// ```
     pub fn set_tokens(&self, tokens: u32) {
-        self.refill(self.now(), tokens);
+        self.shared.refill(self.shared.now(), tokens);
     }
 
     /// Replaces the number of available tokens as of `t`.
     pub fn set_tokens_at(&self, t: Instant, tokens: u32) {
-        self.refill(self.exactly(t), tokens);
+        self.shared.refill(self.shared.exactly(t), tokens);
     }
 
-    #[inline]
-    pub(super) fn clock(&self) -> &AnyClock {
-        &self.shared.clock
-    }
-
-    #[inline]
-    pub(super) fn now(&self) -> At {
-        At::Now(self.moment(self.clock().now()))
-    }
-
-    pub(super) fn exactly(&self, t: Instant) -> At {
-        At::Exactly(self.moment(t))
-    }
-
-    #[inline]
-    pub(super) fn moment(&self, t: Instant) -> Moment {
-        self.shared.timeline.moment(t)
-    }
-
-    pub(super) fn instant(&self, moment: Moment) -> Instant {
-        self.shared.timeline.instant(moment)
-    }
-
-    #[inline(always)]
-    #[expect(
-        clippy::inline_always,
-        reason = "measured: a quarter of a call's instructions"
-    )]
-    pub(super) fn take(&self, ask: Ask) -> Result<Grant, Refusal> {
-        match self.take_at_hand(ask) {
-            Some(grant) => Ok(grant),
-            None => self.take_or_refuse(ask),
-        }
-    }
-
-    /// Takes tokens that need not be counted first: a tenth quicker, see
-    /// [`Versioned::exchange`].
-    #[inline]
-    fn take_at_hand(&self, ask: Ask) -> Option<Grant> {
-        self.shared.state.exchange_if(
-            |words| {
-                let State { bucket, terms } = State::from_words(words);
-                bucket.surely_has(terms, ask)
-            },
-            |words| {
-                let State { bucket, terms } = State::from_words(words);
-                let (bucket, grant) = bucket.hand_out(terms, ask);
-                (State { bucket, terms }.to_words(), grant)
-            },
-        )
-    }
-
-    #[inline]
-    fn take_or_refuse(&self, ask: Ask) -> Result<Grant, Refusal> {
-        self.shared.take_or_refuse(ask)
-    }
-
-    /// Takes tokens for good if they are available and no waiter comes first.
-    #[inline]
-    pub(super) fn allows(&self, at: At, n: u32) -> bool {
-        let ask = Ask { at, n, patience: Patience::None };
-        // Relaxed: invariant 1.
-        if self.shared.has_line.load(Ordering::Relaxed) {
-            return self.take_behind_line(ask).is_ok();
-        }
-        self.shared.takes_at_hand(ask) || self.shared.takes(ask)
-    }
-
-    /// As [`allows`](Self::allows) for a caller that may give the tokens back.
-    #[cfg(feature = "tower")]
-    pub(super) fn take_in_turn(&self, ask: Ask) -> Result<Grant, Refusal> {
-        // Relaxed: invariant 1.
-        if self.shared.has_line.load(Ordering::Relaxed) {
-            return self.take_behind_line(ask);
-        }
-        self.take(ask)
-    }
-
-    /// Takes tokens if no waiter is left after those whose time has come.
-    #[cold]
-    #[inline(never)]
-    fn take_behind_line(&self, ask: Ask) -> Result<Grant, Refusal> {
-        let (is_empty, wakes) = self.with_line(|line, meter| {
-            let wakes = line.settle(meter, ask.at.given());
-            (line.is_empty(), wakes)
-        });
-        wakes.wake();
-        if is_empty { self.take(ask) } else { Err(Refusal::NotNow) }
-    }
-
-    /// Gives back the tokens of a reservation.
-    pub(super) fn cancel(&self, claim: Claim, at: At) {
-        self.shared.replace(|bucket, terms| bucket.cancel(terms, claim, at));
-        self.wake_line(|line, meter, now| line.tokens_came(meter, now));
-    }
-
-    /// Gives back tokens whose time has come, but which were not used.
-    #[cfg(feature = "tower")]
-    pub(super) fn return_unused(&self, claim: Claim) {
-        let now = self.now().given();
-        self.shared.replace(|bucket, terms| bucket.return_unused(terms, claim, now));
-        self.wake_line(|line, meter, now| line.tokens_came(meter, now));
-    }
-
-    /// Runs `step` with the line locked.
-    pub(super) fn with_line<R>(
-        &self,
-        step: impl FnOnce(&mut Line<Option<Claim>>, &mut &Shared) -> R,
-    ) -> R {
-        let mut line = sync::lock(&self.shared.line);
-        let result = step(&mut line, &mut &*self.shared);
-        self.shared.has_line.store(!line.is_empty(), Ordering::Relaxed);
-        result
-    }
-
-    /// Lets waiters profit from a change of the bucket (invariant 2).
-    fn wake_line(
-        &self,
-        step: impl FnOnce(&mut Line<Option<Claim>>, &mut &Shared, Moment) -> Wakes,
-    ) {
-        if !self.with_line(|line, _| line.is_empty()) {
-            let now = self.now().given();
-            self.with_line(|line, meter| step(line, meter, now)).wake();
-        }
-    }
-
-    #[inline(always)]
-    #[expect(
-        clippy::inline_always,
-        reason = "measured: a quarter of a call's instructions"
-    )]
-    fn reserve_on(&self, at: At, n: u32) -> Result<Reservation, ReserveError> {
-        match self.take(Ask { at, n, patience: Patience::UpTo(FOREVER) }) {
-            Ok(grant) => Ok(Reservation::new(self.clone(), at.given(), grant)),
-            Err(refusal) => Err(refused(refusal, n)),
-        }
-    }
-
-    /// As [`reserve`](Self::reserve) for one who cannot give the token back: how long to
-    /// wait for it. `None` if it never comes.
+    /// Takes one token for good and returns how long to wait for it, if it ever comes.
     #[inline]
     pub(crate) fn take_one(&self) -> Option<Duration> {
-        self.take_one_on(self.now())
+        self.shared.take_one()
     }
 
-    /// The same for one who has just read the system's clock.
-    #[inline]
-    pub(crate) fn take_one_at(&self, now: Instant) -> Option<Duration> {
-        self.take_one_on(At::Now(self.moment(self.clock().reread(now))))
-    }
-
-    #[inline]
-    fn take_one_on(&self, at: At) -> Option<Duration> {
-        // Retries are many when they come: the bucket is in debt then.
-        let ask = Ask { at, n: 1, patience: Patience::UpTo(FOREVER) };
-        let grant = self.take_or_refuse(ask).ok()?;
-        Some(duration(grant.ready.since(at.given())))
+    #[inline(always)]
+    fn reserve_on(&self, at: At, n: u32) -> Result<Reservation, ReserveError> {
+        match self.shared.take(Request::patient(at, n)) {
+            Ok(grant) => {
+                Ok(Reservation::new(Arc::clone(&self.shared), at.given(), grant))
+            }
+            Err(refusal) => Err(ReserveError::new(refusal, n)),
+        }
     }
 
     fn peek_on(&self, at: At, n: u32) -> Result<Duration, ReserveError> {
-        let State { bucket, terms } = self.state();
-        match bucket.reserve(terms, Ask { at, n, patience: Patience::UpTo(FOREVER) }) {
-            Ok((_, grant)) => Ok(duration(grant.ready.since(at.given()))),
-            Err(refusal) => Err(refused(refusal, n)),
-        }
+        self.shared.peek(at, n).map_err(|refusal| ReserveError::new(refusal, n))
     }
 
-    fn tokens_on(&self, at: At) -> f64 {
-        let State { bucket, terms } = self.state();
-        bucket.tokens(terms, at)
-    }
-
-    fn change(&self, at: At, new: impl Fn(Terms) -> Terms) {
-        self.shared.state.update(|words| {
-            let State { bucket, terms } = State::from_words(words);
-            let bucket = bucket.settle(terms, at);
-            Step::Replace(State { bucket, terms: new(terms) }.to_words(), ())
-        });
-        self.wake_line(|line, meter, now| line.terms_changed(meter, now));
-    }
-
-    fn refill(&self, at: At, tokens: u32) {
-        self.shared.replace(|bucket, terms| Some(bucket.refill(terms, tokens, at)));
-        self.wake_line(|line, meter, now| line.terms_changed(meter, now));
-    }
-
-    fn state(&self) -> State {
-        self.shared.read()
-    }
-
-    #[inline]
-    pub(super) fn timeline(&self) -> Timeline {
-        self.shared.timeline
-    }
-}
-
-impl Shared {
-    /// As [`Limiter::take_at_hand`] without a claim, which saves some instructions.
-    #[inline]
-    fn takes_at_hand(&self, ask: Ask) -> bool {
-        let taken = self.state.exchange_if(
-            |words| {
-                let State { bucket, terms } = State::from_words(words);
-                bucket.surely_has(terms, ask)
-            },
-            |words| {
-                let State { bucket, terms } = State::from_words(words);
-                let (bucket, _) = bucket.hand_out(terms, ask);
-                (State { bucket, terms }.to_words(), ())
-            },
-        );
-        taken.is_some()
-    }
-
-    /// As [`take_or_refuse`](Self::take_or_refuse) without a claim.
-    #[inline]
-    fn takes(&self, ask: Ask) -> bool {
-        self.state.update(|words| {
-            let state = State::from_words(words);
-            match state.bucket.reserve(state.terms, ask) {
-                Ok((Some(bucket), _)) => {
-                    Step::Replace(State { bucket, ..state }.to_words(), true)
-                }
-                Ok((None, _)) => Step::Keep(true),
-                Err(_) => Step::Keep(false),
-            }
-        })
-    }
-
-    fn read(&self) -> State {
-        State::from_words(self.state.read())
-    }
-
-    /// Replaces the bucket, unless `step` returns `None`.
-    fn replace(&self, step: impl Fn(Bucket, Terms) -> Option<Bucket>) {
-        self.state.update(|words| {
-            let State { bucket, terms } = State::from_words(words);
-            match step(bucket, terms) {
-                Some(bucket) => Step::Replace(State { bucket, terms }.to_words(), ()),
-                None => Step::Keep(()),
-            }
-        });
-    }
-
-    #[inline]
-    fn take_or_refuse(&self, ask: Ask) -> Result<Grant, Refusal> {
-        self.state.update(|words| {
-            let state = State::from_words(words);
-            match state.bucket.reserve(state.terms, ask) {
-                Ok((Some(bucket), grant)) => {
-                    Step::Replace(State { bucket, ..state }.to_words(), Ok(grant))
-                }
-                Ok((None, grant)) => Step::Keep(Ok(grant)),
-                Err(refusal) => Step::Keep(Err(refusal)),
-            }
-        })
-    }
-
-    /// Replaces `claim` by one that acts earlier, if there is one.
-    fn renew(&self, claim: Claim, ask: Ask) -> Option<Grant> {
-        self.state.update(|words| {
-            let state = State::from_words(words);
-            match state.bucket.renew(state.terms, claim, ask) {
-                Some((Some(bucket), grant)) => {
-                    Step::Replace(State { bucket, ..state }.to_words(), Some(grant))
-                }
-                Some((None, grant)) => Step::Keep(Some(grant)),
-                None => Step::Keep(None),
-            }
-        })
-    }
-}
-
-impl Meter for &Shared {
-    type Claim = Option<Claim>;
-
-    fn reserve(&mut self, ask: Ask) -> Result<Held<Option<Claim>>, Refusal> {
-        self.take_or_refuse(ask).map(held)
-    }
-
-    fn give_back(&mut self, claim: Option<Claim>, now: Moment) {
-        if let Some(claim) = claim {
-            self.replace(|bucket, terms| bucket.return_unused(terms, claim, now));
-        }
-    }
-
-    fn expect(&self, ask: Ask, ahead: u64) -> Result<Moment, Refusal> {
-        let State { bucket, terms } = self.read();
-        bucket.expect(terms, ask, ahead)
-    }
-
-    fn renew(&mut self, held: &mut Held<Option<Claim>>, ask: Ask, now: Moment) {
-        let ask = Ask { at: At::Now(now), patience: Patience::UpTo(FOREVER), ..ask };
-        let sooner = held.claim.and_then(|claim| Shared::renew(self, claim, ask));
-        if let Some(grant) = sooner {
-            *held = self::held(grant);
-        }
-    }
-}
-
-pub(super) fn held(Grant { ready, claim }: Grant) -> Held<Option<Claim>> {
-    Held { ready, claim }
-}
-
-/// The error for a refusal without a deadline.
-#[cold]
-pub(super) fn refused(refusal: Refusal, asked: u32) -> ReserveError {
-    match refusal {
-        Refusal::ExceedsBurst(burst) => ReserveError::ExceedsBurst { asked, burst },
-        Refusal::Never | Refusal::NotNow | Refusal::TooLate(_) => {
-            ReserveError::Never { asked }
-        }
-    }
-}
-
-impl State {
-    #[inline]
-    fn to_words(self) -> [u64; 5] {
-        let [tokens, last, last_event] = self.bucket.to_words();
-        let Terms { limit, burst } = self.terms;
-        [tokens, last, last_event, limit.to_word(), u64::from(burst)]
-    }
-
-    #[inline]
-    #[expect(clippy::cast_possible_truncation, reason = "the word was made from a u32")]
-    fn from_words([tokens, last, last_event, limit, burst]: [u64; 5]) -> Self {
-        let terms = Terms { limit: Limit::from_word(limit), burst: burst as u32 };
-        Self { bucket: Bucket::from_words([tokens, last, last_event]), terms }
+    #[cfg(feature = "tower")]
+    pub(super) fn shared(&self) -> &Arc<SharedBucket> {
+        &self.shared
     }
 }
 
 impl fmt::Debug for Limiter {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let State { bucket, terms } = self.state();
         f.debug_struct("Limiter")
-            .field("limit", &terms.limit)
-            .field("burst", &terms.burst)
-            .field("tokens", &bucket.tokens(terms, self.now()))
+            .field("limit", &self.limit())
+            .field("burst", &self.burst())
+            .field("tokens", &self.tokens())
             .finish_non_exhaustive()
     }
 }

@@ -59,10 +59,6 @@ impl<const N: usize> Versioned<N> {
     /// `step` runs again if somebody else was quicker. It may be shown words that never
     /// were together, and what it makes of those is thrown away: it must be total.
     #[inline(always)]
-    #[expect(
-        clippy::inline_always,
-        reason = "measured: a quarter of a call's instructions"
-    )]
     pub(super) fn update<T>(&self, mut step: impl FnMut([u64; N]) -> Step<T, N>) -> T {
         let mut spins = 0;
         loop {

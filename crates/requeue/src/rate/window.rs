@@ -1,43 +1,33 @@
-//! At most `n` events in any stretch of time.
-//!
-//! # Invariants
-//!
-//! 1. The log holds, in order, the times of all granted events that lie in the last `per`
-//!    or in the future. Also those before the latest `n`: they matter again if later ones
-//!    are taken back.
-//! 2. Any `n + 1` events in a row span at least `per`.
-//! 3. Time does not go back: a call counts as made at the latest time that any call has
-//!    seen.
-//! 4. An event in the future belongs to the first waiter in line.
-//! 5. No clock and no waker is called with the lock held.
+//! At most `n` events in any span of time.
 
-use std::collections::VecDeque;
+mod log;
+
 use std::fmt;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
-use super::bucket::{Ask, At, Patience, Refusal};
+use self::log::{EventLog, LoggedEvents};
+use super::bucket::{At, Request};
 use super::error::{ReserveError, WaitError};
-use super::limiter::refused;
-use super::line::{Held, Line, Look, Meter, Ticket};
-use super::moment::{FOREVER, Moment, Nanos, Timeline, duration, nanos};
-use super::waiting::{Host, Waiting};
+use super::line::wait::{LineOwner, WaitInLine};
+use super::line::{Line, LineStatus, Ticket};
+use super::moment::{Moment, Nanos, Timeline, duration, nanos};
 use crate::clock::{AnyClock, Clock};
 use crate::wake::{Wake, Wakes};
 
-/// Lets at most `n` events happen in any stretch of time as long as `per`.
+/// Allows at most `n` events in any span of time as long as `per`.
 ///
-/// A [`Limiter`](super::Limiter) of 100 a minute with a burst of 100 lets up to 200 events
-/// happen within one minute: the burst, and what comes in meanwhile. This limiter lets no
-/// more than 100 happen in *any* minute, whenever it starts. Use it where somebody else
-/// counts that way, as many services do, and a `Limiter` everywhere else.
+/// A [`Limiter`](super::Limiter) of 100 per minute with a burst of 100 allows up to 200
+/// events within one minute: the burst, and the tokens that come in meanwhile. A window
+/// allows at most 100 in *any* minute, whenever it starts. Use it to stay below a limit that
+/// a server counts that way, and a `Limiter` everywhere else.
 ///
-/// It is exact: a log of the times of the latest events, not two weighted counters. So it
-/// takes 8 bytes for each event of the last `per`, so 8 × `n` bytes at the most, and 8 for
-/// each that is waited for. Clones share the log.
+/// A window is exact: it logs the time of each event, instead of weighting two counters. It
+/// takes 8 bytes for each event of the last `per`, so at most 8 × `n` bytes. Clones share the
+/// log.
 ///
-/// Any numbers will do. With an `n` of 0 nothing is ever allowed; with a `per` of zero,
-/// everything up to `n` at once. A `per` of more than 292 years counts as that.
+/// With an `n` of 0 nothing is ever allowed. With a `per` of zero, up to `n` events are
+/// allowed at once, at any time. A `per` of more than 292 years counts as 292 years.
 ///
 /// # Examples
 ///
@@ -57,6 +47,7 @@ use crate::wake::{Wake, Wakes};
 /// assert!(window.allow());
 /// assert_eq!(window.peek(), Ok(Duration::from_secs(50)));
 /// ```
+#[doc(alias = "sliding window")]
 #[derive(Clone)]
 pub struct Window {
     shared: Arc<Shared>,
@@ -67,21 +58,22 @@ struct Shared {
     timeline: Timeline,
     n: u32,
     per: Nanos,
-    state: Mutex<State>,
+    /// No clock and no waker is called with this lock held.
+    state: Mutex<WindowState>,
 }
 
-struct State {
-    log: Log,
-    line: Line<Noted>,
+struct WindowState {
+    log: EventLog,
+    line: Line<LoggedEvents>,
 }
 
 impl Window {
-    /// Makes a limiter of `n` events in any stretch of `per`.
+    /// Creates a limiter of `n` events in any span of `per`.
     pub fn new(n: u32, per: Duration) -> Self {
         Self::on(AnyClock::System, n, per)
     }
 
-    /// Makes a limiter that asks `clock` for the time.
+    /// Creates a limiter that uses `clock`.
     pub fn with_clock(n: u32, per: Duration, clock: impl Clock) -> Self {
         Self::on(AnyClock::new(clock), n, per)
     }
@@ -89,25 +81,27 @@ impl Window {
     fn on(clock: AnyClock, n: u32, per: Duration) -> Self {
         let timeline = Timeline::from(clock.now());
         let per = nanos(per);
-        let log = Log::new(Terms { n, per });
-        let state = Mutex::new(State { log, line: Line::new() });
+        let log = EventLog::new(n, per);
+        let state = Mutex::new(WindowState { log, line: Line::new() });
         Self { shared: Arc::new(Shared { clock, timeline, n, per, state }) }
     }
 
-    /// Notes an event if it may happen now, and says whether.
+    /// Counts an event if it may happen now. Returns whether it may.
     pub fn allow(&self) -> bool {
         self.allow_n(1)
     }
 
-    /// Notes `n` events if all may happen now, and says whether.
+    /// Counts `n` events if all may happen now. Returns whether they may.
+    ///
+    /// All or none: a refusal changes nothing. Refused while callers wait.
     pub fn allow_n(&self, n: u32) -> bool {
-        let now = self.now();
-        let (allowed, wakes) = self.lock().allow(n, now);
+        let now = self.shared.now();
+        let (allowed, wakes) = self.shared.lock().allow(n, now);
         wakes.wake();
         allowed
     }
 
-    /// How long until an event may happen, without noting it.
+    /// Returns how long a caller would have to wait for an event, without counting it.
     ///
     /// # Errors
     ///
@@ -116,23 +110,23 @@ impl Window {
         self.peek_n(1)
     }
 
-    /// How long until `n` events may happen at once, without noting them.
+    /// Returns how long a caller would have to wait for `n` events, without counting them.
     ///
     /// # Errors
     ///
-    /// [`ReserveError::ExceedsBurst`] if `n` is more than ever may happen in one stretch,
-    /// [`ReserveError::Never`] if that stretch takes more than 292 years.
+    /// [`ReserveError::ExceedsBurst`] if `n` is more than a window allows, and
+    /// [`ReserveError::Never`] if the window takes more than 292 years.
     pub fn peek_n(&self, n: u32) -> Result<Duration, ReserveError> {
-        let now = self.now();
-        let log = &mut self.lock().log;
+        let now = self.shared.now();
+        let log = &mut self.shared.lock().log;
         let at = log.pass(now);
-        let ready = log.ready(n, at).map_err(|refusal| refused(refusal, n))?;
+        let ready = log.ready(n, at).map_err(|refusal| ReserveError::new(refusal, n))?;
         Ok(duration(ready.since(now)))
     }
 
-    /// How many more events may happen now.
+    /// Returns how many more events may happen now.
     ///
-    /// Others may come first: this is for looking at, not for deciding by.
+    /// A snapshot; do not base decisions on it.
     ///
     /// # Examples
     ///
@@ -144,23 +138,21 @@ impl Window {
     /// assert_eq!(window.remaining(), 2);
     /// ```
     pub fn remaining(&self) -> u32 {
-        let now = self.now();
-        let log = &mut self.lock().log;
+        let now = self.shared.now();
+        let log = &mut self.shared.lock().log;
         log.pass(now);
-        log.expire();
-        let events = u32::try_from(log.events.len()).unwrap_or(u32::MAX);
-        self.shared.n.saturating_sub(events)
+        log.remaining()
     }
 
-    /// Waits until an event may happen, and notes it.
+    /// Waits until an event may happen, and counts it.
     ///
     /// Callers line up in the order in which their futures are first polled. A caller that
     /// gives up costs the ones behind it nothing.
     ///
     /// # Cancel safety
     ///
-    /// Dropping the future leaves the line, and takes an event that did not happen out of
-    /// the log. The next caller takes its place.
+    /// Dropping the future leaves the line. An event that did not happen is not counted, and
+    /// the next caller moves up.
     ///
     /// # Errors
     ///
@@ -175,7 +167,8 @@ impl Window {
     /// # futures_executor::block_on(async {
     /// let window = Window::new(2, Duration::from_millis(10));
     /// for _ in 0..4 {
-    ///     window.wait().await?; // at most two of these in any 10 ms
+    ///     window.wait().await?;
+    ///     // runs at most twice in any 10 ms
     /// }
     /// # Ok::<(), WaitError>(())
     /// # }).unwrap();
@@ -184,7 +177,7 @@ impl Window {
         self.wait_n(1).await
     }
 
-    /// Waits until `n` events may happen at once, and notes them.
+    /// Waits until `n` events may happen at once, and counts them.
     ///
     /// # Cancel safety
     ///
@@ -192,14 +185,13 @@ impl Window {
     ///
     /// # Errors
     ///
-    /// At once: [`WaitError::ExceedsBurst`] if `n` is more than ever may happen in one
-    /// stretch, [`WaitError::Never`] if that stretch takes more than 292 years.
+    /// At once: [`WaitError::ExceedsBurst`] if `n` is more than a window allows, and
+    /// [`WaitError::Never`] if the window takes more than 292 years.
     pub async fn wait_n(&self, n: u32) -> Result<(), WaitError> {
-        let waited = Waiting::new(self, self.ask(n)).await;
-        waited.map(drop).map_err(|refusal| refused(refusal, n).into())
+        self.line_up(n).tokens().await
     }
 
-    /// Blocks this thread until an event may happen, and notes it.
+    /// Blocks this thread until an event may happen, and counts it.
     ///
     /// # Errors
     ///
@@ -208,176 +200,80 @@ impl Window {
         self.wait_n_blocking(1)
     }
 
-    /// Blocks this thread until `n` events may happen at once, and notes them.
+    /// Blocks this thread until `n` events may happen at once, and counts them.
     ///
     /// # Errors
     ///
     /// As [`wait_n`](Self::wait_n).
     pub fn wait_n_blocking(&self, n: u32) -> Result<(), WaitError> {
-        let waited = Waiting::new(self, self.ask(n)).block();
-        waited.map(drop).map_err(|refusal| refused(refusal, n).into())
+        self.line_up(n).tokens_blocking()
     }
 
-    pub(super) fn ask(&self, n: u32) -> Ask {
-        Ask { at: At::Now(self.now()), n, patience: Patience::UpTo(FOREVER) }
-    }
-
-    fn now(&self) -> Moment {
-        self.shared.timeline.moment(self.shared.clock.now())
-    }
-
-    fn lock(&self) -> MutexGuard<'_, State> {
-        self.shared.state.lock().unwrap_or_else(PoisonError::into_inner)
+    pub(super) fn line_up(
+        &self,
+        n: u32,
+    ) -> WaitInLine<&impl LineOwner<Claim = LoggedEvents>> {
+        let request = Request::patient(At::Now(self.shared.now()), n);
+        WaitInLine::new(&*self.shared, request)
     }
 }
 
-impl Host for Window {
-    type Claim = Noted;
+impl Shared {
+    fn now(&self) -> Moment {
+        self.timeline.moment(self.clock.now())
+    }
+
+    fn lock(&self) -> MutexGuard<'_, WindowState> {
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl LineOwner for Shared {
+    type Claim = LoggedEvents;
 
     fn clock(&self) -> &AnyClock {
-        &self.shared.clock
+        &self.clock
     }
 
     fn timeline(&self) -> Timeline {
-        self.shared.timeline
+        self.timeline
     }
 
-    fn join(&self, ask: Ask, wake: Wake) -> (Look<Noted>, Wakes) {
-        let State { log, line } = &mut *self.lock();
-        let at = At::Now(log.pass(ask.at.given()));
-        line.join(log, Ask { at, ..ask }, wake)
+    fn join(&self, request: Request, wake: Wake) -> (LineStatus<LoggedEvents>, Wakes) {
+        let WindowState { log, line } = &mut *self.lock();
+        let at = At::Now(log.pass(request.at.given()));
+        line.join(log, Request { at, ..request }, wake)
     }
 
-    fn look(&self, ticket: Ticket, now: Moment, wake: Wake) -> (Look<Noted>, Wakes) {
-        let State { log, line } = &mut *self.lock();
+    fn poll(
+        &self,
+        ticket: Ticket,
+        now: Moment,
+        wake: Wake,
+    ) -> (LineStatus<LoggedEvents>, Wakes) {
+        let WindowState { log, line } = &mut *self.lock();
         let now = log.pass(now);
-        line.look(log, ticket, now, wake)
+        line.poll(log, ticket, now, wake)
     }
 
     fn leave(&self, ticket: Ticket, now: Moment) -> Wakes {
-        let State { log, line } = &mut *self.lock();
+        let WindowState { log, line } = &mut *self.lock();
         let now = log.pass(now);
         line.leave(log, ticket, now)
     }
 }
 
-impl State {
-    /// Notes `n` events if all may happen now and no waiter comes first.
+impl WindowState {
+    /// Counts `n` events if all may happen now and no waiter comes first.
     fn allow(&mut self, n: u32, now: Moment) -> (bool, Wakes) {
         let at = self.log.pass(now);
         let wakes = self.line.settle(&mut self.log, at);
-        let is_free = self.log.ready(n, at).is_ok_and(|ready| ready <= at);
-        let allowed = is_free && self.line.is_empty();
+        let has_room = self.log.ready(n, at).is_ok_and(|ready| ready <= at);
+        let allowed = has_room && self.line.is_empty();
         if allowed {
-            self.log.note(n, at);
+            self.log.push(n, at);
         }
         (allowed, wakes)
-    }
-}
-
-/// `n` events in any stretch of `per`.
-#[derive(Clone, Copy)]
-struct Terms {
-    n: u32,
-    per: Nanos,
-}
-
-/// The events that still matter.
-struct Log {
-    terms: Terms,
-    events: VecDeque<Moment>,
-    /// The latest time that a call has seen (invariant 3).
-    latest: Moment,
-    /// From when on the events that have left the log matter no more.
-    clear: Moment,
-}
-
-/// `n` events in the log that lie at `at`.
-#[derive(Clone, Copy, Debug)]
-pub(super) struct Noted {
-    n: u32,
-    at: Moment,
-}
-
-impl Log {
-    fn new(terms: Terms) -> Self {
-        let (latest, clear) = (Moment::START, Moment::START);
-        Self { terms, events: VecDeque::new(), latest, clear }
-    }
-
-    /// Notes that it is `now`, and returns the time that counts.
-    fn pass(&mut self, now: Moment) -> Moment {
-        self.latest = self.latest.max(now);
-        self.latest
-    }
-
-    /// When `n` more events may happen, from `at` on.
-    fn ready(&self, n: u32, at: Moment) -> Result<Moment, Refusal> {
-        let Terms { n: most, per } = self.terms;
-        let free = most.checked_sub(n).ok_or(Refusal::ExceedsBurst(most))? as usize;
-        // Of the events in the log all but `free` must have left the stretch that ends
-        // with the new ones (invariant 2).
-        let left = match self.events.len().checked_sub(free + 1) {
-            None => at,
-            Some(_) if per == FOREVER => return Err(Refusal::Never),
-            Some(i) => self.events[i].plus(per),
-        };
-        Ok(self.in_order(left.max(at)))
-    }
-
-    /// `at`, or the time of the last event if that is later (invariant 1).
-    fn in_order(&self, at: Moment) -> Moment {
-        let last = self.events.back().map_or(at, |&last| last);
-        at.max(last).max(self.clear)
-    }
-
-    fn note(&mut self, n: u32, at: Moment) {
-        self.expire();
-        self.events.extend(std::iter::repeat_n(at, n as usize));
-    }
-
-    /// Forgets the events that no stretch up to now or later holds.
-    fn expire(&mut self) {
-        while let Some(clear) =
-            self.events.front().map(|event| event.plus(self.terms.per))
-        {
-            if clear > self.latest {
-                break;
-            }
-            self.events.pop_front();
-            self.clear = clear;
-        }
-        if self.events.len() < self.events.capacity() / 8 {
-            self.events.shrink_to(self.events.len() * 2);
-        }
-    }
-}
-
-impl Meter for Log {
-    type Claim = Noted;
-
-    fn reserve(&mut self, ask: Ask) -> Result<Held<Noted>, Refusal> {
-        let ready = self.ready(ask.n, ask.at.given())?;
-        self.note(ask.n, ready);
-        Ok(Held { ready, claim: Noted { n: ask.n, at: ready } })
-    }
-
-    /// Takes events that do not happen out of the log.
-    fn give_back(&mut self, Noted { n, at }: Noted, _now: Moment) {
-        let after = self.events.partition_point(|&event| event <= at);
-        let first = after.saturating_sub(n as usize);
-        if n > 0 && self.events.get(first) == Some(&at) {
-            self.events.drain(first..after);
-        }
-    }
-
-    /// Counts the events ahead as if they came one by one.
-    fn expect(&self, ask: Ask, ahead: u64) -> Result<Moment, Refusal> {
-        let at = ask.at.given();
-        let ready = self.ready(ask.n, at)?;
-        let most = u64::from(self.terms.n).max(1);
-        let stretches = Nanos::try_from(ahead.div_ceil(most)).unwrap_or(FOREVER);
-        Ok(ready.plus(self.terms.per.saturating_mul(stretches)))
     }
 }
 

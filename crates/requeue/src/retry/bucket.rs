@@ -1,21 +1,20 @@
-//! One limiter for all keys, or one for each.
+//! Policies that wait for a limiter.
 
 use std::fmt;
 use std::hash::Hash;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use super::{ByCount, Exponential, MaxOf, MaxWait, RetryPolicy};
 use crate::rate::{Keyed, Limit, Limiter};
 
-/// Waits until a limiter that all keys share has a token.
+/// Waits for a token of a limiter that all keys share.
 ///
-/// It looks at no key and counts no failures, so it bounds how many retries happen in all:
-/// use it together with a policy that looks at keys, by [`and`](RetryPolicy::and).
+/// It ignores keys and counts no failures. It bounds the rate of all retries together; combine
+/// it with a policy per key by [`and`](RetryPolicy::and).
 ///
-/// Every failure takes a token for good, and the wait has no bound: it grows with the
-/// number of failures that came before. [`at_most`](Self::at_most) bounds it. If the
-/// limiter never has a token (a burst of 0, or [`Limit::ZERO`] and empty), the wait is
-/// [`Bucket::NEVER`].
+/// Every failure takes a token for good. The wait has no bound: it grows with the number of
+/// earlier failures. [`at_most`](Self::at_most) bounds it. If a token never comes (a burst of
+/// 0, or an empty bucket with [`Limit::ZERO`]), the wait is [`Bucket::NEVER`].
 ///
 /// # Examples
 ///
@@ -39,18 +38,18 @@ pub struct Bucket {
 }
 
 impl Bucket {
-    /// How long a key waits for a token that never comes: 292 years, as in Go.
+    /// The wait for a token that never comes: 292 years, as in Go.
     #[doc(alias = "InfDuration")]
     pub const NEVER: Duration = Duration::from_nanos(i64::MAX as u64);
 
-    /// Waits for tokens of `limiter`, which others may use as well.
+    /// Creates a policy that waits for `limiter`, which may have other users.
     pub fn new(limiter: Limiter) -> Self {
         Self { limiter }
     }
 
     /// Waits for the limiter, but never longer than `max`.
     ///
-    /// As [`RetryPolicy::at_most`], which cannot tell which of all key types is meant.
+    /// Unlike [`RetryPolicy::at_most`], it needs no key type.
     ///
     /// # Examples
     ///
@@ -68,7 +67,7 @@ impl Bucket {
         MaxWait::new::<()>(self, max)
     }
 
-    /// The limiter.
+    /// Returns the limiter.
     pub fn limiter(&self) -> &Limiter {
         &self.limiter
     }
@@ -99,20 +98,16 @@ impl ByCount for Bucket {
         self.next()
     }
 
-    fn delay_at(&self, _: u32, now: Instant) -> Duration {
-        self.limiter.take_one_at(now).unwrap_or(Self::NEVER)
-    }
-
     fn counts(&self) -> bool {
         false
     }
 }
 
-/// From 5 ms to 1000 s for each key, and 10 a second for all together after a burst of
-/// 100: what client-go's controllers use.
+/// Returns the policy of client-go's controllers.
 ///
-/// The wait for the shared bucket has no bound: see [`Bucket`]. [`Exponential::default`]
-/// is the same without it.
+/// Exponential backoff per key from 5 ms to 1000 s, and 10 retries per second for all keys
+/// together after a burst of 100. The wait for the shared bucket has no bound; see [`Bucket`].
+/// [`Exponential::default`] is the same without it.
 ///
 /// # Examples
 ///
@@ -132,14 +127,14 @@ pub fn controller_default<K: Clone + Eq + Hash + Send>() -> MaxOf<Exponential<K>
     Exponential::default().and(Bucket::new(limiter))
 }
 
-/// Waits until the key's own limiter has a token.
+/// Waits for a token of the key's own limiter.
 ///
-/// A key that fails seldom is retried at once; one that fails again and again is retried at
-/// the limit of the limiter. Other keys do not matter, and neither does success: buckets
-/// fill with time, so [`forget`](RetryPolicy::forget) does nothing, and
+/// A key that rarely fails is retried at once. A key that keeps failing is retried at the rate
+/// of the limiter. Buckets fill with time, not by success, so
+/// [`forget`](RetryPolicy::forget) does nothing and
 /// [`num_requeues`](RetryPolicy::num_requeues) is always 0.
 ///
-/// The memory is that of [`Keyed`], which drops keys whose buckets have filled up.
+/// [`Keyed`] bounds the memory: it drops keys whose buckets are full.
 ///
 /// # Examples
 ///
@@ -160,7 +155,7 @@ pub struct PerKeyBucket<K> {
 }
 
 impl<K> PerKeyBucket<K> {
-    /// Waits for tokens of `keyed`, which others may use as well.
+    /// Creates a policy that waits for `keyed`, which may have other users.
     pub fn new(keyed: Keyed<K>) -> Self {
         Self { keyed }
     }
@@ -168,7 +163,7 @@ impl<K> PerKeyBucket<K> {
 
 impl<K: Clone + Eq + Hash + Send> RetryPolicy<K> for PerKeyBucket<K> {
     fn when(&self, key: &K) -> Duration {
-        self.keyed.reserve(key).unwrap_or(Bucket::NEVER)
+        self.keyed.take_one(key).unwrap_or(Bucket::NEVER)
     }
 
     fn forget(&self, _: &K) {}

@@ -1,4 +1,4 @@
-//! Delays that grow by chance.
+//! Random delays that depend on the last one.
 
 use std::fmt;
 use std::hash::Hash;
@@ -10,12 +10,12 @@ use super::{RetryPolicy, whole_nanos};
 
 /// Waits a random time between `base` and three times the last delay of the key.
 ///
-/// Grows about as [`Exponential`](super::Exponential) does, but keys that failed together
-/// drift apart more with each failure. The delay never exceeds `max`, nor falls below
-/// `base` unless `max` does.
+/// The delay grows about as that of [`Exponential`](super::Exponential), but keys that failed
+/// together drift apart more with each failure. The delay never exceeds `max`, and is at least
+/// `base` unless `max` is less.
 ///
-/// It remembers the last delay of each key and so is not
-/// [by count](RetryPolicy::by_count): each retry looks the key up here.
+/// It remembers the last delay of each key, so it is not [by count](RetryPolicy::by_count):
+/// each retry looks up the key in the policy's own map.
 ///
 /// # Examples
 ///
@@ -33,19 +33,19 @@ pub struct Decorrelated<K> {
     base: u64,
     max: u64,
     random: Random,
-    failures: Failures<K, Last>,
+    failures: Failures<K, LastDelay>,
 }
 
 /// What is remembered of a key.
 #[derive(Clone, Copy, Default)]
-struct Last {
-    /// The last delay in nanoseconds, 0 before the first.
+struct LastDelay {
+    /// In nanoseconds; 0 before the first failure.
     delay: u64,
-    retries: u32,
+    failures: u32,
 }
 
 impl<K> Decorrelated<K> {
-    /// Waits between `base` and `max`, starting near `base`.
+    /// Creates a policy that waits between `base` and `max`, starting near `base`.
     pub fn new(base: Duration, max: Duration) -> Self {
         Self {
             base: whole_nanos(base),
@@ -55,25 +55,21 @@ impl<K> Decorrelated<K> {
         }
     }
 
-    /// Makes the random numbers the same for the same `seed`: for tests.
+    /// Seeds the random numbers, so that a test can repeat them.
     #[must_use]
     pub fn seed(mut self, seed: u64) -> Self {
         self.random = Random::seeded(seed);
         self
     }
 
-    /// Tracks at most `keys` keys, as [`Exponential::max_tracked`] does.
+    /// Sets how many keys are remembered at most; 2,097,152 by default, and at least 2.
     ///
-    /// [`Exponential::max_tracked`]: super::Exponential::max_tracked
+    /// The last half as many keys that failed are always remembered. A key that is dropped
+    /// starts again without failures.
     #[must_use]
     pub fn max_tracked(mut self, keys: usize) -> Self {
         self.failures = self.failures.max_tracked(keys);
         self
-    }
-
-    /// How many keys have failed and were not forgotten.
-    pub fn tracked(&self) -> usize {
-        self.failures.len()
     }
 
     fn after(&self, last: u64) -> u64 {
@@ -85,7 +81,7 @@ impl<K> Decorrelated<K> {
 impl<K: Clone + Eq + Hash + Send> RetryPolicy<K> for Decorrelated<K> {
     fn when(&self, key: &K) -> Duration {
         let delay = self.failures.fail(key, |last| {
-            last.retries = last.retries.saturating_add(1);
+            last.failures = last.failures.saturating_add(1);
             last.delay = self.after(last.delay);
             last.delay
         });
@@ -97,7 +93,7 @@ impl<K: Clone + Eq + Hash + Send> RetryPolicy<K> for Decorrelated<K> {
     }
 
     fn num_requeues(&self, key: &K) -> u32 {
-        self.failures.get(key).retries
+        self.failures.get(key).failures
     }
 }
 
@@ -106,7 +102,7 @@ impl<K> fmt::Debug for Decorrelated<K> {
         f.debug_struct("Decorrelated")
             .field("base", &Duration::from_nanos(self.base))
             .field("max", &Duration::from_nanos(self.max))
-            .field("tracked", &self.tracked())
+            .field("tracked", &self.failures.len())
             .finish_non_exhaustive()
     }
 }

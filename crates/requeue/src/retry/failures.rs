@@ -1,127 +1,123 @@
-//! What a policy remembers of the keys that failed: a bounded table.
+//! What a policy remembers of the keys that failed, in a bounded map.
 //!
-//! It does not know what is remembered: a count, or a count and a delay.
-//!
-//! A full table makes room by pushing out one key: of the next eight it meets on a walk
-//! around its places, the one whose last failure is the longest ago. A list in the exact
-//! order of failures would cost each key 8 bytes more and each repeated failure two cache
-//! misses. Of its last failure a key has the tick only, a number of 8 bits; a tick lasts
-//! for a 32nd of `max` failures, or for one.
+//! The map has two generations. A failure puts its key into the *young* one. When that is
+//! full, it becomes the *old* one, and the previous old one is dropped. So a key is dropped
+//! only after as many other keys have failed as a generation holds.
 //!
 //! # Invariants
 //!
-//! 1. The table never holds more than `max` keys, each once.
-//! 2. User code (`Hash`, `Eq`, `Clone`) that panics leaves every key in the table as it
-//!    was.
-//! 3. A key is dropped only after the lock is released: its `Drop` may call the policy.
-//! 4. A key that failed in an earlier tick than another has the lower number, or both have
-//!    the lowest: they failed more than half of all ticks ago.
-
-mod table;
+//! 1. A key is in at most one generation, and each holds at most `generation` keys.
+//! 2. Keys are dropped after the lock is released: their `Drop` may call the policy.
+//! 3. User code (`Hash`, `Eq`, `Clone`) that panics leaves the map usable. A panic of `Hash`
+//!    while the map makes room may drop keys, which then start again without failures.
 
 use std::hash::{BuildHasher, Hash};
+use std::mem;
 
 use foldhash::fast::RandomState;
+use hashbrown::HashTable;
+use hashbrown::hash_table::Entry;
 
-use self::table::{Hash24, Slot, Table, Tick};
 use crate::sync::{self, Mutex, MutexGuard};
 
-/// How many keys a policy tracks unless it is told otherwise: 1,048,576.
-///
-/// For `u64` keys that is 27 MB, and only if that many keys are failing.
-pub const DEFAULT_MAX_TRACKED: usize = 1 << 20;
+/// How many keys a generation holds by default.
+const GENERATION: usize = 1 << 20;
 
-/// How many keys an eviction chooses from.
-const SAMPLE: usize = 8;
-
-/// How many ticks pass while as many keys fail as are tracked at the most.
-const TICKS: usize = 32;
-
-/// A bounded map from the keys that failed to a `V` each; a `V` starts as its default.
+/// A bounded map from the keys that failed to a `V` each. A `V` starts as its default.
 pub(super) struct Failures<K, V = u32> {
     hasher: RandomState,
-    max: usize,
-    tracked: Mutex<Tracked<K, V>>,
+    generation: usize,
+    map: Mutex<Generations<K, V>>,
 }
 
-struct Tracked<K, V> {
-    table: Table<K, V>,
-    tick: Tick,
-    /// Failures in this tick.
-    failures: usize,
+struct Generations<K, V> {
+    young: HashTable<(K, V)>,
+    old: HashTable<(K, V)>,
 }
 
 impl<K, V> Failures<K, V> {
     pub(super) fn new() -> Self {
+        let map = Generations { young: HashTable::new(), old: HashTable::new() };
         Self {
             hasher: RandomState::default(),
-            max: DEFAULT_MAX_TRACKED,
-            tracked: Mutex::new(Tracked::new()),
+            generation: GENERATION,
+            map: Mutex::new(map),
         }
     }
 
-    /// Sets the bound, before the first failure.
-    pub(super) fn max_tracked(mut self, max: usize) -> Self {
-        self.max = max;
+    /// Sets how many keys are tracked at most, before the first failure.
+    pub(super) fn max_tracked(mut self, keys: usize) -> Self {
+        self.generation = (keys / 2).max(1);
         self
     }
 
-    /// How many keys are tracked.
+    /// Returns how many keys are tracked.
     pub(super) fn len(&self) -> usize {
-        self.lock().table.len()
+        let map = self.lock();
+        map.young.len() + map.old.len()
     }
 
-    /// Under this lock runs no user code but `Hash`, `Eq` and `Clone` of the key.
-    fn lock(&self) -> MutexGuard<'_, Tracked<K, V>> {
-        sync::lock(&self.tracked)
+    /// Under this lock runs no user code except `Hash`, `Eq` and `Clone` of the key.
+    fn lock(&self) -> MutexGuard<'_, Generations<K, V>> {
+        sync::lock(&self.map)
     }
 }
 
 impl<K: Clone + Eq + Hash, V: Copy + Default> Failures<K, V> {
-    /// Counts a failure of `key`: gives `change` what is remembered of it, to change.
+    /// Records a failure of `key`: passes what is remembered of it to `change`.
     pub(super) fn fail<R>(&self, key: &K, change: impl FnOnce(&mut V) -> R) -> R {
-        if self.max == 0 {
-            return change(&mut V::default());
-        }
-        let hash = self.hash(key);
-        let (result, evicted) = {
-            let mut tracked = self.lock();
-            let tick = tracked.tick(self.max);
-            tracked.table.make_room(self.max);
-            let result = change(&mut tracked.table.entry(hash, key, tick).value);
-            (result, tracked.evict_above(self.max))
+        let hash = self.hasher.hash_one(key);
+        let mut map = self.lock();
+        let Generations { young, old } = &mut *map;
+        let result = match young
+            .entry(hash, is(key), |(key, _)| self.hasher.hash_one(key))
+        {
+            Entry::Occupied(mut entry) => change(&mut entry.get_mut().1),
+            Entry::Vacant(room) => {
+                let known = old.find_entry(hash, is(key)).ok().map(|it| it.remove().0);
+                let entry = known.unwrap_or_else(|| (key.clone(), V::default()));
+                change(&mut room.insert(entry).get_mut().1)
+            }
         };
-        drop(evicted); // invariant 3
+        let dropped = map.age(self.generation);
+        drop(map);
+        drop(dropped); // invariant 2
         result
     }
 
-    /// What is remembered of `key`; the default if it is not tracked.
+    /// Returns what is remembered of `key`, or the default if it is not tracked.
     pub(super) fn get(&self, key: &K) -> V {
-        let hash = self.hash(key);
-        let table = &self.lock().table;
-        table.find(hash, key).map_or_else(V::default, |slot| slot.value)
+        let hash = self.hasher.hash_one(key);
+        let map = self.lock();
+        let found = map.young.find(hash, is(key)).or_else(|| map.old.find(hash, is(key)));
+        found.map_or_else(V::default, |(_, value)| *value)
     }
 
     /// Stops tracking `key`.
     pub(super) fn forget(&self, key: &K) {
-        let hash = self.hash(key);
-        let forgotten = {
-            let table = &mut self.lock().table;
-            let forgotten = table.remove(hash, key);
-            table.shrink();
+        let hash = self.hasher.hash_one(key);
+        let mut map = self.lock();
+        let Generations { young, old } = &mut *map;
+        let forgotten = [young, old].map(|table| {
+            let forgotten = table.find_entry(hash, is(key)).ok().map(|it| it.remove().0);
+            if table.len() < table.capacity() / 8 {
+                let room = table.len() * 2;
+                table.shrink_to(room, |(key, _)| self.hasher.hash_one(key));
+            }
             forgotten
-        };
-        drop(forgotten); // invariant 3
-    }
-
-    #[inline]
-    fn hash(&self, key: &K) -> Hash24 {
-        Hash24::of(self.hasher.hash_one(key))
+        });
+        drop(map);
+        drop(forgotten); // invariant 2
     }
 }
 
+/// Returns whether an entry has this key.
+fn is<K: Eq, V>(key: &K) -> impl Fn(&(K, V)) -> bool {
+    move |(other, _)| other == key
+}
+
 impl<K: Clone + Eq + Hash> Failures<K> {
-    /// Counts a failure of `key` and gives how many it had before.
+    /// Counts a failure of `key`. Returns how many it had before.
     pub(super) fn count(&self, key: &K) -> u32 {
         self.fail(key, |count| {
             let before = *count;
@@ -131,50 +127,14 @@ impl<K: Clone + Eq + Hash> Failures<K> {
     }
 }
 
-impl<K, V> Tracked<K, V> {
-    fn new() -> Self {
-        Self { table: Table::new(), tick: Tick::MIN, failures: 0 }
-    }
-
-    /// Counts a failure and gives its tick.
+impl<K, V> Generations<K, V> {
+    /// Replaces the old generation if the young one is full, and returns it.
     #[inline]
-    fn tick(&mut self, max: usize) -> Tick {
-        self.failures += 1;
-        if self.failures > max / TICKS {
-            self.failures = 0;
-            self.tick = self.tick.checked_add(1).unwrap_or_else(|| self.renumber());
+    fn age(&mut self, generation: usize) -> HashTable<(K, V)> {
+        if self.young.len() < generation {
+            return HashTable::new();
         }
-        self.tick
-    }
-
-    /// Gives the ticks that keys failed in the numbers up to the middle, the latest ones
-    /// if there are more (invariant 4), and gives the number after them.
-    #[cold]
-    fn renumber(&mut self) -> Tick {
-        const MIDDLE: u8 = u8::MAX / 2;
-        let mut used = [false; 256];
-        self.table.iter().for_each(|slot| used[usize::from(slot.tick())] = true);
-        let (mut numbers, mut next) = ([Tick::MIN; 256], MIDDLE);
-        for (number, _) in numbers.iter_mut().zip(used).rev().filter(|(_, used)| *used) {
-            *number = Tick::new(next).unwrap_or(Tick::MIN);
-            next = next.saturating_sub(1);
-        }
-        let numbered = |slot: &Slot<K, V>| numbers[usize::from(slot.tick())];
-        self.table.iter_mut().for_each(|slot| slot.set_tick(numbered(slot)));
-        Tick::MIN.saturating_add(MIDDLE)
-    }
-
-    /// Pushes out a key that failed long ago if there are more than `max`, which is not 0.
-    ///
-    /// It is not the key that just failed: of two keys or more another has an earlier tick.
-    /// With more than 200 keys all that are met may be of this tick, by a chance of one in
-    /// 2^40.
-    #[inline]
-    fn evict_above(&mut self, max: usize) -> Option<Slot<K, V>> {
-        if self.table.len() <= max {
-            return None;
-        }
-        self.table.take_first_of(SAMPLE, Slot::tick)
+        mem::replace(&mut self.old, mem::take(&mut self.young))
     }
 }
 

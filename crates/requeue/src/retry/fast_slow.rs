@@ -1,4 +1,4 @@
-//! A few quick tries, then slow ones.
+//! A few fast retries, then slow ones.
 
 use std::fmt;
 use std::hash::Hash;
@@ -9,8 +9,8 @@ use super::{ByCount, RetryPolicy};
 
 /// Waits `fast` after each of the first `n` failures of a key, and `slow` after the rest.
 ///
-/// For failures that either pass at once, such as a conflict, or not for long. With an `n`
-/// of 0 it always waits `slow`.
+/// Use it for failures that either pass at once, such as a conflict, or last long. With an
+/// `n` of 0 it always waits `slow`.
 ///
 /// # Examples
 ///
@@ -34,23 +34,9 @@ pub struct FastSlow<K> {
 }
 
 impl<K> FastSlow<K> {
-    /// Waits `fast` for `n` failures, then `slow`.
+    /// Creates a policy that waits `fast` after `n` failures, then `slow`.
     pub fn new(fast: Duration, slow: Duration, n: u32) -> Self {
         Self { fast, slow, n, failures: Failures::new() }
-    }
-
-    /// Tracks at most `keys` keys, as [`Exponential::max_tracked`] does.
-    ///
-    /// [`Exponential::max_tracked`]: super::Exponential::max_tracked
-    #[must_use]
-    pub fn max_tracked(mut self, keys: usize) -> Self {
-        self.failures = self.failures.max_tracked(keys);
-        self
-    }
-
-    /// How many keys have failed and were not forgotten.
-    pub fn tracked(&self) -> usize {
-        self.failures.len()
     }
 }
 
@@ -73,8 +59,8 @@ impl<K: Clone + Eq + Hash + Send> RetryPolicy<K> for FastSlow<K> {
 }
 
 impl<K: Send> ByCount for FastSlow<K> {
-    fn delay(&self, retries: u32) -> Duration {
-        if retries < self.n { self.fast } else { self.slow }
+    fn delay(&self, failures: u32) -> Duration {
+        if failures < self.n { self.fast } else { self.slow }
     }
 }
 
@@ -84,7 +70,7 @@ impl<K> fmt::Debug for FastSlow<K> {
             .field("fast", &self.fast)
             .field("slow", &self.slow)
             .field("n", &self.n)
-            .field("tracked", &self.tracked())
+            .field("tracked", &self.failures.len())
             .finish_non_exhaustive()
     }
 }

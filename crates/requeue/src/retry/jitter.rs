@@ -1,24 +1,23 @@
-//! A random part of another policy's delay.
+//! Random delays within those of another policy.
 
 use std::fmt;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use super::random::Random;
 use super::{AsByCount, ByCount, RetryPolicy, whole_nanos};
 
-/// Waits a random part of what another policy says.
+/// Waits a random part of another policy's delay.
 ///
-/// Keys that fail together come back together unless chance spreads them. There are three
-/// ways to do that:
+/// Without jitter, keys that fail together are retried together. There are three kinds:
 ///
-/// - *full*, by [`full_jitter`](RetryPolicy::full_jitter): anything from nothing to the
-///   whole delay. Spreads best and waits half as long on average.
-/// - *equal*, by [`equal_jitter`](RetryPolicy::equal_jitter): half the delay, and anything
-///   up to the other half. Never comes back at once.
-/// - *decorrelated*: a policy of its own, [`Decorrelated`](super::Decorrelated).
+/// - *full*, by [`full_jitter`](RetryPolicy::full_jitter): between zero and the whole delay.
+///   It spreads keys best, and halves the average delay.
+/// - *equal*, by [`equal_jitter`](RetryPolicy::equal_jitter): between half the delay and the
+///   whole delay. No key is retried at once.
+/// - *decorrelated*: the policy [`Decorrelated`](super::Decorrelated).
 ///
-/// Bounds that come after the jitter cut its longest delays, `full_jitter().at_most(d)`;
-/// bounds that come before do not change its form, `at_most(d).full_jitter()`.
+/// A bound after the jitter cuts off its longest delays: `full_jitter().at_most(d)`. A bound
+/// before it does not change the distribution: `at_most(d).full_jitter()`.
 ///
 /// # Examples
 ///
@@ -40,14 +39,14 @@ pub struct Jitter<P> {
 
 #[derive(Clone, Copy, Debug)]
 enum Form {
-    /// Between nothing and the whole delay.
+    /// Between zero and the whole delay.
     Full,
-    /// Between half the delay and the whole.
+    /// Between half the delay and the whole delay.
     Equal,
 }
 
 impl<P> Jitter<P> {
-    /// Waits between nothing and what `policy` says.
+    /// Creates a policy that waits between zero and the delay of `policy`.
     pub fn full<K>(policy: P) -> Self
     where
         P: RetryPolicy<K>,
@@ -55,7 +54,7 @@ impl<P> Jitter<P> {
         Self { policy, form: Form::Full, random: Random::new(), by_count: P::by_count }
     }
 
-    /// Waits between half of what `policy` says and all of it.
+    /// Creates a policy that waits between half the delay of `policy` and the whole delay.
     pub fn equal<K>(policy: P) -> Self
     where
         P: RetryPolicy<K>,
@@ -63,15 +62,11 @@ impl<P> Jitter<P> {
         Self { policy, form: Form::Equal, random: Random::new(), by_count: P::by_count }
     }
 
-    /// Makes the random numbers the same for the same `seed`: for tests.
+    /// Seeds the random numbers, so that a test can repeat them.
     #[must_use]
     pub fn seed(mut self, seed: u64) -> Self {
         self.random = Random::seeded(seed);
         self
-    }
-
-    fn varied(&self, delay: impl FnOnce(&dyn ByCount) -> Duration) -> Duration {
-        self.jitter((self.by_count)(&self.policy).map_or(Duration::ZERO, delay))
     }
 
     fn jitter(&self, delay: Duration) -> Duration {
@@ -102,15 +97,11 @@ impl<K, P: RetryPolicy<K>> RetryPolicy<K> for Jitter<P> {
     }
 }
 
-/// Reached only through [`RetryPolicy::by_count`], which looked that the policy inside has
-/// that form. One that does not count any longer waits no time at all.
+/// Called only if the inner policy is by count.
 impl<P: Send + Sync> ByCount for Jitter<P> {
-    fn delay(&self, retries: u32) -> Duration {
-        self.varied(|policy| policy.delay(retries))
-    }
-
-    fn delay_at(&self, retries: u32, now: Instant) -> Duration {
-        self.varied(|policy| policy.delay_at(retries, now))
+    fn delay(&self, failures: u32) -> Duration {
+        let inner = (self.by_count)(&self.policy);
+        self.jitter(inner.map_or(Duration::ZERO, |policy| policy.delay(failures)))
     }
 
     fn counts(&self) -> bool {

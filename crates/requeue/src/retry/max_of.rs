@@ -1,14 +1,14 @@
 //! The longer of two delays.
 
 use std::fmt;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use super::{AsByCount, ByCount, RetryPolicy};
 
-/// Waits as long as the longer of two policies says; made by [`RetryPolicy::and`].
+/// Waits for the longer of the delays of two policies; created by [`RetryPolicy::and`].
 ///
-/// Both policies are asked for every failure and told of every forget. The count is the
-/// larger of the two. It is [by count](RetryPolicy::by_count) if both policies are.
+/// Both policies see every failure and every forget. The number of failures is the larger of
+/// the two. It is [by count](RetryPolicy::by_count) if both policies are.
 ///
 /// # Examples
 ///
@@ -45,10 +45,6 @@ impl<A, B> MaxOf<A, B> {
     fn both(&self) -> Option<(&dyn ByCount, &dyn ByCount)> {
         (self.a_by_count)(&self.a).zip((self.b_by_count)(&self.b))
     }
-
-    fn longer(&self, delay: impl Fn(&dyn ByCount) -> Duration) -> Duration {
-        self.both().map_or(Duration::ZERO, |(a, b)| delay(a).max(delay(b)))
-    }
 }
 
 impl<K, A: RetryPolicy<K>, B: RetryPolicy<K>> RetryPolicy<K> for MaxOf<A, B> {
@@ -70,15 +66,11 @@ impl<K, A: RetryPolicy<K>, B: RetryPolicy<K>> RetryPolicy<K> for MaxOf<A, B> {
     }
 }
 
-/// Reached only through [`RetryPolicy::by_count`], which looked that both policies have
-/// that form. One that does not count any longer waits no time at all.
+/// Called only if both policies are by count.
 impl<A: Send + Sync, B: Send + Sync> ByCount for MaxOf<A, B> {
-    fn delay(&self, retries: u32) -> Duration {
-        self.longer(|policy| policy.delay(retries))
-    }
-
-    fn delay_at(&self, retries: u32, now: Instant) -> Duration {
-        self.longer(|policy| policy.delay_at(retries, now))
+    fn delay(&self, failures: u32) -> Duration {
+        let both = self.both();
+        both.map_or(Duration::ZERO, |(a, b)| a.delay(failures).max(b.delay(failures)))
     }
 
     fn counts(&self) -> bool {

@@ -1,12 +1,11 @@
-//! A bound on another policy's delay.
+//! An upper bound for the delays of another policy.
 
 use std::fmt;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use super::{AsByCount, ByCount, RetryPolicy};
 
-/// Waits as another policy says, but never longer than a maximum; made by
-/// [`RetryPolicy::at_most`].
+/// Bounds the delays of another policy; created by [`RetryPolicy::at_most`].
 ///
 /// # Examples
 ///
@@ -30,16 +29,12 @@ pub struct MaxWait<P> {
 }
 
 impl<P> MaxWait<P> {
-    /// Bounds the delays of `policy` by `max`.
+    /// Creates a policy whose delays are those of `policy`, but at most `max`.
     pub fn new<K>(policy: P, max: Duration) -> Self
     where
         P: RetryPolicy<K>,
     {
         Self { policy, max, by_count: P::by_count }
-    }
-
-    fn bounded(&self, delay: impl FnOnce(&dyn ByCount) -> Duration) -> Duration {
-        (self.by_count)(&self.policy).map_or(Duration::ZERO, delay).min(self.max)
     }
 }
 
@@ -61,15 +56,11 @@ impl<K, P: RetryPolicy<K>> RetryPolicy<K> for MaxWait<P> {
     }
 }
 
-/// Reached only through [`RetryPolicy::by_count`], which looked that the policy inside has
-/// that form. One that does not count any longer waits no time at all.
+/// Called only if the inner policy is by count.
 impl<P: Send + Sync> ByCount for MaxWait<P> {
-    fn delay(&self, retries: u32) -> Duration {
-        self.bounded(|policy| policy.delay(retries))
-    }
-
-    fn delay_at(&self, retries: u32, now: Instant) -> Duration {
-        self.bounded(|policy| policy.delay_at(retries, now))
+    fn delay(&self, failures: u32) -> Duration {
+        let inner = (self.by_count)(&self.policy);
+        inner.map_or(Duration::ZERO, |policy| policy.delay(failures)).min(self.max)
     }
 
     fn counts(&self) -> bool {

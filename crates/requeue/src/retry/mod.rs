@@ -1,40 +1,40 @@
-//! How long a key that failed waits before it is tried again.
+//! Retry policies: how long a failed key waits before it runs again.
 //!
-//! A [`RetryPolicy`] is what client-go calls a rate limiter of items: it counts the
-//! failures of each key and turns them into a delay. Policies stand on their own, and a
-//! queue that was built with one asks it for every retry.
+//! A [`RetryPolicy`] counts the failures of each key and turns them into a delay. client-go
+//! calls it a rate limiter. Pass one to [`Builder::retry`](crate::Builder::retry), or use it
+//! without a queue.
 //!
-//! | policy | waits | remembers of a key |
+//! | policy | delay | remembers per key |
 //! |---|---|---|
-//! | [`Exponential`] | `base`, twice that, four times that, … up to `max` | how often it failed |
-//! | [`FastSlow`] | `fast` for the first `n` failures, then `slow` | how often it failed |
+//! | [`Exponential`] | `base`, twice that, four times that, … up to `max` | number of failures |
+//! | [`FastSlow`] | `fast` for the first `n` failures, then `slow` | number of failures |
 //! | [`Bucket`] | until a shared [limiter](crate::rate::Limiter) has a token | nothing |
 //! | [`PerKeyBucket`] | until the key's own bucket has a token | its bucket |
-//! | [`Decorrelated`] | at random between `base` and three times the last delay | its last delay |
-//! | [`MaxOf`], by [`and`](RetryPolicy::and) | the longer of two policies' delays | what they do |
-//! | [`MaxWait`], by [`at_most`](RetryPolicy::at_most) | no longer than a maximum | what its policy does |
-//! | [`Jitter`], by [`full_jitter`](RetryPolicy::full_jitter) and [`equal_jitter`](RetryPolicy::equal_jitter) | a random part of a policy's delay | what its policy does |
+//! | [`Decorrelated`] | random, between `base` and three times the last delay | its last delay |
+//! | [`MaxOf`], by [`and`](RetryPolicy::and) | the longer of two delays | as both policies |
+//! | [`MaxWait`], by [`at_most`](RetryPolicy::at_most) | at most a maximum | as its policy |
+//! | [`Jitter`], by [`full_jitter`](RetryPolicy::full_jitter) and [`equal_jitter`](RetryPolicy::equal_jitter) | a random part of a delay | as its policy |
 //!
-//! [`controller_default`] and [`item_default`] are the two that client-go ships.
+//! [`controller_default`] and [`item_default`] are the two defaults of client-go.
 //!
 //! # Which to choose
 //!
-//! - Most controllers: [`Exponential::default`], from 5 ms to 1000 s for each key. A key
-//!   that keeps failing gets slow, the others do not notice.
-//! - Many keys that fail for the same reason at the same time, such as a server that went
-//!   away: put [`full_jitter`](RetryPolicy::full_jitter) on it, so that they do not come
-//!   back at the same time.
-//! - A service that must not get more than so many tries a second, of all keys together:
-//!   add a [`Bucket`], and mind that the wait for a shared bucket has no bound. 10,000 keys
-//!   that fail at once wait up to 16 minutes for a bucket of 10 a second;
-//!   `Bucket::new(limiter).at_most(max)` bounds it.
+//! - Most controllers: [`Exponential::default`], from 5 ms to 1000 s per key. A key that keeps
+//!   failing gets slow without affecting the others.
+//! - Many keys that fail together, for example when a server goes away: add
+//!   [`full_jitter`](RetryPolicy::full_jitter), so that they are not retried together.
+//! - A service that accepts only a certain rate of retries: add a [`Bucket`]. The wait for a
+//!   shared bucket has no bound: 10,000 keys that fail at once wait up to 16 minutes for a
+//!   bucket of 10 per second. `Bucket::new(limiter).at_most(max)` bounds it.
 //!
 //! # Memory
 //!
-//! client-go remembers every key that failed and was never forgotten. Here each policy
-//! tracks at most [`DEFAULT_MAX_TRACKED`] keys unless told otherwise; one more pushes out
-//! a key that has not failed for long, which then starts again as if it had never failed.
-//! A tracked `u64` costs at most 40 bytes, and the table shrinks after a spike.
+//! client-go remembers every key that failed and was never forgotten. Here memory is bounded.
+//! A queue remembers the failures of the keys that it holds, and of
+//! [`Builder::max_tracked`](crate::Builder::max_tracked) others. A policy without a queue
+//! remembers at least the last 1,048,576 keys that failed, and at most twice as many. A key
+//! that is dropped starts again without failures. A `u64` key takes at most 40 bytes, and
+//! memory is freed after a spike.
 //!
 //! # Examples
 //!
@@ -63,37 +63,31 @@ mod random;
 mod tests;
 
 use std::sync::Arc;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 pub use bucket::{Bucket, PerKeyBucket, controller_default};
 pub use decorrelated::Decorrelated;
 pub(crate) use exponential::QueueDefault;
 pub use exponential::{Exponential, item_default};
-pub use failures::DEFAULT_MAX_TRACKED;
 pub use fast_slow::FastSlow;
 pub use jitter::Jitter;
 pub use max_of::MaxOf;
 pub use max_wait::MaxWait;
 
-/// Decides how long a key waits after a failure; client-go's `RateLimiter`.
+/// Chooses how long a key waits after a failure; client-go's `RateLimiter`.
 ///
-/// A policy stands on its own: call [`when`](Self::when) for each failure of a key and
-/// [`forget`](Self::forget) once it succeeds. A queue that was built with a policy does
-/// both, through the outcomes of its leases.
-///
-/// A queue calls a policy without holding its lock, unless the policy is
-/// [`by_count`](Self::by_count).
+/// A queue calls [`when`](Self::when) for each failure of a key, and [`forget`](Self::forget)
+/// when it succeeds or is given up. It calls a policy without holding its lock, unless the
+/// policy is [`by_count`](Self::by_count).
 ///
 /// # Panics
 ///
-/// A policy that panics costs neither a key nor a worker. When a lease ends or a key is
-/// added after a failure, the queue catches the panic, tells its metrics and goes on: the
-/// key waits as [`Exponential::default`] would have it if the policy was to say how long,
-/// and its lease ends as it was to end anyway.
+/// If a policy panics, the queue catches the panic and reports it to its metrics. The key waits
+/// for the delay of [`Exponential::default`] instead. No key and no worker is lost.
 ///
 /// # Examples
 ///
-/// A policy of one's own, which waits a second for each letter of the key:
+/// A policy that waits one second per letter of the key:
 ///
 /// ```
 /// use std::time::Duration;
@@ -118,34 +112,31 @@ pub use max_wait::MaxWait;
 #[doc(alias = "TypedRateLimiter")]
 #[doc(alias = "RateLimiter")]
 pub trait RetryPolicy<K>: Send + Sync {
-    /// Counts a failure of `key` and says how long to wait before the next try.
+    /// Counts a failure of `key`. Returns how long to wait before it runs again.
     #[doc(alias = "When")]
     fn when(&self, key: &K) -> Duration;
 
-    /// Forgets the failures of `key`: it succeeded, or is given up.
+    /// Forgets the failures of `key`.
     #[doc(alias = "Forget")]
     fn forget(&self, key: &K);
 
-    /// How often `key` failed since it was last forgotten.
+    /// Returns how often `key` failed since it was last forgotten.
     #[doc(alias = "NumRequeues")]
     fn num_requeues(&self, key: &K) -> u32;
 
-    /// This policy as a function of the number of failures, if it is one.
+    /// Returns the policy as a function of the number of failures, if it is one.
     ///
-    /// A queue then keeps the count in the key's own slot and asks this instead of
-    /// [`when`](Self::when), which saves a lookup for each retry. `None`, the default, is
-    /// right for any policy that remembers more of a key than a count.
-    ///
-    /// A policy that answers `Some` and is shared by two queues counts in each of them
-    /// apart, and its own [`num_requeues`](Self::num_requeues) knows only of failures that
-    /// were told to its own [`when`](Self::when).
+    /// A queue then counts the failures itself and calls [`ByCount::delay`] instead of
+    /// [`when`](Self::when), which saves a lookup per retry. The methods of the policy do not
+    /// see these failures. Return `None`, the default, if the policy needs to know more of a
+    /// key than the number of its failures.
     fn by_count(&self) -> Option<&dyn ByCount> {
         None
     }
 
-    /// Waits as long as the longer of this policy and `other` says.
+    /// Waits for the longer of the delays of this policy and `other`.
     ///
-    /// Both are asked each time, so both count every failure.
+    /// Both policies count every failure.
     ///
     /// # Examples
     ///
@@ -167,7 +158,7 @@ pub trait RetryPolicy<K>: Send + Sync {
         MaxOf::new(self, other)
     }
 
-    /// Waits as this policy says, but never longer than `max`.
+    /// Waits for the delay of this policy, but at most `max`.
     ///
     /// # Examples
     ///
@@ -188,10 +179,9 @@ pub trait RetryPolicy<K>: Send + Sync {
         MaxWait::new(self, max)
     }
 
-    /// Waits a random time between nothing and what this policy says.
+    /// Waits a random time between zero and the delay of this policy.
     ///
-    /// Spreads keys that failed together as far as possible; some come back at once. See
-    /// [`Jitter`] for the choice between this and [`equal_jitter`](Self::equal_jitter).
+    /// See [`Jitter`] for the choice between this and [`equal_jitter`](Self::equal_jitter).
     ///
     /// # Examples
     ///
@@ -211,7 +201,7 @@ pub trait RetryPolicy<K>: Send + Sync {
         Jitter::full(self)
     }
 
-    /// Waits a random time between half of what this policy says and all of it.
+    /// Waits a random time between half the delay of this policy and the whole delay.
     ///
     /// # Examples
     ///
@@ -232,10 +222,10 @@ pub trait RetryPolicy<K>: Send + Sync {
     }
 }
 
-/// A policy that needs to know of a key only how often it has failed.
+/// A policy that depends only on the number of failures of a key.
 ///
-/// A queue calls this with its lock held: it must be quick, must not block and must not
-/// call the queue.
+/// A queue calls it with its lock held. It must be quick, must not block and must not call
+/// the queue.
 ///
 /// # Examples
 ///
@@ -249,28 +239,21 @@ pub trait RetryPolicy<K>: Send + Sync {
 /// assert!(by_count.counts());
 /// ```
 pub trait ByCount: Send + Sync {
-    /// How long to wait after a failure that `retries` others came before.
-    fn delay(&self, retries: u32) -> Duration;
+    /// Returns how long to wait after a failure. The key has failed `failures` times before.
+    fn delay(&self, failures: u32) -> Duration;
 
-    /// The same for a caller that has just read the [system's clock](crate::SystemClock):
-    /// a policy that goes by the time, or asks one that may, need not read it again.
-    fn delay_at(&self, retries: u32, now: Instant) -> Duration {
-        let _ = now;
-        self.delay(retries)
-    }
-
-    /// Whether failures are counted at all; `false` makes every count read as 0. It is
-    /// asked when a queue is made.
+    /// Returns whether a queue counts failures; with `false` every count is 0.
+    ///
+    /// A queue asks once, when it is built.
     fn counts(&self) -> bool {
         true
     }
 }
 
-/// Asks a `P` for its by-count form.
+/// Returns the by-count form of a `P`.
 ///
-/// A combinator keeps this of the policies inside it. [`RetryPolicy::by_count`] cannot be
-/// called from [`ByCount::delay`], where no key type is known; this pointer was taken where
-/// it was.
+/// A combinator keeps this pointer for each inner policy, because [`ByCount::delay`] cannot
+/// call [`RetryPolicy::by_count`]: it does not know the key type.
 type AsByCount<P> = for<'a> fn(&'a P) -> Option<&'a (dyn ByCount + 'a)>;
 
 macro_rules! forward_to_inner {
@@ -297,8 +280,7 @@ macro_rules! forward_to_inner {
 
 forward_to_inner!(Arc, Box);
 
-/// The longest delay of any policy here, about 584 years: nanoseconds are counted in a
-/// `u64`.
+/// Returns the nanoseconds of `d`, at most `u64::MAX`, which is about 584 years.
 fn whole_nanos(d: Duration) -> u64 {
     u64::try_from(d.as_nanos()).unwrap_or(u64::MAX)
 }

@@ -1,5 +1,4 @@
 use super::*;
-use crate::clock::{Clock, SystemClock};
 use crate::rate::{Keyed, Limit, Limiter};
 use crate::testing::FakeClock;
 
@@ -79,7 +78,7 @@ fn exponential_counts_each_key_apart_until_it_is_forgotten() {
     assert_eq!((policy.num_requeues(&1), policy.num_requeues(&2)), (0, 1));
     assert_eq!(policy.when(&1), 5 * MS);
     assert_eq!(policy.num_requeues(&3), 0);
-    assert_eq!(policy.tracked(), 2);
+    assert!(format!("{policy:?}").contains("tracked: 2"));
 }
 
 #[test]
@@ -87,7 +86,7 @@ fn asking_or_forgetting_an_unknown_key_tracks_nothing() {
     let policy = FastSlow::new(MS, SEC, 1);
     assert_eq!(policy.num_requeues(&1), 0);
     policy.forget(&1);
-    assert_eq!(policy.tracked(), 0);
+    assert!(format!("{policy:?}").contains("tracked: 0"));
 }
 
 #[test]
@@ -227,7 +226,8 @@ fn decorrelated_stays_between_base_and_three_times_the_last_delay() {
     }
     assert_eq!(policy.num_requeues(&1), 1000);
     policy.forget(&1);
-    assert_eq!((policy.num_requeues(&1), policy.tracked()), (0, 0));
+    assert_eq!(policy.num_requeues(&1), 0);
+    assert!(format!("{policy:?}").contains("tracked: 0"));
     assert!(policy.when(&1) <= 15 * MS);
 }
 
@@ -322,29 +322,4 @@ fn bucket_of_each_key_is_its_own() {
 fn bucket_of_each_key_without_tokens_waits_as_long_as_gos() {
     let policy = PerKeyBucket::new(Keyed::new(Limit::per_second(10.0), 0));
     assert_eq!(policy.when(&1), Bucket::NEVER);
-}
-
-#[test]
-fn bucket_goes_by_the_time_it_is_told_through_all_that_is_around_it() {
-    let limiter = Limiter::new(Limit::per_second(1.0), 1);
-    let policy =
-        Exponential::<u32>::new(MS, MS).and(Bucket::new(limiter).at_most(SEC * 9));
-    let policy = policy.equal_jitter().seed(1);
-    let (policy, now) = (by_count(&policy), SystemClock.now());
-    assert!(policy.delay_at(0, now) <= MS);
-    assert!((SEC / 2..=SEC).contains(&policy.delay_at(0, now)));
-    assert!((SEC / 2..=SEC).contains(&policy.delay_at(0, now + SEC)));
-    assert!(policy.delay_at(0, now + SEC * 60) <= MS);
-}
-
-#[test]
-fn bucket_on_a_clock_of_its_own_does_not_mind_the_systems() {
-    let clock = FakeClock::new();
-    let limiter = Limiter::with_clock(Limit::per_second(1.0), 1, clock.clone());
-    let policy = Bucket::new(limiter);
-    let (policy, now) = (by_count(&policy), SystemClock.now());
-    assert_eq!(policy.delay_at(0, now), Duration::ZERO);
-    assert_eq!(policy.delay_at(0, now + SEC * 60), SEC);
-    clock.advance(SEC * 60);
-    assert_eq!(policy.delay_at(0, now), Duration::ZERO);
 }

@@ -41,27 +41,27 @@ fn limiters_report_the_request() {
     let clock = FakeClock::new();
     let limiter = Limiter::with_clock(Limit::per_second(1.0), 3, clock.clone());
     let error = limiter.reserve_n(5).unwrap_err();
-    assert_says(&error, "asked for 5 tokens at once, but the burst is 3");
+    assert_says(&error, "asked for 5 tokens, but the burst is 3");
     assert!(limiter.allow_n(3));
-    let error = limiter.wait_deadline_blocking(clock.now()).unwrap_err();
+    let error = limiter.wait_blocking_deadline(clock.now()).unwrap_err();
     assert_says(&error, "the wait takes 1s, but the deadline is 0ns away");
     limiter.set_limit(Limit::ZERO);
     let error = limiter.reserve_n(2).unwrap_err();
-    assert_says(&error, "asked for 2 tokens that never come at the present limit");
+    assert_says(&error, "asked for 2 tokens, which never come at the current limit");
     let error = limiter.reserve().unwrap_err();
-    assert_says(&error, "asked for 1 token that never comes at the present limit");
+    assert_says(&error, "asked for 1 token, which never comes at the current limit");
     limiter.set_burst(0);
     let error = limiter.reserve().unwrap_err();
-    assert_says(&error, "asked for 1 token at once, but the burst is 0");
+    assert_says(&error, "asked for 1 token, but the burst is 0");
 }
 
 #[test]
 fn invalid_numbers_are_named() {
     let error = Limit::try_per_second(-1.0).unwrap_err();
-    let message = "a limit is a number of events a second from 0 to infinity, not -1";
+    let message = "a limit must be 0 or more events per second, not -1";
     assert_says(&error, message);
     let error = Pacer::builder(0).try_build().unwrap_err();
-    assert_says(&error, "a pace is at least 1 permission in a period, not 0");
+    assert_says(&error, "a pace needs at least 1 permission per period, not 0");
     let error = Pacer::builder(1).per(secs(0)).try_build().unwrap_err();
-    assert_says(&error, "a pace has a period longer than 0 ns");
+    assert_says(&error, "a pace needs a period longer than 0 ns");
 }

@@ -12,7 +12,7 @@ use crate::helpers::{ms, secs, take_all, timed, timed_with};
 /// What a queue's policy says for the first failures of a key.
 fn delays(queue: &Queue<u32>, failures: usize) -> Vec<Duration> {
     let fail = |_| {
-        queue.add(7).unwrap();
+        queue.add(7).expect("the queue is open");
         let lease = queue.try_get().expect("a key was added");
         let delay = lease.retry();
         queue.remove(&7);

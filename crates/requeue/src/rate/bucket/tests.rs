@@ -7,19 +7,19 @@ use super::*;
 const MS: Nanos = 1_000_000;
 const START: Moment = Moment::START;
 
-fn terms(limit: f64, burst: u32) -> Terms {
-    Terms { limit: Limit::per_second(limit), burst }
+fn rate(limit: f64, burst: u32) -> Rate {
+    Rate { limit: Limit::per_second(limit), burst }
 }
 
 /// A bucket that is changed in place, on milliseconds from its start.
 struct Subject {
-    bucket: Bucket,
-    terms: Terms,
+    bucket: TokenBucket,
+    rate: Rate,
 }
 
 impl Subject {
-    fn full(terms: Terms) -> Self {
-        Self { bucket: Bucket::new(terms.burst, START), terms }
+    fn full(rate: Rate) -> Self {
+        Self { bucket: TokenBucket::new(rate.burst, START), rate }
     }
 
     fn at(ms: i64) -> At {
@@ -27,14 +27,14 @@ impl Subject {
     }
 
     fn tokens(&self, ms: i64) -> f64 {
-        self.bucket.tokens(self.terms, Self::at(ms))
+        self.bucket.tokens(self.rate, Self::at(ms))
     }
 
     /// Asks the long way, and sees that the short one agrees.
-    fn ask(&mut self, ask: Ask) -> Result<Grant, Refusal> {
-        let reserved = self.bucket.reserve(self.terms, ask);
-        if self.bucket.surely_has(self.terms, ask) {
-            let (next, grant) = self.bucket.hand_out(self.terms, ask);
+    fn request(&mut self, request: Request) -> Result<Grant, Refusal> {
+        let reserved = self.bucket.reserve(self.rate, request);
+        if self.bucket.surely_has(self.rate, request) {
+            let (next, grant) = self.bucket.take_available(self.rate, request);
             assert_eq!(reserved, Ok((Some(next), grant)));
         }
         let (next, grant) = reserved?;
@@ -43,12 +43,12 @@ impl Subject {
     }
 
     fn allow(&mut self, ms: i64, n: u32) -> bool {
-        self.ask(Ask { at: Self::at(ms), n, patience: Patience::None }).is_ok()
+        self.request(Request { at: Self::at(ms), n, patience: Patience::None }).is_ok()
     }
 
     /// Reserves, and gives the claim and the wait.
     fn reserve(&mut self, at: At, n: u32) -> Result<(Claim, Nanos), Refusal> {
-        let grant = self.ask(Ask { at, n, patience: Patience::UpTo(FOREVER) })?;
+        let grant = self.request(Request { at, n, patience: Patience::UpTo(FOREVER) })?;
         let claim = grant.claim.expect("a finite limit");
         Ok((claim, grant.ready.since(at.given())))
     }
@@ -60,14 +60,14 @@ impl Subject {
     }
 
     fn cancel(&mut self, ms: i64, claim: Claim) {
-        let next = self.bucket.cancel(self.terms, claim, Self::at(ms));
+        let next = self.bucket.cancel(self.rate, claim, Self::at(ms));
         self.bucket = next.unwrap_or(self.bucket);
     }
 }
 
 /// Rows of time in ms, tokens before, tokens asked for, and the answer.
-fn check_timeline(terms: Terms, rows: &[(i64, f64, u32, bool)]) {
-    let mut subject = Subject::full(terms);
+fn check_timeline(rate: Rate, rows: &[(i64, f64, u32, bool)]) {
+    let mut subject = Subject::full(rate);
     for (i, &(ms, tokens, n, ok)) in rows.iter().enumerate() {
         assert_eq!(subject.tokens(ms), tokens, "tokens before row {i}");
         assert_eq!(subject.allow(ms, n), ok, "answer of row {i}");
@@ -86,7 +86,7 @@ fn burst_of_one_lets_one_through_each_100_ms() {
         (1000, 1.0, 1, true),
         (1000, 0.0, 1, false),
     ];
-    check_timeline(terms(10.0, 1), &rows);
+    check_timeline(rate(10.0, 1), &rows);
 }
 
 #[test]
@@ -102,7 +102,7 @@ fn burst_of_three_lets_three_through_and_then_the_limit() {
         (1000, 3.0, 3, true),
         (1000, 0.0, 0, true),
     ];
-    check_timeline(terms(10.0, 3), &rows);
+    check_timeline(rate(10.0, 3), &rows);
 }
 
 #[test]
@@ -116,7 +116,7 @@ fn explicit_times_may_go_back_and_the_interval_counts_twice() {
         (100, 0.0, 1, false),
         (50, 0.0, 1, false),
     ];
-    check_timeline(terms(10.0, 3), &rows);
+    check_timeline(rate(10.0, 3), &rows);
 }
 
 #[test]
@@ -124,12 +124,12 @@ fn a_limit_of_zero_gives_out_the_burst_once() {
     let year = 365 * 24 * 3_600_000;
     let rows =
         [(0, 2.0, 1, true), (0, 1.0, 1, true), (0, 0.0, 1, false), (year, 0.0, 1, false)];
-    check_timeline(terms(0.0, 2), &rows);
+    check_timeline(rate(0.0, 2), &rows);
 }
 
 #[test]
 fn no_limit_ignores_the_burst_and_keeps_the_bucket() {
-    let mut subject = Subject::full(Terms { limit: Limit::INF, burst: 0 });
+    let mut subject = Subject::full(Rate { limit: Limit::INF, burst: 0 });
     let before = subject.bucket;
     assert!(subject.allow(0, u32::MAX));
     assert!(subject.allow(-5, 1));
@@ -138,7 +138,7 @@ fn no_limit_ignores_the_burst_and_keeps_the_bucket() {
 
 #[test]
 fn reservations_line_up() {
-    let mut subject = Subject::full(terms(10.0, 2));
+    let mut subject = Subject::full(rate(10.0, 2));
     assert_eq!(subject.reserve_ms(0, 2).1, 0);
     assert_eq!(subject.reserve_ms(0, 1).1, 100);
     assert_eq!(subject.reserve_ms(0, 2).1, 300);
@@ -149,12 +149,12 @@ fn reservations_line_up() {
 
 #[test]
 fn refusals_name_their_reason_and_change_nothing() {
-    let mut subject = Subject::full(terms(10.0, 2));
+    let mut subject = Subject::full(rate(10.0, 2));
     assert_eq!(subject.reserve_ms(0, 2).1, 0);
     let before = subject.bucket;
     let mut refusal = |n, patience| {
         let at = Subject::at(0);
-        subject.ask(Ask { at, n, patience }).expect_err("a refusal")
+        subject.request(Request { at, n, patience }).expect_err("a refusal")
     };
     assert_eq!(refusal(3, Patience::UpTo(FOREVER)), Refusal::ExceedsBurst(2));
     assert_eq!(refusal(1, Patience::None), Refusal::NotNow);
@@ -166,7 +166,7 @@ fn refusals_name_their_reason_and_change_nothing() {
 #[test]
 fn what_never_comes_is_refused() {
     for limit in [0.0, 1e-10, f64::MIN_POSITIVE] {
-        let mut subject = Subject::full(terms(limit, 3));
+        let mut subject = Subject::full(rate(limit, 3));
         assert_eq!(subject.reserve_ms(0, 3).1, 0);
         let before = subject.bucket;
         let refusal = subject.reserve(Subject::at(0), 3).expect_err("a refusal");
@@ -178,7 +178,7 @@ fn what_never_comes_is_refused() {
 #[test]
 fn a_tiny_limit_has_a_tiny_rate() {
     // 1e-9 a second is one in 31 years: golang/go#71154.
-    let mut subject = Subject::full(terms(1e-9, 1));
+    let mut subject = Subject::full(rate(1e-9, 1));
     assert!(subject.allow(0, 1));
     assert!(!subject.allow(24 * 3_600_000, 1));
     let (_, wait) = subject.reserve(Subject::at(0), 1).expect("far, but not never");
@@ -189,11 +189,11 @@ fn a_tiny_limit_has_a_tiny_rate() {
 fn a_shortage_too_short_to_wait_for_is_none() {
     // 0.7 tokens from 7 steps of 0.1 s at 1/s are a little less than 0.7; the rest is not
     // worth a nanosecond: golang/go#46579.
-    let mut subject = Subject::full(terms(1.0, 1));
+    let mut subject = Subject::full(rate(1.0, 1));
     assert!(subject.allow(0, 1));
     let mut bucket = subject.bucket;
     for step in 1..=10 {
-        bucket = bucket.settle(subject.terms, Subject::at(step * 100));
+        bucket = bucket.settle(subject.rate, Subject::at(step * 100));
     }
     assert!(bucket.tokens < 1.0, "rounding has left its mark");
     subject.bucket = bucket;
@@ -202,7 +202,7 @@ fn a_shortage_too_short_to_wait_for_is_none() {
 
 #[test]
 fn cancelling_the_last_reservation_gives_all_back() {
-    let mut subject = Subject::full(terms(10.0, 2));
+    let mut subject = Subject::full(rate(10.0, 2));
     subject.reserve_ms(0, 2);
     let (claim, wait) = subject.reserve_ms(0, 2);
     assert_eq!(wait, 200);
@@ -213,7 +213,7 @@ fn cancelling_the_last_reservation_gives_all_back() {
 
 #[test]
 fn cancelling_an_earlier_reservation_keeps_what_others_were_promised() {
-    let mut subject = Subject::full(terms(10.0, 3));
+    let mut subject = Subject::full(rate(10.0, 3));
     subject.reserve_ms(0, 3);
     let (early, _) = subject.reserve_ms(0, 3);
     let (late, _) = subject.reserve_ms(0, 1);
@@ -225,7 +225,7 @@ fn cancelling_an_earlier_reservation_keeps_what_others_were_promised() {
 
 #[test]
 fn cancelling_in_reverse_order_unwinds_the_line() {
-    let mut subject = Subject::full(terms(10.0, 2));
+    let mut subject = Subject::full(rate(10.0, 2));
     subject.reserve_ms(0, 2);
     let (first, _) = subject.reserve_ms(0, 1);
     let (second, _) = subject.reserve_ms(0, 2);
@@ -237,7 +237,7 @@ fn cancelling_in_reverse_order_unwinds_the_line() {
 #[test]
 fn cancelling_counts_up_to_the_time_to_act() {
     let reserved = || {
-        let mut subject = Subject::full(terms(10.0, 2));
+        let mut subject = Subject::full(rate(10.0, 2));
         subject.reserve_ms(0, 2);
         let (claim, _) = subject.reserve_ms(0, 1);
         (subject, claim)
@@ -253,59 +253,60 @@ fn cancelling_counts_up_to_the_time_to_act() {
 
 #[test]
 fn cancelling_never_fills_beyond_the_burst() {
-    let mut subject = Subject::full(terms(10.0, 5));
+    let mut subject = Subject::full(rate(10.0, 5));
     let (claim, _) = subject.reserve_ms(100, 5);
-    subject.terms.burst = 2;
+    subject.rate.burst = 2;
     subject.cancel(100, claim);
     assert_eq!(subject.tokens(100), 2.0);
 }
 
 #[test]
 fn settled_tokens_follow_the_old_terms() {
-    let mut subject = Subject::full(terms(10.0, 10));
+    let mut subject = Subject::full(rate(10.0, 10));
     subject.reserve_ms(0, 10);
-    subject.bucket = subject.bucket.settle(subject.terms, Subject::at(500));
-    subject.terms = terms(1.0, 3);
+    subject.bucket = subject.bucket.settle(subject.rate, Subject::at(500));
+    subject.rate = rate(1.0, 3);
     assert_eq!(subject.tokens(500), 3.0, "capped when looked at");
-    subject.terms.burst = 10;
+    subject.rate.burst = 10;
     assert_eq!(subject.tokens(500), 5.0, "but not lost before");
     assert_eq!(subject.tokens(1500), 6.0);
 }
 
 #[test]
 fn refilling_is_capped_and_forgets_debt() {
-    let mut subject = Subject::full(terms(10.0, 4));
+    let mut subject = Subject::full(rate(10.0, 4));
     subject.reserve_ms(0, 4);
     subject.reserve_ms(0, 4);
-    subject.bucket = subject.bucket.refill(subject.terms, 3, Subject::at(0));
+    subject.bucket = subject.bucket.refill(subject.rate, 3, Subject::at(0));
     assert_eq!(subject.tokens(0), 3.0);
-    subject.bucket = subject.bucket.refill(subject.terms, u32::MAX, Subject::at(0));
+    subject.bucket = subject.bucket.refill(subject.rate, u32::MAX, Subject::at(0));
     assert_eq!(subject.tokens(0), 4.0);
 }
 
 #[test]
 fn readings_of_the_clock_that_come_late_credit_nothing_twice() {
-    let mut subject = Subject::full(terms(10.0, 1));
+    let mut subject = Subject::full(rate(10.0, 1));
     let now = |ms: i64| At::Now(START.plus(ms * MS));
     let asks =
         [(0, true), (100, true), (0, false), (100, false), (50, false), (200, true)];
     let asks = asks.map(|(ms, ok)| (now(ms), ok));
     for (i, (at, ok)) in asks.into_iter().enumerate() {
-        let granted = subject.ask(Ask { at, n: 1, patience: Patience::None }).is_ok();
-        assert_eq!(granted, ok, "ask {i}");
+        let granted =
+            subject.request(Request { at, n: 1, patience: Patience::None }).is_ok();
+        assert_eq!(granted, ok, "request {i}");
     }
 }
 
 #[test]
 fn a_late_reading_of_the_clock_acts_at_once_if_tokens_are_there() {
-    let mut subject = Subject::full(terms(10.0, 2));
+    let mut subject = Subject::full(rate(10.0, 2));
     assert!(subject.allow(100, 1));
     let early = At::Now(START);
     assert_eq!(subject.reserve(early, 1).expect("a token").1, 0);
     let (claim, wait) = subject.reserve(early, 1).expect("a reservation");
     assert_eq!(wait, 200 * MS, "100 to catch up, 100 for the token");
     subject.bucket =
-        subject.bucket.cancel(subject.terms, claim, early).expect("all comes back");
+        subject.bucket.cancel(subject.rate, claim, early).expect("all comes back");
     assert_eq!(subject.tokens(100), 0.0);
 }
 
@@ -438,7 +439,7 @@ proptest! {
         burst in 0_u32..8,
         history in prop::collection::vec((steps(), calls()), 1..120),
     ) {
-        let mut subject = Subject::full(terms(limit, burst));
+        let mut subject = Subject::full(rate(limit, burst));
         let burst = f64::from(burst);
         let mut model = Model { limit, burst, tokens: burst, last: None, last_event: 0 };
         let mut claims = Vec::new();
@@ -448,11 +449,11 @@ proptest! {
             let (at, wide) = (At::Exactly(START.plus(t)), i128::from(t));
             match call {
                 Call::Allow(n) => {
-                    let ok = subject.ask(Ask { at, n, patience: Patience::None }).is_ok();
+                    let ok = subject.request(Request { at, n, patience: Patience::None }).is_ok();
                     prop_assert_eq!(ok, model.reserve(wide, n, 0).is_some());
                 }
                 Call::Reserve(n) => {
-                    let ours = subject.ask(Ask { at, n, patience: Patience::UpTo(FOREVER) });
+                    let ours = subject.request(Request { at, n, patience: Patience::UpTo(FOREVER) });
                     let theirs = model.reserve(wide, n, i64::MAX);
                     let ready = ours.ok().map(|grant| grant.ready.since(START.plus(t)));
                     prop_assert_eq!(ready, theirs.map(|(_, wait)| wait));
@@ -462,25 +463,25 @@ proptest! {
                 Call::Cancel(which) => {
                     let (grant, claim) = claims.swap_remove(which.index(claims.len()));
                     if let Some(claim) = grant.claim {
-                        let next = subject.bucket.cancel(subject.terms, claim, at);
+                        let next = subject.bucket.cancel(subject.rate, claim, at);
                         subject.bucket = next.unwrap_or(subject.bucket);
                     }
                     model.cancel(claim, wide);
                 }
                 Call::SetLimit(limit) => {
-                    subject.bucket = subject.bucket.settle(subject.terms, at);
-                    subject.terms.limit = Limit::per_second(limit);
+                    subject.bucket = subject.bucket.settle(subject.rate, at);
+                    subject.rate.limit = Limit::per_second(limit);
                     model.settle(wide);
                     model.limit = limit;
                 }
                 Call::SetBurst(burst) => {
-                    subject.bucket = subject.bucket.settle(subject.terms, at);
-                    subject.terms.burst = burst;
+                    subject.bucket = subject.bucket.settle(subject.rate, at);
+                    subject.rate.burst = burst;
                     model.settle(wide);
                     model.burst = f64::from(burst);
                 }
             }
-            let (ours, theirs) = (subject.bucket.tokens(subject.terms, at), model.advance(wide));
+            let (ours, theirs) = (subject.bucket.tokens(subject.rate, at), model.advance(wide));
             prop_assert_eq!(ours.to_bits(), theirs.to_bits(), "{} and {}", ours, theirs);
         }
     }
@@ -491,28 +492,28 @@ fn now(ms: i64) -> At {
     At::Now(START.plus(ms * MS))
 }
 
-fn patient(ms: i64, n: u32) -> Ask {
-    Ask { at: now(ms), n, patience: Patience::UpTo(FOREVER) }
+fn patient(ms: i64, n: u32) -> Request {
+    Request { at: now(ms), n, patience: Patience::UpTo(FOREVER) }
 }
 
 /// A bucket of 1 token a second and a burst of 3 that is empty.
 fn drained() -> Subject {
-    let terms = terms(1.0, 3);
-    Subject { bucket: Bucket::new(0, START), terms }
+    let rate = rate(1.0, 3);
+    Subject { bucket: TokenBucket::new(0, START), rate }
 }
 
 impl Subject {
     /// Reserves by a reading of the clock, and gives the claim, whose time is checked.
     #[track_caller]
     fn claim(&mut self, ms: i64, n: u32, act: i64) -> Claim {
-        let claim = self.ask(patient(ms, n)).expect("within the burst").claim;
+        let claim = self.request(patient(ms, n)).expect("within the burst").claim;
         let claim = claim.expect("a finite limit");
         assert_eq!(claim.act, START.plus(act * MS));
         claim
     }
 
     fn cancel_now(&mut self, ms: i64, claim: Claim) {
-        let next = self.bucket.cancel(self.terms, claim, now(ms));
+        let next = self.bucket.cancel(self.rate, claim, now(ms));
         self.bucket = next.unwrap_or(self.bucket);
     }
 }
@@ -568,9 +569,9 @@ fn unused_tokens_come_back_less_what_came_in_since() {
         let t = START.plus((1000 + late) * MS);
         let before = subject.tokens(1000 + late);
         if late > 0 {
-            assert_eq!(subject.bucket.cancel(subject.terms, claim, At::Now(t)), None);
+            assert_eq!(subject.bucket.cancel(subject.rate, claim, At::Now(t)), None);
         }
-        let next = subject.bucket.return_unused(subject.terms, claim, t);
+        let next = subject.bucket.return_unused(subject.rate, claim, t);
         assert_eq!(next.is_some(), back > 0.0, "{late}");
         subject.bucket = next.unwrap_or(subject.bucket);
         assert_eq!(subject.tokens(1000 + late), before + back, "{late}");
@@ -593,38 +594,38 @@ fn no_claim_gives_back_more_than_it_took() {
 #[test]
 fn expected_times_count_the_tokens_ahead() {
     let subject = drained();
-    let expect = |terms, ask, ahead| subject.bucket.expect(terms, ask, ahead);
+    let expect = |rate, request, ahead| subject.bucket.expect(rate, request, ahead);
     let at = |ms: i64| Ok(START.plus(ms * MS));
-    assert_eq!(expect(subject.terms, patient(0, 1), 0), at(1000));
-    assert_eq!(expect(subject.terms, patient(0, 2), 5), at(7000));
-    assert_eq!(expect(subject.terms, patient(500, 2), 5), at(7000));
-    assert_eq!(expect(subject.terms, patient(2000, 2), 0), at(2000), "available");
-    assert_eq!(expect(subject.terms, patient(2000, 1), 1), at(2000), "exactly");
-    assert_eq!(expect(subject.terms, patient(0, 3), 0), at(3000));
+    assert_eq!(expect(subject.rate, patient(0, 1), 0), at(1000));
+    assert_eq!(expect(subject.rate, patient(0, 2), 5), at(7000));
+    assert_eq!(expect(subject.rate, patient(500, 2), 5), at(7000));
+    assert_eq!(expect(subject.rate, patient(2000, 2), 0), at(2000), "available");
+    assert_eq!(expect(subject.rate, patient(2000, 1), 1), at(2000), "exactly");
+    assert_eq!(expect(subject.rate, patient(0, 3), 0), at(3000));
     let exceeded = Err(Refusal::ExceedsBurst(3));
-    assert_eq!(expect(subject.terms, patient(0, 4), 0), exceeded);
-    assert_eq!(expect(terms(0.0, 3), patient(0, 1), 0), Err(Refusal::Never));
-    assert_eq!(expect(terms(f64::INFINITY, 3), patient(7, 9), 9), at(7));
+    assert_eq!(expect(subject.rate, patient(0, 4), 0), exceeded);
+    assert_eq!(expect(rate(0.0, 3), patient(0, 1), 0), Err(Refusal::Never));
+    assert_eq!(expect(rate(f64::INFINITY, 3), patient(7, 9), 9), at(7));
 }
 
 #[test]
 fn a_claim_is_renewed_only_for_an_earlier_time() {
     let mut subject = drained();
     let claim = subject.claim(0, 1, 1000);
-    let renew = |terms, ms| subject.bucket.renew(terms, claim, patient(ms, 1));
-    assert_eq!(renew(subject.terms, 0), None, "the same time");
-    assert_eq!(renew(terms(0.5, 3), 0), None, "a later time");
-    let (next, grant) = renew(terms(10.0, 3), 0).expect("an earlier time");
+    let renew = |rate, ms| subject.bucket.renew(rate, claim, patient(ms, 1));
+    assert_eq!(renew(subject.rate, 0), None, "the same time");
+    assert_eq!(renew(rate(0.5, 3), 0), None, "a later time");
+    let (next, grant) = renew(rate(10.0, 3), 0).expect("an earlier time");
     assert_eq!(grant.ready, START.plus(100 * MS));
     assert_eq!(next.expect("a finite limit").tokens, -1.0, "one claim, not two");
-    let (next, grant) = renew(terms(f64::INFINITY, 3), 5).expect("at once");
+    let (next, grant) = renew(rate(f64::INFINITY, 3), 5).expect("at once");
     assert_eq!((next, grant.ready), (None, START.plus(5 * MS)));
 }
 
 #[test]
 fn deadlines_follow_from_patience() {
-    let ask = |patience| Ask { at: now(5), n: 1, patience };
-    assert_eq!(ask(Patience::None).deadline(), START.plus(5 * MS));
-    assert_eq!(ask(Patience::UpTo(2 * MS)).deadline(), START.plus(7 * MS));
-    assert_eq!(ask(Patience::UpTo(FOREVER)).deadline(), Moment::END);
+    let request = |patience| Request { at: now(5), n: 1, patience };
+    assert_eq!(request(Patience::None).deadline(), START.plus(5 * MS));
+    assert_eq!(request(Patience::UpTo(2 * MS)).deadline(), START.plus(7 * MS));
+    assert_eq!(request(Patience::UpTo(FOREVER)).deadline(), Moment::END);
 }

@@ -9,7 +9,7 @@ use std::time::Instant;
 use proptest::prelude::*;
 
 use super::*;
-use crate::rate::Limiter;
+use crate::rate::{Limiter, WaitError};
 use crate::testing::FakeClock;
 
 const MS: Duration = Duration::from_millis(1);
@@ -44,16 +44,22 @@ fn timeline_of_two_keys() {
     }
 }
 
-/// Whoever limited names had to make a `String` of each to ask.
+/// Callers had to make a `String` to ask for a name.
 #[test]
-fn a_key_may_be_given_as_what_it_borrows_as() {
+fn keys_are_accepted_in_borrowed_form() {
     let keyed = Keyed::<String>::with_clock(Limit::ZERO, 4, FakeClock::new());
     assert!(keyed.allow("ann"));
     assert!(keyed.allow(&"ann".to_owned()));
-    assert_eq!(keyed.reserve("ann"), Ok(Duration::ZERO));
+    assert_eq!(keyed.reserve("ann").unwrap().delay(), Duration::ZERO);
     assert_eq!(keyed.wait_blocking("ann"), Ok(()));
-    assert!(keyed.peek("ann").is_err(), "its bucket is empty for ever");
+    assert!(keyed.peek("ann").is_err(), "its bucket is empty");
     assert_eq!(keyed.tracked(), 1);
+
+    let keyed = Keyed::<Arc<str>>::with_clock(Limit::ZERO, 1, FakeClock::new());
+    assert!(keyed.allow("ann"));
+    keyed.set_key_limit("bob", Limit::INF, 0);
+    assert!(keyed.allow_n(&Arc::from("bob"), 9));
+    assert!(!keyed.allow("ann"));
 }
 
 proptest! {
@@ -76,8 +82,9 @@ proptest! {
                 prop_assert_eq!(keyed.allow_n(&key, n), own.allow_n(n));
             } else {
                 let delay = own.reserve_n(n).map(|r| r.delay());
-                prop_assert_eq!(keyed.reserve_n(&key, n), delay);
+                prop_assert_eq!(keyed.reserve_n(&key, n).map(|r| r.delay()), delay);
             }
+            prop_assert_eq!(keyed.tokens(&key).to_bits(), own.tokens().to_bits());
         }
     }
 
@@ -156,7 +163,10 @@ fn bound_of_zero_keeps_one_key() {
 fn refusals_and_unlimited_keys_are_not_kept() {
     let (none, _clock) = keyed(10.0, 0);
     assert!(!none.allow(&1));
-    assert_eq!(none.reserve(&1), Err(ReserveError::ExceedsBurst { asked: 1, burst: 0 }));
+    assert_eq!(
+        none.reserve(&1).unwrap_err(),
+        ReserveError::ExceedsBurst { asked: 1, burst: 0 }
+    );
     assert_eq!(none.tracked(), 0);
     let (all, _clock) = keyed(f64::INFINITY, 0);
     assert!(all.allow_n(&1, u32::MAX));
@@ -166,8 +176,8 @@ fn refusals_and_unlimited_keys_are_not_kept() {
 #[test]
 fn tokens_that_never_come_are_refused() {
     let (keyed, _clock) = keyed(0.0, 1);
-    assert_eq!(keyed.reserve(&1), Ok(Duration::ZERO));
-    assert_eq!(keyed.reserve(&1), Err(ReserveError::Never { asked: 1 }));
+    assert_eq!(keyed.reserve(&1).unwrap().delay(), Duration::ZERO);
+    assert_eq!(keyed.reserve(&1).unwrap_err(), ReserveError::Never { asked: 1 });
     assert_eq!(keyed.peek(&1), Err(ReserveError::Never { asked: 1 }));
     assert_eq!(keyed.wait_blocking(&1), Err(WaitError::Never { asked: 1 }));
 }
@@ -306,4 +316,152 @@ fn key_that_would_be_full_first_is_pushed_out() {
     assert_eq!(keyed.tracked(), 2);
     assert_eq!(keyed.peek(&"fifteen"), Ok(Duration::from_secs(6)), "it is still in debt");
     assert_eq!(keyed.peek_n(&"nine", 10), Ok(Duration::ZERO));
+}
+
+#[test]
+fn cancelled_reservation_gives_its_tokens_back() {
+    let (keyed, clock) = keyed(10.0, 1);
+    let first = keyed.reserve(&1).unwrap();
+    assert_eq!((*first.key(), first.time_to_act()), (1, clock.now()));
+    let second = keyed.reserve(&1).unwrap();
+    assert_eq!(second.delay(), MS * 100);
+    second.cancel();
+    assert_eq!(keyed.peek(&1), Ok(MS * 100));
+    first.cancel();
+    assert_eq!(keyed.peek(&1), Ok(Duration::ZERO));
+    assert_eq!(keyed.tracked(), 0, "a full bucket is not kept");
+}
+
+#[test]
+fn cancelled_reservation_moves_waiters_up() {
+    let (keyed, clock) = keyed(10.0, 5);
+    assert!(keyed.allow_n(&1, 5));
+    let reservation = keyed.reserve_n(&1, 5).unwrap();
+    let mut wait = pin!(keyed.wait(&1));
+    assert!(poll_once(wait.as_mut()).is_pending());
+    clock.advance(MS * 100);
+    reservation.cancel();
+    clock.advance(MS * 100);
+    assert_eq!(poll_once(wait.as_mut()), Poll::Ready(Ok(())), "not after 600 ms");
+}
+
+#[test]
+fn cancel_after_the_bucket_was_dropped_has_no_effect() {
+    let (keyed, clock) = keyed(10.0, 2);
+    let reservation = keyed.reserve(&1).unwrap();
+    clock.advance(MS * 1000);
+    while keyed.tracked() > 0 {
+        keyed.allow_n(&2, 0);
+        clock.advance(MS * 1000);
+    }
+    reservation.cancel();
+    assert_eq!(keyed.tracked(), 0);
+}
+
+#[test]
+fn wait_past_its_deadline_is_refused_at_once() {
+    let (keyed, clock) = keyed(10.0, 1);
+    let t = clock.now();
+    assert_eq!(keyed.wait_blocking_deadline(&1, t), Ok(()));
+    let error = WaitError::Timeout { needed: MS * 100, left: MS * 99 };
+    assert_eq!(keyed.wait_blocking_deadline(&1, t + MS * 99), Err(error));
+    let mut ahead = pin!(keyed.wait_deadline(&1, t + MS * 100));
+    assert!(poll_once(ahead.as_mut()).is_pending());
+    let error = WaitError::Timeout { needed: MS * 200, left: MS * 199 };
+    let refused = keyed.wait_n_blocking_deadline(&1, 1, t + MS * 199);
+    assert_eq!(refused, Err(error), "the callers ahead count");
+    clock.advance(MS * 100);
+    assert_eq!(poll_once(ahead.as_mut()), Poll::Ready(Ok(())));
+    let passed = poll_once(pin!(keyed.wait_n_deadline(&2, 1, t)));
+    assert!(matches!(passed, Poll::Ready(Err(WaitError::Timeout { .. }))));
+}
+
+#[test]
+fn new_limit_applies_to_every_key_from_now_on() {
+    let (keyed, clock) = keyed(1.0, 10);
+    assert!(keyed.allow_n(&1, 10) && keyed.allow_n(&2, 10));
+    clock.advance(MS * 1000);
+    keyed.set_limit(Limit::per_second(5.0));
+    assert_eq!(keyed.limit(), Limit::per_second(5.0));
+    clock.advance(MS * 1000);
+    for key in [1, 2] {
+        assert!(
+            (keyed.tokens(&key) - 6.0).abs() < 1e-9,
+            "1 at the old, 5 at the new limit"
+        );
+    }
+}
+
+#[test]
+fn new_burst_keeps_full_buckets_full_and_fills_no_other() {
+    let (keyed, clock) = keyed(1.0, 2);
+    assert!(keyed.allow_n(&1, 2) && keyed.allow(&2));
+    clock.advance(MS * 1000);
+    keyed.set_burst(5);
+    let tokens = [1, 2, 3].map(|key| keyed.tokens(&key));
+    let expected = [1.0, 5.0, 5.0]; // in use, full again, never seen
+    assert!(tokens.iter().zip(expected).all(|(a, b)| (a - b).abs() < 1e-9), "{tokens:?}");
+    keyed.set_burst(1);
+    assert!(!keyed.allow_n(&3, 2));
+    assert!(keyed.allow(&3));
+}
+
+#[test]
+fn new_limit_wakes_the_waiters_of_every_key() {
+    let (keyed, _clock) = keyed(0.001, 1);
+    assert!(keyed.allow(&1) && keyed.allow(&2));
+    let mut first = pin!(keyed.wait(&1));
+    let mut second = pin!(keyed.wait(&2));
+    assert!(poll_once(first.as_mut()).is_pending());
+    assert!(poll_once(second.as_mut()).is_pending());
+    keyed.set_limit(Limit::INF);
+    assert_eq!(poll_once(first.as_mut()), Poll::Ready(Ok(())));
+    assert_eq!(poll_once(second.as_mut()), Poll::Ready(Ok(())));
+}
+
+#[test]
+fn key_with_its_own_limit_ignores_that_of_the_others() {
+    let (keyed, clock) = keyed(1.0, 1);
+    keyed.set_key_limit(&7, Limit::per_second(10.0), 3);
+    assert_eq!((keyed.key_limit(&7), keyed.key_burst(&7)), (Limit::per_second(10.0), 3));
+    assert_eq!((keyed.key_limit(&1), keyed.key_burst(&1)), (Limit::per_second(1.0), 1));
+    assert!(keyed.allow_n(&7, 3) && !keyed.allow(&7));
+    keyed.set_limit(Limit::ZERO);
+    keyed.set_burst(0);
+    clock.advance(MS * 300);
+    assert!(keyed.allow_n(&7, 3) && !keyed.allow(&1));
+    assert!(keyed.reset_key_limit(&7));
+    assert!(!keyed.reset_key_limit(&7));
+    clock.advance(MS * 1000);
+    assert!(!keyed.allow(&7));
+}
+
+#[test]
+fn key_with_its_own_limit_is_never_dropped() {
+    let (keyed, clock) = keyed(1.0, 1);
+    let keyed = keyed.max_keys(2);
+    keyed.set_key_limit(&7, Limit::ZERO, 3);
+    for key in 100..200 {
+        assert!(keyed.allow(&key));
+        clock.advance(MS * 100);
+    }
+    assert!(keyed.tracked() <= 3);
+    assert_eq!(keyed.key_burst(&7), 3);
+    assert!(keyed.reset_key_limit(&7));
+    assert_eq!(keyed.key_burst(&7), 1);
+}
+
+#[test]
+fn own_limit_of_a_key_wakes_its_waiters() {
+    let (keyed, _clock) = keyed(0.001, 2);
+    assert!(keyed.allow_n(&1, 2));
+    let mut small = pin!(keyed.wait(&1));
+    let mut large = pin!(keyed.wait_n(&1, 2));
+    assert!(poll_once(small.as_mut()).is_pending());
+    assert!(poll_once(large.as_mut()).is_pending());
+    keyed.set_key_limit(&1, Limit::per_second(1.0), 1);
+    let error = WaitError::ExceedsBurst { asked: 2, burst: 1 };
+    assert_eq!(poll_once(large.as_mut()), Poll::Ready(Err(error)));
+    keyed.set_key_limit(&1, Limit::INF, 0);
+    assert_eq!(poll_once(small.as_mut()), Poll::Ready(Ok(())));
 }

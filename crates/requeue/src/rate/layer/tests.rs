@@ -97,14 +97,14 @@ fn each_call_needs_a_turn_of_its_own() {
 }
 
 #[test]
-#[should_panic(expected = "called before poll_ready said that it is ready")]
+#[should_panic(expected = "called before poll_ready returned ready")]
 fn call_without_a_turn_panics() {
     let (mut service, ..) = limited(10.0, 1);
     drop(service.call(()));
 }
 
 #[test]
-#[should_panic(expected = "called before poll_ready said that it is ready")]
+#[should_panic(expected = "called before poll_ready returned ready")]
 fn clone_of_a_ready_service_is_not_ready() {
     let (mut service, ..) = limited(10.0, 1);
     assert_eq!(poll(&mut service), READY);

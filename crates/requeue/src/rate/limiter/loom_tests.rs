@@ -97,8 +97,7 @@ fn a_waiter_that_joins_while_another_leaves_takes_its_place() {
         assert!(polled.is_pending());
         // One token is reserved, for the one waiter, and it knows.
         assert_eq!(limiter.peek(), Ok(Duration::from_secs(2)));
-        let until = |line: &mut Line<Option<Claim>>, _: &mut &Shared| line.first_sleep();
-        let (ready, asleep) = limiter.with_line(until).unwrap();
+        let (ready, asleep) = limiter.shared.first_sleep().unwrap();
         assert!(second.is_woken() || asleep <= ready);
         assert!(second.poll().is_pending());
     });

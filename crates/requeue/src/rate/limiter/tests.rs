@@ -260,9 +260,9 @@ fn blocking_waits_sleep_until_their_token() {
 fn blocking_waits_refuse_a_deadline_they_cannot_keep() {
     let (clock, limiter) = limiter(10.0, 2);
     let soon = clock.now() + ms(99);
-    assert_eq!(limiter.wait_n_deadline_blocking(2, soon), Ok(()));
-    let error = WaitError::WouldExceedDeadline { needed: ms(100), left: ms(99) };
-    assert_eq!(limiter.wait_deadline_blocking(soon), Err(error));
+    assert_eq!(limiter.wait_n_blocking_deadline(2, soon), Ok(()));
+    let error = WaitError::Timeout { needed: ms(100), left: ms(99) };
+    assert_eq!(limiter.wait_blocking_deadline(soon), Err(error));
     assert_eq!(limiter.tokens(), 0.0);
 }
 
@@ -316,7 +316,7 @@ fn waits_with_a_deadline_are_refused_at_once_or_kept() {
     let (clock, limiter) = limiter(10.0, 2);
     let t = clock.now();
     assert_eq!(block_on(limiter.wait_n_deadline(2, t)), Ok(()), "the present will do");
-    let error = WaitError::WouldExceedDeadline { needed: ms(200), left: ms(199) };
+    let error = WaitError::Timeout { needed: ms(200), left: ms(199) };
     assert_eq!(block_on(limiter.wait_n_deadline(2, t + ms(199))), Err(error));
     assert_eq!(limiter.tokens(), 0.0, "a refusal takes nothing");
     let mut wait = Box::pin(limiter.wait_n_deadline(2, t + ms(200)));
@@ -331,10 +331,7 @@ fn a_deadline_that_has_passed_is_refused_even_if_tokens_are_there() {
         let (clock, limiter) = limiter(limit, 2);
         let t = clock.now();
         clock.advance(ms(1));
-        let error = WaitError::WouldExceedDeadline {
-            needed: Duration::ZERO,
-            left: Duration::ZERO,
-        };
+        let error = WaitError::Timeout { needed: Duration::ZERO, left: Duration::ZERO };
         assert_eq!(block_on(limiter.wait_deadline(t)), Err(error));
     }
 }

@@ -5,7 +5,7 @@ use std::task::Waker;
 use proptest::prelude::*;
 
 use super::*;
-use crate::rate::bucket::{At, Bucket, Claim, Patience, Terms};
+use crate::rate::bucket::{At, Claim, Patience, Rate, TokenBucket};
 use crate::rate::limit::Limit;
 use crate::rate::moment::{FOREVER, Nanos};
 
@@ -14,35 +14,35 @@ const MS: Nanos = 1_000_000;
 
 /// A bucket whose terms can change.
 struct Tokens {
-    bucket: Bucket,
-    terms: Terms,
+    bucket: TokenBucket,
+    rate: Rate,
 }
 
 impl Tokens {
     /// An empty bucket.
     fn empty(limit: f64, burst: u32) -> Self {
-        let terms = Terms { limit: Limit::per_second(limit), burst };
-        Self { bucket: Bucket::new(0, START), terms }
+        let rate = Rate { limit: Limit::per_second(limit), burst };
+        Self { bucket: TokenBucket::new(0, START), rate }
     }
 }
 
-impl Meter for Tokens {
+impl TokenSource for Tokens {
     type Claim = Option<Claim>;
 
-    fn reserve(&mut self, ask: Ask) -> Result<Held<Self::Claim>, Refusal> {
-        let (next, grant) = self.bucket.reserve(self.terms, ask)?;
+    fn reserve(&mut self, request: Request) -> Result<Held<Self::Claim>, Refusal> {
+        let (next, grant) = self.bucket.reserve(self.rate, request)?;
         self.bucket = next.unwrap_or(self.bucket);
         Ok(Held { ready: grant.ready, claim: grant.claim })
     }
 
     fn give_back(&mut self, claim: Self::Claim, now: Moment) {
         let claim = claim.expect("a finite limit");
-        let next = self.bucket.return_unused(self.terms, claim, now);
+        let next = self.bucket.return_unused(self.rate, claim, now);
         self.bucket = next.unwrap_or(self.bucket);
     }
 
-    fn expect(&self, ask: Ask, ahead: u64) -> Result<Moment, Refusal> {
-        self.bucket.expect(self.terms, ask, ahead)
+    fn expect(&self, request: Request, ahead: u64) -> Result<Moment, Refusal> {
+        self.bucket.expect(self.rate, request, ahead)
     }
 }
 
@@ -69,7 +69,7 @@ impl Counter {
 /// A line, its meter, and how often each waiter was woken.
 struct Subject {
     line: Line<Option<Claim>>,
-    meter: Tokens,
+    source: Tokens,
     wakes: Vec<Arc<Counter>>,
 }
 
@@ -77,63 +77,66 @@ fn at(ms: Nanos) -> Moment {
     START.plus(ms * MS)
 }
 
-fn ask(ms: Nanos, n: u32) -> Ask {
-    Ask { at: At::Now(at(ms)), n, patience: Patience::UpTo(FOREVER) }
+fn request(ms: Nanos, n: u32) -> Request {
+    Request { at: At::Now(at(ms)), n, patience: Patience::UpTo(FOREVER) }
 }
 
-fn by(ms: Nanos, n: u32, deadline: Nanos) -> Ask {
-    Ask { patience: Patience::UpTo((deadline - ms) * MS), ..ask(ms, n) }
+fn by(ms: Nanos, n: u32, deadline: Nanos) -> Request {
+    Request { patience: Patience::UpTo((deadline - ms) * MS), ..request(ms, n) }
 }
 
 impl Subject {
     /// A line at an empty bucket.
     fn new(limit: f64, burst: u32) -> Self {
-        let meter = Tokens::empty(limit, burst);
-        Self { line: Line::new(), meter, wakes: Vec::new() }
+        let source = Tokens::empty(limit, burst);
+        Self { line: Line::new(), source, wakes: Vec::new() }
     }
 
-    fn join(&mut self, ask: Ask) -> Look<Option<Claim>> {
+    fn join(&mut self, request: Request) -> LineStatus<Option<Claim>> {
         let counter = Arc::new(Counter::default());
-        let (look, wakes) = self.line.join(&mut self.meter, ask, counter.wake_of());
+        let (status, wakes) =
+            self.line.join(&mut self.source, request, counter.wake_of());
         self.wakes.push(counter);
         self.after(wakes);
-        look
+        status
     }
 
     /// Joins, and expects to wait until `ms`.
     #[track_caller]
-    fn wait(&mut self, ask: Ask, ms: Nanos) -> Ticket {
-        match self.join(ask) {
-            Look::Wait(ticket, until) => {
+    fn wait(&mut self, request: Request, ms: Nanos) -> Ticket {
+        match self.join(request) {
+            LineStatus::Wait(ticket, until) => {
                 assert_eq!(until, at(ms));
                 ticket
             }
-            Look::Done(answer) => panic!("it does not wait: {answer:?}"),
+            LineStatus::Done(answer) => panic!("it does not wait: {answer:?}"),
         }
     }
 
-    fn look(&mut self, ticket: Ticket, ms: Nanos) -> Look<Option<Claim>> {
+    fn poll(&mut self, ticket: Ticket, ms: Nanos) -> LineStatus<Option<Claim>> {
         let wake = self.wakes[index(ticket)].wake_of();
-        let (look, wakes) = self.line.look(&mut self.meter, ticket, at(ms), wake);
+        let (status, wakes) = self.line.poll(&mut self.source, ticket, at(ms), wake);
         self.after(wakes);
-        look
+        status
     }
 
     /// The time of the tokens of a ticket that is served.
     #[track_caller]
     fn served(&mut self, ticket: Ticket, ms: Nanos) -> Moment {
-        match self.look(ticket, ms) {
-            Look::Done(Ok(held)) => held.ready,
-            other @ (Look::Done(_) | Look::Wait(..)) => panic!("not served: {other:?}"),
+        match self.poll(ticket, ms) {
+            LineStatus::Done(Ok(held)) => held.ready,
+            other @ (LineStatus::Done(_) | LineStatus::Wait(..)) => {
+                panic!("not served: {other:?}")
+            }
         }
     }
 
     /// The time at which a ticket that is not served looks again.
     #[track_caller]
     fn waits(&mut self, ticket: Ticket, ms: Nanos) -> Moment {
-        match self.look(ticket, ms) {
-            Look::Wait(same, until) if same == ticket => until,
-            other @ (Look::Done(_) | Look::Wait(..)) => {
+        match self.poll(ticket, ms) {
+            LineStatus::Wait(same, until) if same == ticket => until,
+            other @ (LineStatus::Done(_) | LineStatus::Wait(..)) => {
                 panic!("it does not wait: {other:?}")
             }
         }
@@ -141,22 +144,24 @@ impl Subject {
 
     #[track_caller]
     fn refused(&mut self, ticket: Ticket, ms: Nanos) -> Refusal {
-        match self.look(ticket, ms) {
-            Look::Done(Err(refusal)) => refusal,
-            other @ (Look::Done(_) | Look::Wait(..)) => panic!("not refused: {other:?}"),
+        match self.poll(ticket, ms) {
+            LineStatus::Done(Err(refusal)) => refusal,
+            other @ (LineStatus::Done(_) | LineStatus::Wait(..)) => {
+                panic!("not refused: {other:?}")
+            }
         }
     }
 
     fn set_limit(&mut self, ms: Nanos, limit: Limit) {
-        let Tokens { bucket, terms } = &mut self.meter;
-        *bucket = bucket.settle(*terms, At::Now(at(ms)));
-        terms.limit = limit;
-        let wakes = self.line.terms_changed(&mut self.meter, at(ms));
+        let Tokens { bucket, rate } = &mut self.source;
+        *bucket = bucket.settle(*rate, At::Now(at(ms)));
+        rate.limit = limit;
+        let wakes = self.line.rate_changed(&mut self.source, at(ms));
         self.after(wakes);
     }
 
     fn leave(&mut self, ticket: Ticket, ms: Nanos) {
-        let wakes = self.line.leave(&mut self.meter, ticket, at(ms));
+        let wakes = self.line.leave(&mut self.source, ticket, at(ms));
         self.after(wakes);
     }
 
@@ -178,9 +183,9 @@ fn index(Ticket(number): Ticket) -> usize {
 #[test]
 fn waiters_are_served_in_order_and_sleep_until_their_own_time() {
     let mut subject = Subject::new(10.0, 3);
-    let a = subject.wait(ask(0, 1), 100);
-    let b = subject.wait(ask(0, 3), 400);
-    let c = subject.wait(ask(50, 1), 500);
+    let a = subject.wait(request(0, 1), 100);
+    let b = subject.wait(request(0, 3), 400);
+    let c = subject.wait(request(50, 1), 500);
     assert_eq!(subject.waits(b, 99), at(400));
     assert_eq!(subject.served(a, 100), at(100));
     assert_eq!(subject.served(b, 400), at(400));
@@ -192,9 +197,9 @@ fn waiters_are_served_in_order_and_sleep_until_their_own_time() {
 #[test]
 fn a_first_waiter_that_leaves_gives_its_place_to_the_next() {
     let mut subject = Subject::new(10.0, 3);
-    let a = subject.wait(ask(0, 3), 300);
-    let b = subject.wait(ask(0, 2), 500);
-    let c = subject.wait(ask(0, 1), 600);
+    let a = subject.wait(request(0, 3), 300);
+    let b = subject.wait(request(0, 2), 500);
+    let c = subject.wait(request(0, 1), 600);
     subject.leave(a, 50);
     assert_eq!(subject.woken(), [0, 1, 0], "the next one has an earlier time");
     assert_eq!(subject.waits(b, 50), at(200));
@@ -207,9 +212,9 @@ fn a_first_waiter_that_leaves_gives_its_place_to_the_next() {
 #[test]
 fn a_place_costs_nothing() {
     let mut subject = Subject::new(10.0, 3);
-    let a = subject.wait(ask(0, 1), 100);
-    let b = subject.wait(ask(0, 3), 400);
-    let c = subject.wait(ask(0, 1), 500);
+    let a = subject.wait(request(0, 1), 100);
+    let b = subject.wait(request(0, 3), 400);
+    let c = subject.wait(request(0, 1), 500);
     subject.leave(b, 0);
     assert_eq!(subject.woken(), [0, 0, 0]);
     assert_eq!(subject.served(a, 100), at(100));
@@ -220,7 +225,7 @@ fn a_place_costs_nothing() {
 #[test]
 fn a_clock_that_jumps_releases_all_that_are_due_in_order() {
     let mut subject = Subject::new(10.0, 1);
-    let tickets: Vec<_> = (1..=5).map(|k| subject.wait(ask(0, 1), 100 * k)).collect();
+    let tickets: Vec<_> = (1..=5).map(|k| subject.wait(request(0, 1), 100 * k)).collect();
     assert_eq!(subject.served(tickets[2], 450), at(300));
     assert_eq!(subject.woken(), [1, 1, 0, 1, 0], "by the one that looked");
     assert_eq!(subject.served(tickets[3], 450), at(400));
@@ -232,8 +237,8 @@ fn a_clock_that_jumps_releases_all_that_are_due_in_order() {
 #[test]
 fn a_waiter_that_never_looks_delays_no_other_one() {
     let mut subject = Subject::new(10.0, 1);
-    let a = subject.wait(ask(0, 1), 100);
-    let b = subject.wait(ask(0, 1), 200);
+    let a = subject.wait(request(0, 1), 100);
+    let b = subject.wait(request(0, 1), 200);
     assert_eq!(subject.served(b, 200), at(200));
     subject.leave(a, 200);
     assert!(subject.line.is_unused());
@@ -243,11 +248,11 @@ fn a_waiter_that_never_looks_delays_no_other_one() {
 fn unused_tokens_go_back_less_what_came_in_since_their_time() {
     for (burst, left) in [(1, 100), (1, 150), (1, 175), (3, 175), (3, 200)] {
         let mut subject = Subject::new(10.0, burst);
-        let a = subject.wait(ask(0, 1), 100);
-        let wakes = subject.line.settle(&mut subject.meter, at(100));
+        let a = subject.wait(request(0, 1), 100);
+        let wakes = subject.line.settle(&mut subject.source, at(100));
         subject.after(wakes);
         subject.leave(a, left);
-        let mut next = || subject.meter.reserve(ask(left, 1)).unwrap().ready;
+        let mut next = || subject.source.reserve(request(left, 1)).unwrap().ready;
         assert_eq!(next(), at(left), "burst {burst}, left at {left}");
         assert_eq!(next(), at(left + 100), "burst {burst}, left at {left}");
     }
@@ -256,26 +261,26 @@ fn unused_tokens_go_back_less_what_came_in_since_their_time() {
 #[test]
 fn a_deadline_counts_the_tokens_ahead() {
     let mut subject = Subject::new(10.0, 3);
-    subject.wait(ask(0, 1), 100);
-    subject.wait(ask(0, 3), 400);
-    let Look::Done(Err(refusal)) = subject.join(by(0, 2, 599)) else {
+    subject.wait(request(0, 1), 100);
+    subject.wait(request(0, 3), 400);
+    let LineStatus::Done(Err(refusal)) = subject.join(by(0, 2, 599)) else {
         panic!("it waits")
     };
     assert_eq!(refusal, Refusal::TooLate(600 * MS));
     assert_eq!(subject.line.wanted(), 3, "a refused request wants nothing");
     match subject.join(by(0, 2, 600)) {
-        Look::Wait(_, until) => assert_eq!(until, at(600)),
-        Look::Done(answer) => panic!("600 ms is in time: {answer:?}"),
+        LineStatus::Wait(_, until) => assert_eq!(until, at(600)),
+        LineStatus::Done(answer) => panic!("600 ms is in time: {answer:?}"),
     }
 }
 
 #[test]
 fn a_line_that_becomes_slower_ends_a_wait_at_its_deadline() {
     let mut subject = Subject::new(10.0, 3);
-    let a = subject.wait(ask(0, 1), 100);
+    let a = subject.wait(request(0, 1), 100);
     let b = subject.wait(by(0, 1, 250), 200);
     let c = subject.wait(by(0, 1, 350), 300);
-    subject.meter.reserve(ask(0, 3)).unwrap(); // overtakes b and c
+    subject.source.reserve(request(0, 3)).unwrap(); // overtakes b and c
     assert_eq!(subject.served(a, 100), at(100));
     assert_eq!(
         subject.refused(b, 200),
@@ -286,7 +291,7 @@ fn a_line_that_becomes_slower_ends_a_wait_at_its_deadline() {
     assert!(subject.line.is_unused());
 
     let mut subject = Subject::new(10.0, 3);
-    subject.wait(ask(0, 3), 300);
+    subject.wait(request(0, 3), 300);
     let b = subject.wait(by(0, 1, 450), 400);
     subject.set_limit(0, Limit::ZERO);
     assert_eq!(subject.waits(b, 449), at(450));
@@ -296,10 +301,10 @@ fn a_line_that_becomes_slower_ends_a_wait_at_its_deadline() {
 #[test]
 fn waiters_behind_a_slow_line_look_again_ever_more_rarely() {
     let mut subject = Subject::new(10.0, 3);
-    let a = subject.wait(ask(0, 1), 100);
-    let b = subject.wait(ask(0, 1), 200);
-    let c = subject.wait(ask(0, 1), 300);
-    subject.meter.reserve(ask(0, 3)).unwrap();
+    let a = subject.wait(request(0, 1), 100);
+    let b = subject.wait(request(0, 1), 200);
+    let c = subject.wait(request(0, 1), 300);
+    subject.source.reserve(request(0, 3)).unwrap();
     assert_eq!(subject.served(a, 100), at(100));
     assert_eq!(subject.waits(b, 200), at(500));
     assert_eq!(subject.waits(c, 300), at(600), "twice as long as it has waited");
@@ -310,12 +315,12 @@ fn waiters_behind_a_slow_line_look_again_ever_more_rarely() {
 #[test]
 fn requests_that_become_impossible_end_and_others_move_up() {
     let mut subject = Subject::new(10.0, 3);
-    let a = subject.wait(ask(0, 3), 300);
-    let b = subject.wait(ask(0, 3), 600);
-    let c = subject.wait(ask(0, 1), 700);
-    subject.wait(ask(0, 1), 800);
-    subject.meter.terms.burst = 2;
-    let wakes = subject.line.terms_changed(&mut subject.meter, at(0));
+    let a = subject.wait(request(0, 3), 300);
+    let b = subject.wait(request(0, 3), 600);
+    let c = subject.wait(request(0, 1), 700);
+    subject.wait(request(0, 1), 800);
+    subject.source.rate.burst = 2;
+    let wakes = subject.line.rate_changed(&mut subject.source, at(0));
     subject.after(wakes);
     assert_eq!(subject.line.wanted(), 2);
     assert_eq!(subject.woken(), [0, 1, 0, 0], "the first keeps its reservation");
@@ -327,12 +332,14 @@ fn requests_that_become_impossible_end_and_others_move_up() {
 #[test]
 fn tokens_that_never_come_keep_the_first_in_line_until_the_limit_changes() {
     let mut subject = Subject::new(10.0, 1);
-    let a = subject.wait(ask(0, 1), 100);
-    let b = subject.wait(ask(0, 1), 200);
+    let a = subject.wait(request(0, 1), 100);
+    let b = subject.wait(request(0, 1), 200);
     subject.set_limit(50, Limit::ZERO);
     assert_eq!(subject.served(a, 100), at(100), "it keeps its time");
     assert_eq!(subject.waits(b, 200), Moment::END, "until it is woken");
-    let Look::Done(Err(refusal)) = subject.join(ask(200, 1)) else { panic!("it waits") };
+    let LineStatus::Done(Err(refusal)) = subject.join(request(200, 1)) else {
+        panic!("it waits")
+    };
     assert_eq!(refusal, Refusal::Never);
     subject.set_limit(250, Limit::per_second(10.0));
     assert_eq!(subject.woken()[1], 1);
@@ -342,13 +349,13 @@ fn tokens_that_never_come_keep_the_first_in_line_until_the_limit_changes() {
 #[test]
 fn only_the_latest_waker_is_woken_and_only_once() {
     let mut subject = Subject::new(10.0, 3);
-    let a = subject.wait(ask(0, 3), 300);
-    let b = subject.wait(ask(0, 1), 400);
+    let a = subject.wait(request(0, 3), 300);
+    let b = subject.wait(request(0, 1), 400);
     let old = Arc::clone(&subject.wakes[1]);
     subject.wakes[1] = Arc::new(Counter::default());
     assert_eq!(subject.waits(b, 10), at(400));
     subject.leave(a, 20);
-    subject.join(ask(20, 3));
+    subject.join(request(20, 3));
     assert_eq!((old.count(), subject.wakes[1].count()), (0, 1));
     assert_eq!(Arc::strong_count(&old), 1, "the old waker is dropped");
 }
@@ -359,17 +366,17 @@ fn a_hundred_thousand_waiters_leave_in_any_order() {
     let mut subject = Subject::new(10.0, 1);
     for _ in 0..WAITERS {
         let wake = Wake::Task(Waker::noop().clone());
-        let (_, wakes) = subject.line.join(&mut subject.meter, ask(0, 1), wake);
+        let (_, wakes) = subject.line.join(&mut subject.source, request(0, 1), wake);
         wakes.wake();
     }
     subject.line.check();
     for k in 0..WAITERS {
         let ticket = Ticket(k * 7919 % WAITERS); // a prime, so each is met once
-        subject.line.leave(&mut subject.meter, ticket, START).wake();
+        subject.line.leave(&mut subject.source, ticket, START).wake();
     }
     subject.line.check();
     assert!(subject.line.is_unused());
-    assert_eq!(subject.meter.reserve(ask(0, 1)).unwrap().ready, at(100));
+    assert_eq!(subject.source.reserve(request(0, 1)).unwrap().ready, at(100));
 }
 
 proptest! {
@@ -386,22 +393,22 @@ proptest! {
         for (step, n) in asks {
             now = now.plus(step);
             let patience = Patience::UpTo(FOREVER);
-            let ask = Ask { at: At::Now(now), n: n.min(burst), patience };
-            expected.push(chain.reserve(ask).unwrap().ready);
-            let (look, wakes) =
-                subject.line.join(&mut subject.meter, ask, Wake::Task(Waker::noop().clone()));
+            let request = Request { at: At::Now(now), n: n.min(burst), patience };
+            expected.push(chain.reserve(request).unwrap().ready);
+            let (status, wakes) =
+                subject.line.join(&mut subject.source, request, Wake::Task(Waker::noop().clone()));
             wakes.wake();
-            waiting.push(look);
+            waiting.push(status);
         }
         let mut got = Vec::new();
-        for (place, look) in waiting.into_iter().enumerate() {
-            let held = match look {
-                Look::Done(held) => held.unwrap(),
-                Look::Wait(ticket, _) => {
+        for (place, status) in waiting.into_iter().enumerate() {
+            let held = match status {
+                LineStatus::Done(held) => held.unwrap(),
+                LineStatus::Wait(ticket, _) => {
                     let now = expected[place].plus(late);
                     let wake = Wake::Task(Waker::noop().clone());
-                    let look = subject.line.look(&mut subject.meter, ticket, now, wake).0;
-                    let Look::Done(held) = look else { panic!("its time has come") };
+                    let status = subject.line.poll(&mut subject.source, ticket, now, wake).0;
+                    let LineStatus::Done(held) = status else { panic!("its time has come") };
                     held.unwrap()
                 }
             };

@@ -6,6 +6,7 @@ use std::thread;
 use futures_executor::block_on;
 
 use super::*;
+use crate::rate::InvalidPace;
 use crate::testing::FakeClock;
 
 const fn ms(ms: u64) -> Duration {

@@ -11,7 +11,6 @@ use proptest::prelude::*;
 use super::tasks::Tasks;
 use crate::rate::line::Held;
 use crate::rate::moment::{Nanos, Timeline, nanos};
-use crate::rate::waiting::Waiting;
 use crate::rate::{Hierarchy, Keyed, Limit, Limiter, Pacer, Share, Window};
 use crate::testing::FakeClock;
 
@@ -103,7 +102,7 @@ proptest! {
                 Step::Wait(n) => {
                     let limiter = &limiter;
                     tasks.spawn(async move {
-                        (Waiting::new(limiter, limiter.ask(n, None)).await, n)
+                        (limiter.line_up(n).await, n)
                     });
                 }
                 Step::Leave(place) => tasks.cancel_at(place),
@@ -143,14 +142,15 @@ proptest! {
         let start = clock.now();
         let line = Timeline::from(start);
         let keyed = Keyed::with_clock(Limit::per_second(limit), burst, clock.clone());
-        let (mut tasks, mut events) = (Tasks::new(), Events::default());
+        let (mut tasks, mut reserved, mut events) =
+            (Tasks::new(), Vec::new(), Events::default());
         for step in steps {
             let now = nanos(clock.now() - start);
             match step {
                 Step::Wait(n) => {
                     let keyed = &keyed;
                     tasks.spawn(async move {
-                        match keyed.line_up(&7, n) {
+                        match keyed.line_up(&7, n, None) {
                             Some(waiting) => (Some(waiting.await), n),
                             None => (None, n),
                         }
@@ -159,8 +159,13 @@ proptest! {
                 Step::Leave(place) => tasks.cancel_at(place),
                 Step::Allow(n) if keyed.allow_n(&7, n) => events.push(now, n),
                 Step::Reserve(n) => {
-                    if let Ok(wait) = keyed.reserve_n(&7, n) {
-                        events.push(now + nanos(wait), n);
+                    reserved.extend(keyed.reserve_n(&7, n).map(|r| (r, n)));
+                }
+                Step::Cancel(place) if !reserved.is_empty() => {
+                    let (reservation, _) = reserved.remove(place % reserved.len());
+                    // A reservation whose time has passed has happened.
+                    if reservation.time_to_act() >= clock.now() {
+                        reservation.cancel();
                     }
                 }
                 Step::Pass(ms) => clock.advance(Duration::from_millis(ms)),
@@ -178,6 +183,9 @@ proptest! {
                 }
                 Step::Allow(_) | Step::Cancel(_) => {}
             }
+        }
+        for (reservation, n) in reserved {
+            events.push(nanos(reservation.time_to_act() - start), n);
         }
         events.check_bucket(limit, burst)?;
     }
@@ -230,7 +238,7 @@ proptest! {
                 Step::Wait(asked) => {
                     let window = &window;
                     tasks.spawn(async move {
-                        (Waiting::new(window, window.ask(asked)).await, asked)
+                        (window.line_up(asked).await, asked)
                     });
                 }
                 Step::Leave(place) => tasks.cancel_at(place),

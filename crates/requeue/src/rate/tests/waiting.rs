@@ -126,13 +126,11 @@ fn a_higher_limit_serves_waiters_sooner_and_a_lower_one_no_later_than_promised()
 #[test]
 fn waiters_outlast_a_limit_of_zero() {
     for raise in [
-        (|limiter| limiter.set_limit(Limit::per_second(10.0))) as fn(&Limiter),
-        |limiter| limiter.set_limit(Limit::INF),
-        |limiter| limiter.set_tokens(2),
-        |limiter| {
-            let now = limiter.clock().now();
-            limiter.set_tokens_at(now, 2);
-        },
+        (|limiter, _| limiter.set_limit(Limit::per_second(10.0)))
+            as fn(&Limiter, Instant),
+        |limiter, _| limiter.set_limit(Limit::INF),
+        |limiter, _| limiter.set_tokens(2),
+        |limiter, now| limiter.set_tokens_at(now, 2),
     ] {
         let (clock, limiter) = empty(10.0, 2);
         let mut tasks = Tasks::new();
@@ -144,7 +142,7 @@ fn waiters_outlast_a_limit_of_zero() {
         assert_eq!(tasks.run().len(), 1, "the first has its token");
         clock.advance(ms(10_000));
         assert!(tasks.run().is_empty(), "the second waits, and is not refused");
-        raise(&limiter);
+        raise(&limiter, clock.now());
         clock.advance(ms(200));
         assert_eq!(tasks.run().len(), 1);
         assert_eq!(clock.timers(), 0);
@@ -190,7 +188,7 @@ fn a_deadline_counts_the_callers_ahead() {
     assert!(poll(&mut ahead).is_pending());
     assert!(poll(&mut behind).is_pending());
     let mut refused = Box::pin(limiter.wait_deadline(t + ms(399)));
-    let error = WaitError::WouldExceedDeadline { needed: ms(400), left: ms(399) };
+    let error = WaitError::Timeout { needed: ms(400), left: ms(399) };
     assert_eq!(poll(&mut refused), Poll::Ready(Err(error)));
     let mut kept = Box::pin(limiter.wait_deadline(t + ms(400)));
     assert!(poll(&mut kept).is_pending());
@@ -214,7 +212,7 @@ fn a_deadline_holds_while_a_wait_is_in_line() {
     clock.advance(ms(99));
     assert!(tasks.run().is_empty());
     clock.advance(ms(1));
-    let error = WaitError::WouldExceedDeadline { needed: ms(300), left: ms(300) };
+    let error = WaitError::Timeout { needed: ms(300), left: ms(300) };
     assert_eq!(tasks.run(), [(late, Err(error))], "woken by its own timer");
     assert!(!limiter.allow());
 }
@@ -333,7 +331,8 @@ fn allow_does_not_overtake_the_line_of_its_key() {
     clock.advance(ms(150));
     assert!(!keyed.allow(&0));
     assert!(keyed.allow(&1), "each key has its own line");
-    assert_eq!(keyed.reserve(&0), Ok(ms(150)), "before waits without a reservation");
+    let reserved = keyed.reserve(&0).unwrap();
+    assert_eq!(reserved.delay(), ms(150), "before waits without a reservation");
     clock.advance(ms(350));
     assert!(keyed.allow_n(&0, 2), "five came in, three are taken");
     assert!(!keyed.allow(&0));

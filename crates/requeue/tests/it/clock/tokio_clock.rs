@@ -49,7 +49,7 @@ fn idle_runtime_advances_to_the_next_delayed_key() {
         let clock = TokioClock::new();
         let start = clock.now();
         let queue = Queue::builder().clock(clock.clone()).build();
-        let _ = queue.add_after("later", 3600 * SECOND);
+        queue.add_after("later", 3600 * SECOND).unwrap();
         let lease = queue.get().await.unwrap();
         assert_eq!(*lease, "later");
         assert_eq!(clock.now(), start + 3600 * SECOND);
@@ -76,7 +76,7 @@ fn blocked_thread_wakes_in_the_time_of_the_runtime() {
         let clock = TokioClock::new();
         let start = clock.now();
         let delayed = Queue::builder().clock(clock.clone()).build();
-        let _ = delayed.add_after("later", 3600 * SECOND);
+        delayed.add_after("later", 3600 * SECOND).unwrap();
         let received = Queue::new();
         let thread = thread::spawn({
             let received = received.clone();
@@ -84,7 +84,7 @@ fn blocked_thread_wakes_in_the_time_of_the_runtime() {
         });
         assert_eq!(*received.get().await.unwrap(), Some("later"));
         assert_eq!(clock.now(), start + 3600 * SECOND);
-        let _ = thread.join().unwrap();
+        thread.join().unwrap().unwrap();
     });
 }
 

@@ -33,7 +33,7 @@ fn with_moody_policy() -> (Queue<u32>, FakeClock, Panics) {
     let (fuse, panics) = (Arc::new(Fuse::default()), Panics::default());
     let builder = Queue::builder().retry(Moody(Arc::clone(&fuse)));
     let (queue, clock) = timed_with(builder.metrics(panics.clone()));
-    queue.add_all(0..8).unwrap();
+    queue.add_all(0..8).expect("the queue is open");
     fuse.light(true);
     (queue, clock, panics)
 }

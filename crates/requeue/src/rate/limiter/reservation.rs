@@ -1,17 +1,18 @@
 //! Tokens taken ahead of time.
 
 use std::fmt;
+use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use super::bucket::{At, Claim, Grant};
-use super::limiter::Limiter;
-use super::moment::{Moment, duration};
+use super::SharedBucket;
+use crate::rate::bucket::{At, Claim, Grant};
+use crate::rate::moment::{Moment, duration};
 
-/// Tokens of a [`Limiter`] that may be used from some time on.
+/// Tokens of a [`Limiter`](super::Limiter) that may be used from some time on.
 ///
-/// It owns a handle of its limiter, so it can be sent anywhere. Wait for
-/// [`delay`](Self::delay) and act, or give the tokens back with [`cancel`](Self::cancel).
-/// Dropping a reservation gives nothing back.
+/// It keeps its limiter alive, so it can be sent anywhere. Wait for [`delay`](Self::delay)
+/// and act, or give the tokens back with [`cancel`](Self::cancel). Dropping a reservation
+/// gives nothing back.
 ///
 /// # Examples
 ///
@@ -32,40 +33,38 @@ use super::moment::{Moment, duration};
 /// ```
 #[must_use = "the tokens are taken: wait for them, or cancel"]
 pub struct Reservation {
-    limiter: Limiter,
+    limiter: Arc<SharedBucket>,
     /// When the tokens were asked for.
     asked: Moment,
     ready: Moment,
-    /// `None` if there was no limit: then cancelling has nothing to give back.
+    /// `None` if the limit was infinite: then a cancel has nothing to give back.
     claim: Option<Claim>,
 }
 
 impl Reservation {
     #[inline]
-    pub(super) fn new(limiter: Limiter, asked: Moment, grant: Grant) -> Self {
+    pub(super) fn new(limiter: Arc<SharedBucket>, asked: Moment, grant: Grant) -> Self {
         Self { limiter, asked, ready: grant.ready, claim: grant.claim }
     }
 
-    /// How long to wait from now on before acting; zero if the time has come.
+    /// Returns how long to wait from now on before acting; zero if the time has come.
     #[doc(alias = "Delay")]
     pub fn delay(&self) -> Duration {
         self.delay_since(self.limiter.now().given())
     }
 
-    /// How long to wait from `t` on before acting; zero if that is late enough.
+    /// Returns how long to wait from `t` on before acting; zero if `t` is late enough.
     #[doc(alias = "DelayFrom")]
     pub fn delay_from(&self, t: Instant) -> Duration {
         self.delay_since(self.limiter.moment(t))
     }
 
-    /// How long the wait was when the reservation was made.
-    ///
-    /// For those who start to wait at once: it reads no clock.
+    /// Returns how long the wait was when the reservation was made, without reading the clock.
     pub fn initial_delay(&self) -> Duration {
         self.delay_since(self.asked)
     }
 
-    /// When to act.
+    /// Returns when to act.
     pub fn time_to_act(&self) -> Instant {
         self.limiter.instant(self.ready)
     }
@@ -74,9 +73,9 @@ impl Reservation {
     ///
     /// Nothing comes back once the time to act has passed. Reservations made after this one
     /// keep their times, so the tokens they depend on do not come back either. Cancelling
-    /// never mints tokens: whatever the order, the limiter keeps to
-    /// `burst + limit × time`. x/time/rate does not if reservations are cancelled out of
-    /// order; [`cancel_at`](Self::cancel_at) has its arithmetic.
+    /// never mints tokens: in any order, the limiter keeps to `burst + limit × time`.
+    /// x/time/rate does not if reservations are cancelled out of order;
+    /// [`cancel_at`](Self::cancel_at) has its arithmetic.
     #[doc(alias = "Cancel")]
     pub fn cancel(self) {
         self.cancel_on(self.limiter.now());

@@ -1,23 +1,19 @@
-//! Waiting for the tokens of a [`Limiter`].
+//! Waiting for the tokens of a limiter.
 
 use std::time::Instant;
 
-use super::bucket::{Ask, At, Claim, Patience, Refusal};
-use super::error::WaitError;
-use super::limiter::{Limiter, refused};
-use super::line::{Look, Ticket};
-use super::moment::{FOREVER, Moment, Timeline, duration};
-use super::waiting::{Host, Waiting};
-use crate::clock::AnyClock;
-use crate::wake::{Wake, Wakes};
+use super::Limiter;
+use crate::rate::bucket::Request;
+use crate::rate::error::WaitError;
+use crate::rate::line::wait::WaitInLine;
 
 impl Limiter {
     /// Waits for a token and takes it.
     ///
     /// Callers line up in the order in which their futures are first polled. Only the first
-    /// in line holds a token; the others hold a place. So a caller that gives up costs the
-    /// ones behind it nothing, and a limiter in front of clients with timeouts keeps its
-    /// rate. Without cancellations the times are those of x/time/rate.
+    /// in line holds a token. So a caller that gives up costs the ones behind it nothing, and
+    /// a limiter in front of clients with timeouts keeps its rate. Without cancellations the
+    /// times are those of x/time/rate.
     ///
     /// [`reserve`](Self::reserve) does not line up: it takes the next tokens before callers
     /// that wait behind the first one.
@@ -25,8 +21,8 @@ impl Limiter {
     /// # Cancel safety
     ///
     /// Dropping the future leaves the line. The token of the first caller goes back to the
-    /// limiter, and the next caller takes its place. If its time had come already, the token
-    /// goes back less what the limiter has gained since, which keeps to the burst.
+    /// limiter, and the next caller moves up. If the time of the token has passed, the limiter
+    /// may have gained others since, and the token comes back only as far as the burst permits.
     ///
     /// # Errors
     ///
@@ -41,7 +37,7 @@ impl Limiter {
     /// let limiter = Limiter::new(Limit::per_second(100.0), 1);
     /// for _ in 0..3 {
     ///     limiter.wait().await?;
-    ///     // at most one of these in 10 ms
+    ///     // runs at most once in 10 ms
     /// }
     /// # Ok::<(), WaitError>(())
     /// # }).unwrap();
@@ -60,9 +56,9 @@ impl Limiter {
     /// # Errors
     ///
     /// [`WaitError::ExceedsBurst`] if `n` is more than the burst, and [`WaitError::Never`]
-    /// if the tokens never come. Both are returned at once. A call that is in line already
-    /// also ends with `ExceedsBurst` if the burst is reduced below `n`. If the limit becomes
-    /// zero, it stays in line until the limit or the tokens change. An error takes nothing.
+    /// if the tokens never come. Both are returned at once. A call in line also ends with
+    /// `ExceedsBurst` if the burst is reduced below `n`. If the limit becomes zero, it stays in
+    /// line until the limit or the tokens change. A failed call takes no tokens.
     #[doc(alias = "WaitN")]
     pub async fn wait_n(&self, n: u32) -> Result<(), WaitError> {
         self.sleep(n, None).await
@@ -93,7 +89,7 @@ impl Limiter {
     /// assert_eq!(limiter.wait_deadline(deadline).await, Ok(()));
     /// assert_eq!(
     ///     limiter.wait_deadline(deadline).await, // refused at once
-    ///     Err(WaitError::WouldExceedDeadline {
+    ///     Err(WaitError::Timeout {
     ///         needed: Duration::from_secs(1),
     ///         left: Duration::from_millis(300),
     ///     }),
@@ -112,10 +108,10 @@ impl Limiter {
     ///
     /// # Errors
     ///
-    /// [`WaitError::WouldExceedDeadline`], at once, if the deadline has passed or the tokens
-    /// come too late, counting the tokens wanted by the callers ahead. A call that is in
-    /// line already ends with it if the line becomes slower, at the deadline at the latest.
-    /// Also the errors of [`wait_n`](Self::wait_n). An error takes nothing.
+    /// [`WaitError::Timeout`], at once, if the deadline has passed or the tokens
+    /// come too late, counting the tokens wanted by the callers ahead. A call in line also ends
+    /// with it, at the latest at the deadline, if the line becomes slower. Also the errors of
+    /// [`wait_n`](Self::wait_n). A failed call takes no tokens.
     pub async fn wait_n_deadline(
         &self,
         n: u32,
@@ -138,7 +134,7 @@ impl Limiter {
     /// let limiter = Limiter::new(Limit::per_second(100.0), 1);
     /// for _ in 0..3 {
     ///     limiter.wait_blocking()?;
-    ///     // at most one of these in 10 ms
+    ///     // runs at most once in 10 ms
     /// }
     /// # Ok::<(), requeue::rate::WaitError>(())
     /// ```
@@ -160,7 +156,7 @@ impl Limiter {
     /// # Errors
     ///
     /// As [`wait_n_deadline`](Self::wait_n_deadline).
-    pub fn wait_deadline_blocking(&self, deadline: Instant) -> Result<(), WaitError> {
+    pub fn wait_blocking_deadline(&self, deadline: Instant) -> Result<(), WaitError> {
         self.block(1, Some(deadline))
     }
 
@@ -169,7 +165,7 @@ impl Limiter {
     /// # Errors
     ///
     /// As [`wait_n_deadline`](Self::wait_n_deadline).
-    pub fn wait_n_deadline_blocking(
+    pub fn wait_n_blocking_deadline(
         &self,
         n: u32,
         deadline: Instant,
@@ -178,76 +174,37 @@ impl Limiter {
     }
 
     async fn sleep(&self, n: u32, deadline: Option<Instant>) -> Result<(), WaitError> {
-        let ask = self.ask(n, deadline);
-        if self.take_now(ask) {
+        let request = self.request(n, deadline);
+        if self.take_now(request) {
             return Ok(());
         }
-        let waited = Waiting::new(self, ask).await;
-        waited.map(drop).map_err(|refusal| too_late(refusal, ask))
+        WaitInLine::new(&*self.shared, request).tokens().await
     }
 
     fn block(&self, n: u32, deadline: Option<Instant>) -> Result<(), WaitError> {
-        let ask = self.ask(n, deadline);
-        if self.take_now(ask) {
+        let request = self.request(n, deadline);
+        if self.take_now(request) {
             return Ok(());
         }
-        let waited = Waiting::new(self, ask).block();
-        waited.map(drop).map_err(|refusal| too_late(refusal, ask))
+        WaitInLine::new(&*self.shared, request).tokens_blocking()
+    }
+
+    /// Waits in line and returns the tokens with their claim.
+    #[cfg(test)]
+    pub(in crate::rate) fn line_up(&self, n: u32) -> WaitInLine<&super::SharedBucket> {
+        WaitInLine::new(&*self.shared, self.request(n, None))
     }
 
     #[inline]
-    pub(super) fn ask(&self, n: u32, deadline: Option<Instant>) -> Ask {
-        let now = self.moment(self.clock().now());
-        let max_wait = deadline.map_or(FOREVER, |t| self.moment(t).since(now));
-        Ask { at: At::Now(now), n, patience: Patience::UpTo(max_wait) }
+    fn request(&self, n: u32, deadline: Option<Instant>) -> Request {
+        let now = self.shared.now().given();
+        Request::by(now, n, deadline.map(|t| self.shared.moment(t)))
     }
 
-    /// Takes tokens that are available, without a look at the line unless it has waiters.
+    /// Takes available tokens, without a look at the line unless it has waiters.
     #[inline]
-    fn take_now(&self, ask: Ask) -> bool {
-        let in_time = ask.deadline() >= ask.at.given();
-        in_time && self.allows(ask.at, ask.n)
-    }
-}
-
-impl Host for Limiter {
-    type Claim = Option<Claim>;
-
-    fn clock(&self) -> &AnyClock {
-        self.clock()
-    }
-
-    fn timeline(&self) -> Timeline {
-        self.timeline()
-    }
-
-    fn join(&self, ask: Ask, wake: Wake) -> (Look<Option<Claim>>, Wakes) {
-        self.with_line(|line, meter| line.join(meter, ask, wake))
-    }
-
-    fn look(
-        &self,
-        ticket: Ticket,
-        now: Moment,
-        wake: Wake,
-    ) -> (Look<Option<Claim>>, Wakes) {
-        self.with_line(|line, meter| line.look(meter, ticket, now, wake))
-    }
-
-    fn leave(&self, ticket: Ticket, now: Moment) -> Wakes {
-        self.with_line(|line, meter| line.leave(meter, ticket, now))
-    }
-}
-
-#[cold]
-fn too_late(refusal: Refusal, ask: Ask) -> WaitError {
-    match refusal {
-        Refusal::TooLate(wait) => WaitError::WouldExceedDeadline {
-            needed: duration(wait),
-            left: duration(ask.deadline().since(ask.at.given())),
-        },
-        Refusal::ExceedsBurst(_) | Refusal::NotNow | Refusal::Never => {
-            refused(refusal, ask.n).into()
-        }
+    fn take_now(&self, request: Request) -> bool {
+        let in_time = request.deadline() >= request.at.given();
+        in_time && self.shared.allow(request.at, request.n)
     }
 }

@@ -1,46 +1,46 @@
-//! When the next permission of a pacer is due, as a function of the last one and the time.
+//! The slots of a pacer: when the next one is due, given the last one and the time.
 //!
-//! Nothing here reads a clock or waits. A pace is a rational number: `period / permissions`
-//! nanoseconds lie between two permissions, and what is left of a nanosecond is carried to
-//! the next one, so that 7 a minute are 7 a minute.
+//! Nothing here reads a clock or waits. The interval between two slots is a rational number
+//! of nanoseconds, `period / permissions`. The remainder is carried to the next slot, so that
+//! 7 per minute is exactly 7 per minute.
 
 use std::time::Duration;
 
-use super::moment::{Moment, Nanos, nanos};
+use crate::rate::moment::{Moment, Nanos, nanos};
 
-/// How permissions follow each other.
+/// The spacing of slots.
 #[derive(Clone, Copy, Debug)]
 pub(super) enum Pace {
-    /// There are none.
+    /// There are no slots.
     Never,
-    /// As they are asked for.
+    /// Every call gets a slot at once.
     Unlimited,
-    /// One spacing apart, of whole nanoseconds. So is the time to make up for.
+    /// Interval and slack are whole numbers of nanoseconds.
     Whole { between: Nanos, slack: Nanos },
-    /// One spacing apart.
+    /// Interval or slack has a fraction of a nanosecond.
     Steady(Steady),
 }
 
-/// How far permissions lie apart, and how much of the time nobody used is made up for.
+/// The interval between slots, and how far back unused slots can be used.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Steady {
-    /// How many permissions a period has: the denominator of all parts.
+    /// The number of slots per period: the denominator of all parts.
     permissions: u32,
     between: Span,
-    /// From now back to the earliest slot that can be made up for: nothing or negative,
-    /// but for its part.
+    /// From now back to the earliest unused slot that can be used. The whole part is zero or
+    /// negative.
     slack: Span,
 }
 
-/// The due time of a permission, exact: a moment and a part of the nanosecond after it.
+/// The exact time of a slot: a moment and a fraction of the nanosecond after it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub(super) struct Slot {
+pub(super) struct SlotTime {
     at: Moment,
     /// In units of 1 ns / `permissions`, always less than 1 ns.
     part: u32,
 }
 
-/// A length of time: nanoseconds, and a part of one in the units of [`Slot::part`].
+/// A length of time: nanoseconds, and a fraction in the units of [`SlotTime::part`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 struct Span {
     whole: Nanos,
@@ -63,19 +63,24 @@ impl Pace {
         Self::Steady(Steady { permissions, between, slack })
     }
 
-    /// The slot that follows `last`.
+    /// Returns the slot after `last`.
     #[inline]
-    pub(super) fn next(&self, last: Option<Slot>, now: Moment) -> Slot {
+    pub(super) fn next(&self, last: Option<SlotTime>, now: Moment) -> SlotTime {
         match (self, last) {
             (Self::Whole { between, slack }, Some(last)) => {
-                Slot { at: last.at.plus(*between).max(now.plus(*slack)), part: 0 }
+                SlotTime { at: last.at.plus(*between).max(now.plus(*slack)), part: 0 }
             }
             _ => self.next_of_any(last, now),
         }
     }
 
-    /// The slot that follows `last` after `ahead` others.
-    pub(super) fn next_after(&self, last: Option<Slot>, now: Moment, ahead: u64) -> Slot {
+    /// Returns the slot after `last` and `ahead` others.
+    pub(super) fn next_after(
+        &self,
+        last: Option<SlotTime>,
+        now: Moment,
+        ahead: u64,
+    ) -> SlotTime {
         let first = self.next(last, now);
         match self {
             Self::Never | Self::Unlimited => first,
@@ -89,12 +94,12 @@ impl Pace {
         }
     }
 
-    /// The same for the paces and slots that are not the usual ones, or come once.
-    fn next_of_any(&self, last: Option<Slot>, now: Moment) -> Slot {
-        let now = Slot { at: now, part: 0 };
-        // There is no unused time before the first slot of all.
+    /// As [`next`](Self::next) for the rare cases.
+    fn next_of_any(&self, last: Option<SlotTime>, now: Moment) -> SlotTime {
+        let now = SlotTime { at: now, part: 0 };
+        // Before the first slot there are no unused ones.
         match (self, last) {
-            (Self::Never, _) => Slot { at: Moment::END, part: 0 },
+            (Self::Never, _) => SlotTime { at: Moment::END, part: 0 },
             (Self::Steady(steady), Some(last)) => steady.next(last, now),
             (Self::Unlimited | Self::Whole { .. } | Self::Steady(_), _) => now,
         }
@@ -102,15 +107,15 @@ impl Pace {
 }
 
 impl Steady {
-    /// One spacing after `last`, or as much of the time before `now` as the slack makes up
-    /// for, whichever is later.
+    /// Returns the slot one interval after `last`, or the earliest unused slot within the
+    /// slack, whichever is later.
     #[inline]
-    fn next(&self, last: Slot, now: Slot) -> Slot {
+    fn next(&self, last: SlotTime, now: SlotTime) -> SlotTime {
         self.after(last).max(self.before(now))
     }
 
     #[inline]
-    fn after(&self, Slot { at, part }: Slot) -> Slot {
+    fn after(&self, SlotTime { at, part }: SlotTime) -> SlotTime {
         let Span { whole, part: more } = self.between;
         // Wide enough: both parts are less than `permissions`.
         let (carry, part) = match u64::from(part) + u64::from(more) {
@@ -119,23 +124,23 @@ impl Steady {
             }
             sum => (0, sum),
         };
-        Slot { at: at.plus(whole).plus(carry), part: narrow(part) }
+        SlotTime { at: at.plus(whole).plus(carry), part: narrow(part) }
     }
 
     #[inline]
-    fn before(&self, Slot { at, .. }: Slot) -> Slot {
-        Slot { at: at.plus(self.slack.whole), part: self.slack.part }
+    fn before(&self, SlotTime { at, .. }: SlotTime) -> SlotTime {
+        SlotTime { at: at.plus(self.slack.whole), part: self.slack.part }
     }
 }
 
-impl Slot {
-    /// The moment from which on the permission may be used.
+impl SlotTime {
+    /// Returns the moment from which on the slot may be used.
     #[inline]
     pub(super) fn due(self) -> Moment {
         self.at
     }
 
-    /// The slot that lies `count` times `span` later, in parts of 1 ns / `permissions`.
+    /// Returns the slot `count` times `span` later, in parts of 1 ns / `permissions`.
     fn plus_many(self, span: Span, count: u64, permissions: u32) -> Self {
         let (count, unit) = (i128::from(count), i128::from(permissions));
         let parts = i128::from(span.part) * count + i128::from(self.part);
@@ -145,7 +150,7 @@ impl Slot {
         Self { at: self.at.plus(whole), part }
     }
 
-    /// The moment and the part, which is a `u32` if there is a slot.
+    /// Encodes a slot as its moment and its part.
     #[inline]
     pub(super) fn to_words(slot: Option<Self>) -> [u64; 2] {
         match slot {
@@ -160,11 +165,11 @@ impl Slot {
     }
 }
 
-/// The word for the part of a slot that there is not.
+/// The part of no slot. A real part fits in a `u32`.
 const NO_PART: u64 = u64::MAX;
 
 impl Span {
-    /// The length of `count` slots, of which `period` has `permissions`.
+    /// Returns the length of `count` slots, of which `period` has `permissions`.
     fn of_slots(count: u32, permissions: u32, period: Duration) -> Self {
         // Below 2^95: no overflow.
         let total = i128::from(nanos(period)) * i128::from(count);
@@ -178,7 +183,7 @@ impl Span {
         }
     }
 
-    /// The same length, pointing back. A part always points on.
+    /// Returns the negative length. The part stays positive.
     fn back(self, permissions: u32) -> Self {
         match self.part {
             0 => Self { whole: -self.whole, part: 0 },
@@ -187,9 +192,9 @@ impl Span {
     }
 }
 
-/// A part from its word: less than `permissions`, which is a `u32`.
+/// Returns the part in a word: it is less than `permissions`, which is a `u32`.
 #[inline]
-#[expect(clippy::cast_possible_truncation, reason = "less than a u32, see above")]
+#[expect(clippy::cast_possible_truncation, reason = "less than a u32")]
 fn narrow(part: u64) -> u32 {
     part as u32
 }
@@ -201,7 +206,7 @@ mod tests {
     const START: Moment = Moment::START;
 
     #[test]
-    fn seven_a_minute_are_seven_a_minute_for_a_year() {
+    fn seven_per_minute_is_exact_for_a_year() {
         let pace = Pace::new(7, Duration::from_secs(60), 0);
         let start = START.plus(123);
         let mut slot = pace.next(None, start);
@@ -220,7 +225,7 @@ mod tests {
     }
 
     #[test]
-    fn slack_of_a_broken_spacing_covers_all_its_slots() {
+    fn slack_of_a_fractional_interval_covers_all_its_slots() {
         for permissions in [3, 7, 999_983, u32::MAX] {
             let pace = Pace::new(permissions, Duration::from_secs(1), 10);
             let first = pace.next(None, START);
@@ -237,7 +242,7 @@ mod tests {
     }
 
     #[test]
-    fn more_permissions_than_nanoseconds_share_them() {
+    fn several_slots_fit_in_one_nanosecond() {
         let pace = Pace::new(4, Duration::from_nanos(1), 0);
         let mut slot = pace.next(None, START);
         let due: Vec<_> = (0..9)
@@ -262,7 +267,7 @@ mod tests {
     }
 
     #[test]
-    fn pace_of_whole_nanoseconds_is_like_any_other() {
+    fn whole_pace_equals_the_fractional_pace() {
         let second = Duration::from_secs(1);
         for (permissions, slack) in [(1, 0), (10, 10), (1000, 3), (1_000_000_000, 1)] {
             let pace = Pace::new(permissions, second, slack);
@@ -281,7 +286,7 @@ mod tests {
     }
 
     #[test]
-    fn slots_ahead_are_as_if_counted_one_by_one() {
+    fn slots_ahead_equal_those_counted_one_by_one() {
         for (permissions, slack) in [(7, 0), (10, 3), (999_983, 2), (u32::MAX, 1)] {
             let pace = Pace::new(permissions, Duration::from_secs(1), slack);
             let mut slot = pace.next(None, START);
@@ -293,7 +298,7 @@ mod tests {
         }
         let pace = Pace::new(1, Duration::MAX, 0);
         let far = pace.next_after(None, START, u64::MAX).due();
-        assert_eq!(far, START.plus(Nanos::MAX), "it saturates");
+        assert_eq!(far, START.plus(Nanos::MAX), "saturates");
         let never = Pace::new(0, Duration::from_secs(1), 0);
         assert_eq!(never.next_after(None, START, 5).due(), Moment::END);
         let unlimited = Pace::new(1, Duration::ZERO, 0);
@@ -301,9 +306,9 @@ mod tests {
     }
 
     #[test]
-    fn slots_survive_their_words() {
-        let slot = Some(Slot { at: START, part: u32::MAX - 1 });
-        assert_eq!(Slot::from_words(Slot::to_words(slot)), slot);
-        assert_eq!(Slot::from_words(Slot::to_words(None)), None);
+    fn slots_survive_encoding() {
+        let slot = Some(SlotTime { at: START, part: u32::MAX - 1 });
+        assert_eq!(SlotTime::from_words(SlotTime::to_words(slot)), slot);
+        assert_eq!(SlotTime::from_words(SlotTime::to_words(None)), None);
     }
 }
