@@ -1,5 +1,7 @@
 //! How much memory a queue takes, and when. A binary of its own, for its allocator counts.
 
+#![allow(clippy::unwrap_used, reason = "a panic fails the test, in helpers as well")]
+
 use std::sync::Arc;
 use std::task::{Context, Poll, Waker};
 use std::time::Duration;

@@ -175,7 +175,9 @@ impl<K> Shared<K> {
             }
         }
         locked.unlock();
-        reports.into_iter().for_each(|finished| self.report(finished));
+        for finished in reports {
+            self.report(finished);
+        }
     }
 
     /// Ends many leases whose keys are not added again.

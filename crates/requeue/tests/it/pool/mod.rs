@@ -1,8 +1,6 @@
 //! Pools on threads. What holds for any pool is tested here; `tasks.rs` has what only
 //! tasks can do.
 
-#![expect(clippy::unwrap_used, reason = "helpers of tests, where a panic is the answer")]
-
 mod accounting;
 mod ending;
 mod hostile;

@@ -4,8 +4,6 @@
 //! equal, tokens bit for bit, except for rows that a test names with the decision behind
 //! them.
 
-#![expect(clippy::unwrap_used, reason = "a vector that cannot be read fails its test")]
-
 mod pacer;
 mod policies;
 mod priority;
