@@ -12,20 +12,20 @@ func delaying[K comparable]() workqueue.TypedDelayingInterface[K] {
 
 func delayBenches() []bench {
 	many := func() (int, time.Duration) { return 100_000, 2 * time.Second }
-	some := func() (int, time.Duration) { return 1000, time.Duration(ops(1000, 300)) * time.Millisecond }
+	few := func() (int, time.Duration) { return 1000, time.Duration(ops(1000, 300)) * time.Millisecond }
 	return []bench{
 		{"delay.insert.u64", clientGo, func() sample { return insert(delaying[uint64](), numbers(million)) }},
 		{"delay.insert.str", clientGo, func() sample { return insert(delaying[string](), names(million)) }},
-		{"delay.insert.u64", ctrlRt, func() sample { return insert(prioritised[uint64](), numbers(ops(million, 100_000))) }},
-		{"lateness.1k", clientGo, func() sample { return lateness(delaying[uint64](), some) }},
-		{"lateness.1k", ctrlRt, func() sample { return lateness(prioritised[uint64](), some) }},
+		{"delay.insert.u64", controllerRuntime, func() sample { return insert(prioritised[uint64](), numbers(ops(million, 100_000))) }},
+		{"lateness.1k", clientGo, func() sample { return lateness(delaying[uint64](), few) }},
+		{"lateness.1k", controllerRuntime, func() sample { return lateness(prioritised[uint64](), few) }},
 		{"lateness.100k", clientGo, func() sample { return lateness(delaying[uint64](), many) }},
 	}
 }
 
-// insert delays keys by 10 to 20 s, so that none comes due before the end.
+// insert adds keys with delays of 10 to 20 s, longer than the insertion of all keys.
 func insert[K comparable](queue workqueue.TypedDelayingInterface[K], keys []K) sample {
-	delays := spread(len(keys), 10*time.Second, 10*time.Second)
+	delays := randomDelays(len(keys), 10*time.Second, 10*time.Second)
 	return timed(len(keys), func() {
 		for i, key := range keys {
 			queue.AddAfter(key, delays[i])
@@ -34,10 +34,10 @@ func insert[K comparable](queue workqueue.TypedDelayingInterface[K], keys []K) s
 	})
 }
 
-// lateness is how long after its deadline a delayed key is with the worker.
+// lateness measures the time from the deadline of a delayed key to its delivery.
 func lateness(queue workqueue.TypedDelayingInterface[uint64], load func() (int, time.Duration)) sample {
 	count, width := load()
-	delays := spread(count, 200*time.Millisecond, width)
+	delays := randomDelays(count, 200*time.Millisecond, width)
 	due, late := make([]time.Time, count), make([]time.Duration, count)
 	for i, delay := range delays {
 		due[i] = time.Now().Add(delay)
@@ -48,5 +48,5 @@ func lateness(queue workqueue.TypedDelayingInterface[uint64], load func() (int, 
 		late[key] = time.Since(due[key])
 		queue.Done(key)
 	}
-	return quantiles(late)
+	return median(late)
 }

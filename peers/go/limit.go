@@ -13,10 +13,11 @@ const (
 	uber  = "go-uber"
 )
 
-// Limits that always and never grant.
-func open() *rate.Limiter { return rate.NewLimiter(1e9, 1<<31-1) }
+// granting returns a limiter that always grants.
+func granting() *rate.Limiter { return rate.NewLimiter(1e9, 1<<31-1) }
 
-func shut() *rate.Limiter {
+// refusing returns a limiter without tokens.
+func refusing() *rate.Limiter {
 	limiter := rate.NewLimiter(rate.Every(time.Hour), 1)
 	limiter.Allow()
 	return limiter
@@ -27,16 +28,16 @@ func limitBenches() []bench {
 	reserve := func(limiter *rate.Limiter) func() { return func() { limiter.Reserve() } }
 	take := func(pacer ratelimit.Limiter) func() { return func() { pacer.Take() } }
 	return []bench{
-		{"limit.allow.1t", xRate, func() sample { return calls(1, allow(open())) }},
-		{"limit.allow.2t", xRate, func() sample { return calls(2, allow(open())) }},
-		{"limit.deny.1t", xRate, func() sample { return calls(1, allow(shut())) }},
-		{"limit.deny.2t", xRate, func() sample { return calls(2, allow(shut())) }},
-		{"limit.reserve.1t", xRate, func() sample { return calls(1, reserve(open())) }},
-		{"limit.reserve.2t", xRate, func() sample { return calls(2, reserve(open())) }},
+		{"limit.allow.1t", xRate, func() sample { return calls(1, allow(granting())) }},
+		{"limit.allow.2t", xRate, func() sample { return calls(2, allow(granting())) }},
+		{"limit.deny.1t", xRate, func() sample { return calls(1, allow(refusing())) }},
+		{"limit.deny.2t", xRate, func() sample { return calls(2, allow(refusing())) }},
+		{"limit.reserve.1t", xRate, func() sample { return calls(1, reserve(granting())) }},
+		{"limit.reserve.2t", xRate, func() sample { return calls(2, reserve(granting())) }},
 		{"pacer.take.1t", uber, func() sample { return calls(1, take(ratelimit.New(1e9))) }},
 		{"pacer.take.2t", uber, func() sample { return calls(2, take(ratelimit.New(1e9))) }},
-		{"primitive.now", "go", func() sample { return calls(1, func() { time.Now() }) }},
-		{"primitive.lock", "go", func() sample {
+		{"primitive.now", "go-std", func() sample { return calls(1, func() { time.Now() }) }},
+		{"primitive.lock", "go-std", func() sample {
 			var lock sync.Mutex
 			return calls(1, func() { lock.Lock(); lock.Unlock() })
 		}},
@@ -60,8 +61,8 @@ func calls(threads int, call func()) sample {
 	})
 }
 
-// keyed is a limiter for each key in a map behind a mutex, as users write it. Its
-// buckets are deep and fill slowly, so that no system may forget a full one.
+// keyed measures one limiter per key in a map behind a mutex, as users write it. The
+// buckets are deep and fill slowly, because some systems forget full buckets.
 func keyed(keys int) sample {
 	var lock sync.Mutex
 	limiters := map[uint64]*rate.Limiter{}

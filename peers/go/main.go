@@ -1,4 +1,4 @@
-// Command peers measures one Go system in one scenario and prints a sample.
+// Command peers measures one Go system in one scenario and prints the result as JSON.
 //
 //	peers list
 //	peers [-quick] <scenario> <system>
@@ -34,7 +34,7 @@ func main() {
 			return
 		}
 	}
-	fmt.Fprintf(os.Stderr, "peers: no scenario %q on %q\n", flag.Arg(0), flag.Arg(1))
+	fmt.Fprintf(os.Stderr, "unknown scenario %q or system %q\n", flag.Arg(0), flag.Arg(1))
 	os.Exit(2)
 }
 

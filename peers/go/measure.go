@@ -7,17 +7,15 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// sample is what one process has to say: nanoseconds for each operation, or, where
-// lateness or latency is the point, the median and the 99th percentile as wall time;
-// bytes for each key where memory is.
+// sample is the result of one process: CPU and wall time per operation, or the median
+// wall time of one key, or bytes per key.
 type sample struct {
 	CPU   float64 `json:"cpu_ns,omitempty"`
 	Wall  float64 `json:"wall_ns,omitempty"`
-	P99   float64 `json:"p99_ns,omitempty"`
 	Bytes float64 `json:"bytes,omitempty"`
 }
 
-// timed charges f with the CPU time of the whole process, collector included.
+// timed measures f. CPU time is that of the whole process, including the collector.
 func timed(ops int, f func()) sample {
 	cpu, wall := cpuTime(), time.Now()
 	f()
@@ -34,12 +32,13 @@ func cpuTime() time.Duration {
 	return time.Duration(now.Nano())
 }
 
-func quantiles(waits []time.Duration) sample {
+// median returns the median of the waiting times of all keys.
+func median(waits []time.Duration) sample {
 	slices.Sort(waits)
 	if waits[0] < 0 {
-		panic("a key came before its time")
+		panic("a key was early")
 	}
-	return sample{Wall: float64(waits[len(waits)/2]), P99: float64(waits[len(waits)*99/100])}
+	return sample{Wall: float64(waits[len(waits)/2])}
 }
 
 func ops(full, fast int) int {
@@ -59,7 +58,7 @@ func numbers(count int) []uint64 {
 	return keys
 }
 
-// names are 33 bytes long, as namespace and name of a pod may be.
+// names returns strings of 33 bytes that look like the namespace and name of a pod.
 func names(count int) []string {
 	keys := make([]string, count)
 	for i := range keys {
@@ -78,8 +77,8 @@ func digits(into []byte, number int) {
 	}
 }
 
-// spread gives count durations between low and low+width, the same each time.
-func spread(count int, low, width time.Duration) []time.Duration {
+// randomDelays returns count pseudo-random durations from low to low+width, always the same.
+func randomDelays(count int, low, width time.Duration) []time.Duration {
 	delays := make([]time.Duration, count)
 	state := uint64(0x9e3779b97f4a7c15)
 	for i := range delays {

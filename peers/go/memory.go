@@ -15,7 +15,7 @@ func memoryBenches() []bench {
 			queue := plain[string]()
 			return heap(names(million), queue.Add)
 		}},
-		{"memory.ready.u64", ctrlRt, func() sample {
+		{"memory.ready.u64", controllerRuntime, func() sample {
 			queue := prioritised[uint64]()
 			return heap(numbers(million), queue.Add)
 		}},
@@ -34,17 +34,17 @@ func memoryBenches() []bench {
 	}
 }
 
-// heap is the live memory for each key, without the bytes of its string.
-func heap[K any](keys []K, hold func(K)) sample {
+// heap measures the live heap per key, without the bytes of its string.
+func heap[K any](keys []K, add func(K)) sample {
 	before := live()
 	for _, key := range keys {
-		hold(key)
+		add(key)
 	}
-	// A delaying queue takes its keys in from another goroutine.
+	// A delaying queue accepts its keys on another goroutine.
 	time.Sleep(100 * time.Millisecond)
 	after := live()
 	runtime.KeepAlive(keys)
-	runtime.KeepAlive(hold)
+	runtime.KeepAlive(add)
 	return sample{Bytes: float64(after-before) / float64(len(keys))}
 }
 

@@ -21,9 +21,9 @@ func retryBenches() []bench {
 	}
 }
 
-// when measures the pass numbered last over all keys.
-func when[K comparable](policy workqueue.TypedRateLimiter[K], keys []K, last int) (result sample) {
-	for range last {
+// when measures failure number failure of every key.
+func when[K comparable](policy workqueue.TypedRateLimiter[K], keys []K, failure int) (result sample) {
+	for range failure {
 		result = timed(len(keys), func() {
 			for _, key := range keys {
 				policy.When(key)
@@ -42,7 +42,7 @@ func forget[K comparable](policy workqueue.TypedRateLimiter[K], keys []K) sample
 	})
 }
 
-// limited is a failure and its pardon under the default policy of controllers.
+// limited measures a rate-limited add followed by a forget, with the default policy.
 func limited() sample {
 	keys := numbers(ops(million, 200_000))
 	queue := workqueue.NewTypedRateLimitingQueue(workqueue.DefaultTypedControllerRateLimiter[uint64]())

@@ -18,18 +18,18 @@ func throughputBenches() []bench {
 			bench{pairs.scenario, clientGo, func() sample {
 				return throughput(plain[uint64](), pairs.count, ops(2*million, 400_000))
 			}},
-			bench{pairs.scenario, ctrlRt, func() sample {
+			bench{pairs.scenario, controllerRuntime, func() sample {
 				return throughput(prioritised[uint64](), pairs.count, ops(200_000, 20_000))
 			}})
 	}
 	return append(benches,
 		bench{"latency.single", clientGo, func() sample { return latency(plain[uint64](), single) }},
-		bench{"latency.single", ctrlRt, func() sample { return latency(prioritised[uint64](), single) }},
+		bench{"latency.single", controllerRuntime, func() sample { return latency(prioritised[uint64](), single) }},
 		bench{"latency.burst", clientGo, func() sample { return latency(plain[uint64](), burst) }},
-		bench{"latency.burst", ctrlRt, func() sample { return latency(prioritised[uint64](), burst) }})
+		bench{"latency.burst", controllerRuntime, func() sample { return latency(prioritised[uint64](), burst) }})
 }
 
-// throughput moves count different keys from producers to as many consumers.
+// throughput moves count different keys from producers to the same number of consumers.
 func throughput(queue workqueue.TypedInterface[uint64], pairs, count int) sample {
 	var delivered atomic.Int64
 	result := timed(count, func() {
@@ -57,24 +57,25 @@ func throughput(queue workqueue.TypedInterface[uint64], pairs, count int) sample
 		consumers.Wait()
 	})
 	if delivered.Load() != int64(count) {
-		panic("keys were lost or came twice")
+		panic("keys were lost or delivered twice")
 	}
 	return result
 }
 
-// single: one key each 20 µs. burst: a hundred keys each millisecond.
+// single adds one key every 20 µs.
 func single(i int, began time.Time) {
 	for time.Since(began) < time.Duration(i)*20*time.Microsecond {
 	}
 }
 
+// burst adds 100 keys every millisecond.
 func burst(i int, began time.Time) {
 	if i%100 == 0 {
 		time.Sleep(time.Duration(i/100)*time.Millisecond - time.Since(began))
 	}
 }
 
-// latency is the time from add to get with one producer and one waiting consumer.
+// latency measures the time from add to get, with one producer and one waiting consumer.
 func latency(queue workqueue.TypedInterface[uint64], pace func(int, time.Time)) sample {
 	count := ops(20_000, 5000)
 	added, waits := make([]time.Time, count), make([]time.Duration, count)
@@ -93,5 +94,5 @@ func latency(queue workqueue.TypedInterface[uint64], pace func(int, time.Time)) 
 		queue.Add(uint64(i))
 	}
 	consumer.Wait()
-	return quantiles(waits)
+	return median(waits)
 }

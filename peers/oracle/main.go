@@ -1,5 +1,5 @@
-// Command oracle drives the Go originals with seeded random calls and writes down
-// what they answered, one history to a line. peers/README.md describes the rows.
+// Command oracle makes seeded random calls to the Go originals and records their answers,
+// one history per line. peers/README.md describes the format.
 package main
 
 import (
@@ -21,8 +21,8 @@ var (
 	seed = flag.Uint64("seed", 1, "seed of all random choices")
 )
 
-// The oracle runs as a test because a bubble of fake time, which it needs to know that
-// the originals' goroutines have caught up, is only to be had from one.
+// The oracle runs as a test because only tests can use synctest bubbles. It needs their
+// fake time to know when the goroutines of the originals have nothing left to do.
 func main() {
 	all := func(string, string) (bool, error) { return true, nil }
 	testing.Main(all, []testing.InternalTest{{Name: "oracle", F: oracle}}, nil, nil)
@@ -67,17 +67,17 @@ func write(path string, histories []any) error {
 	return file.Close()
 }
 
-// row is one call and its answer: its name, its arguments, what came back.
+// row is one call: its name, its arguments and its results.
 type row = []any
 
-// source is where histories take their choices from, and their fake time.
+// source provides random choices and fake time.
 type source struct {
 	*rand.Rand
 	t *testing.T
 }
 
-// bubble runs f where time stands still until every goroutine waits for it. Once
-// synctest.Wait returns there, the originals' own goroutines have caught up.
+// bubble runs f with fake time, which advances only when every goroutine is waiting. When
+// synctest.Wait returns, the goroutines of the originals have nothing left to do.
 func (s source) bubble(f func()) { synctest.Test(s.t, func(*testing.T) { f() }) }
 
 func bits(x float64) string { return fmt.Sprintf("%016x", math.Float64bits(x)) }
@@ -86,7 +86,7 @@ func pick[T any](random source, from ...T) T { return from[random.IntN(len(from)
 
 func chance(random source, percent int) bool { return random.IntN(100) < percent }
 
-// duration spreads evenly over the orders of magnitude up to most.
-func duration(random source, most time.Duration) time.Duration {
-	return time.Duration(math.Exp(random.Float64() * math.Log(float64(most))))
+// duration returns a log-uniform random duration up to max.
+func duration(random source, max time.Duration) time.Duration {
+	return time.Duration(math.Exp(random.Float64() * math.Log(float64(max))))
 }

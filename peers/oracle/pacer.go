@@ -7,24 +7,24 @@ import (
 )
 
 const (
-	pacers     = 120
-	takesOfOne = 60
+	pacers    = 120
+	takesEach = 60
 )
 
 type pacerHistory struct {
 	Rate  int   `json:"rate"`
 	Per   int64 `json:"per"`
 	Slack int   `json:"slack"`
-	// Steps: how far the clock moved before the take, and how long the take slept.
+	// Steps are pairs: how far the clock advanced before the take, and how long it slept.
 	Steps [][2]int64 `json:"steps"`
 }
 
-// handClock stands still but for what a history or a sleeping take adds to it.
-type handClock struct{ now, slept time.Duration }
+// manualClock advances only when the history or a sleeping take advances it.
+type manualClock struct{ now, slept time.Duration }
 
-func (c *handClock) Now() time.Time { return start.Add(c.now) }
+func (c *manualClock) Now() time.Time { return start.Add(c.now) }
 
-func (c *handClock) Sleep(d time.Duration) {
+func (c *manualClock) Sleep(d time.Duration) {
 	c.now += d
 	c.slept += d
 }
@@ -42,22 +42,22 @@ func onePacer(random source) pacerHistory {
 	per := pick(random, time.Second, time.Second, time.Minute, time.Hour, 100*time.Millisecond)
 	slack := pick(random, 10, 10, 10, 0, 0, 1, 2, 50)
 	history := pacerHistory{Rate: count, Per: per.Nanoseconds(), Slack: slack}
-	clock := &handClock{}
+	clock := &manualClock{}
 	limiter := ratelimit.New(count, ratelimit.Per(per), ratelimit.WithSlack(slack), ratelimit.WithClock(clock))
 	spacing := per / time.Duration(count)
-	for range takesOfOne {
+	for range takesEach {
 		gap := pause(random, spacing, slack)
 		clock.now += gap
 		clock.slept = 0
 		if taken := limiter.Take().Sub(start); taken != clock.now {
-			panic("a take answers with the time at which it returns")
+			panic("Take did not return the current time")
 		}
 		history.Steps = append(history.Steps, [2]int64{gap.Nanoseconds(), clock.slept.Nanoseconds()})
 	}
 	return history
 }
 
-// pause stays around the places where the rules change: no pause, one spacing, and the
+// pause returns values around which the behaviour changes: no pause, one interval, and the
 // end of the slack.
 func pause(random source, spacing time.Duration, slack int) time.Duration {
 	full := spacing * time.Duration(slack+1)

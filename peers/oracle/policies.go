@@ -9,7 +9,7 @@ import (
 
 type limiter = workqueue.TypedRateLimiter[int]
 
-// policy describes one of client-go's item limiters; unused fields stay out.
+// policy describes one of client-go's item limiters. Fields with value 0 are omitted.
 type policy struct {
 	Kind    string   `json:"kind"`
 	Base    int64    `json:"base,omitempty"`
@@ -43,7 +43,7 @@ func (p policy) build() limiter {
 	case "item_default":
 		return workqueue.DefaultTypedItemBasedRateLimiter[int]()
 	}
-	panic("no such policy: " + p.Kind)
+	panic("unknown policy: " + p.Kind)
 }
 
 type policyHistory struct {
@@ -89,8 +89,8 @@ func randomPolicyHistory(random source, p policy) policyHistory {
 	return history
 }
 
-// edges are the places where base × 2^failures leaves the whole numbers: at 2^63 and,
-// for base 0, where 2^failures becomes infinite.
+// edges returns policies for which base × 2^failures overflows: beyond 2^63 and, with base
+// 0, where 2^failures becomes infinite.
 func edges() []struct {
 	policy policy
 	times  int

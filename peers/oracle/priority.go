@@ -24,8 +24,8 @@ func priorityHistories(random source) []any {
 	return append(histories, priorityDifferences(random)...)
 }
 
-// priorityRun is one queue and as much of its state as is needed to make only calls
-// that have one answer: which keys are ready, delayed until when, and held.
+// priorityRun is one queue with a model of its state, which is needed to make only calls
+// with a defined answer: the ready keys, the delayed keys and the held keys.
 type priorityRun struct {
 	queue   priorityqueue.PriorityQueue[int]
 	ready   []int
@@ -42,7 +42,7 @@ func newPriorityRun() *priorityRun {
 	return &priorityRun{queue: priorityqueue.New("", quiet), delayed: map[int]time.Time{}}
 }
 
-// noMetrics is never asked: the queue has no name.
+// noMetrics is never called, because the queue has no name.
 type noMetrics struct{ workqueue.MetricsProvider }
 
 func randomPriorityHistory(random source) (history priorityHistory) {
@@ -58,8 +58,8 @@ func randomPriorityHistory(random source) (history priorityHistory) {
 	return history
 }
 
-// call leaves out two things that requeue does otherwise: to add a key that is being
-// processed, and to make a delayed key ready by adding it.
+// call avoids two calls that requeue answers differently: adding a key that is being
+// processed, and making a delayed key ready by adding it.
 func (r *priorityRun) call(random source, key int) {
 	_, delayed := r.delayed[key]
 	switch p := random.IntN(100); {
@@ -95,7 +95,7 @@ func (r *priorityRun) add(key, priority int, after time.Duration) {
 	r.note("add", key, priority, after.Nanoseconds())
 }
 
-// get asks only when some ready key is not held; null stands for a call that would
+// get calls Get only if some ready key is not held. It records null for a call that would
 // block.
 func (r *priorityRun) get() {
 	free := func(key int) bool { return !slices.Contains(r.held, key) }
@@ -132,8 +132,8 @@ func (r *priorityRun) note(step ...any) {
 	r.steps = append(r.steps, append(step, r.queue.Len()))
 }
 
-// priorityDifferences are short histories, each of which ends with the rows that
-// requeue answers otherwise.
+// priorityDifferences returns short histories that end with rows that requeue answers
+// differently.
 func priorityDifferences(random source) []any {
 	write := func(decision int, calls func(*priorityRun)) any {
 		history := priorityHistory{Decision: decision}
@@ -148,8 +148,8 @@ func priorityDifferences(random source) []any {
 	return []any{write(3, addedWhileHeld), write(11, delayedThenAdded)}
 }
 
-// addedWhileHeld: Go keeps the place of the second add, requeue gives the key the tail
-// when it is done.
+// addedWhileHeld: Go keeps the position of the second add; requeue puts the key at the
+// tail when its lease ends.
 func addedWhileHeld(r *priorityRun) {
 	r.add(0, 0, 0)
 	r.get()
@@ -160,8 +160,8 @@ func addedWhileHeld(r *priorityRun) {
 	r.get()
 }
 
-// delayedThenAdded: Go lets the key overtake by the place of its delayed add, requeue
-// counts from when it became ready.
+// delayedThenAdded: Go orders the key by its delayed add; requeue orders it by the time at
+// which it became ready.
 func delayedThenAdded(r *priorityRun) {
 	r.add(0, 0, time.Second)
 	r.add(1, 0, 0)

@@ -9,8 +9,8 @@ import (
 
 type queueHistory struct {
 	Policy policy `json:"policy"`
-	// Decision is the number of the decision by which requeue answers some row of this
-	// history otherwise; 0 if every row is the same.
+	// Decision is the number of the design decision that makes requeue answer some row of
+	// this history differently; 0 if all rows are equal.
 	Decision int   `json:"decision,omitempty"`
 	Steps    []row `json:"steps"`
 }
@@ -25,7 +25,7 @@ func queueHistories(random source) []any {
 	return append(histories, queueDifferences(random)...)
 }
 
-// queueRun is one queue, the calls made to it, and what a single worker holds.
+// queueRun is one queue, the recorded calls, and the keys that the worker holds.
 type queueRun struct {
 	queue     workqueue.TypedRateLimitingInterface[int]
 	policy    limiter
@@ -37,25 +37,25 @@ type queueRun struct {
 
 func newQueueRun(p policy) *queueRun {
 	run := &queueRun{deadlines: map[time.Time]bool{}}
-	run.policy = watched{p.build(), run}
+	run.policy = observed{p.build(), run}
 	run.queue = workqueue.NewTypedRateLimitingQueue(run.policy)
 	return run
 }
 
-// watched tells its run at what time a rate-limited key will be ready.
-type watched struct {
+// observed reports to its run when a rate-limited key will be ready.
+type observed struct {
 	limiter
 	run *queueRun
 }
 
-func (w watched) When(key int) time.Duration {
+func (w observed) When(key int) time.Duration {
 	delay := w.limiter.When(key)
 	w.run.readyAfter(delay)
 	return delay
 }
 
-// readyAfter notes a tie: keys that are ready at the same time come out of Go's heap
-// in an order of no meaning, and out of requeue in the order they were added.
+// readyAfter detects ties. Go's heap delivers keys with equal deadlines in arbitrary order;
+// requeue delivers them in the order in which they were added.
 func (r *queueRun) readyAfter(delay time.Duration) {
 	if delay > 0 {
 		at := time.Now().Add(delay)
@@ -103,7 +103,7 @@ func (r *queueRun) call(random source, key int) {
 	}
 }
 
-// callClosing leaves out what requeue does otherwise: on a closed queue it charges no
+// callClosing avoids rate-limited adds: on a closed queue requeue does not charge the
 // limiter.
 func (r *queueRun) callClosing(random source, key int) {
 	switch p := random.IntN(100); {
@@ -125,7 +125,7 @@ func (r *queueRun) add(key int) {
 	r.note("add", key)
 }
 
-// get asks only when Go would answer; null stands for a Get that would block.
+// get calls Get only if it would return. It records null for a call that would block.
 func (r *queueRun) get() {
 	if r.queue.Len() == 0 && !r.queue.ShuttingDown() {
 		r.note("get", nil)
@@ -176,15 +176,15 @@ func (r *queueRun) shutDown() {
 	r.note("shut_down", r.queue.ShuttingDown())
 }
 
-// note adds what was called and, once the delaying goroutine has nothing left to do,
-// how many keys are ready.
+// note records a call and the number of ready keys after the delaying goroutine has
+// nothing left to do.
 func (r *queueRun) note(step ...any) {
 	synctest.Wait()
 	r.steps = append(r.steps, append(step, r.queue.Len()))
 }
 
-// queueDifferences are short histories, each of which ends with the rows that requeue
-// answers otherwise.
+// queueDifferences returns short histories that end with rows that requeue answers
+// differently.
 func queueDifferences(random source) []any {
 	second := policy{Kind: "exponential", Base: 1_000_000_000, Max: 60_000_000_000}
 	write := func(decision int, calls func(*queueRun)) any {

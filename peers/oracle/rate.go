@@ -27,7 +27,7 @@ func rateHistories(random source) []any {
 	return histories
 }
 
-// rateRun is one limiter with the calls made to it; times are offsets from start.
+// rateRun is one limiter and the recorded calls. Times are offsets from start.
 type rateRun struct {
 	random       source
 	limiter      *rate.Limiter
@@ -37,7 +37,7 @@ type rateRun struct {
 	over         bool
 }
 
-// reservation remembers how it was granted.
+// reservation also records how it was granted.
 type reservation struct {
 	*rate.Reservation
 	act       time.Time
@@ -66,8 +66,8 @@ func (r *rateRun) history() rateHistory {
 	return history
 }
 
-// moveClock mostly goes forward, by anything from a nanosecond to days, and now and
-// then back: callers with explicit times may come out of order.
+// moveClock mostly advances the clock, by a nanosecond to many days, and sometimes moves it
+// back: calls with explicit times may be out of order.
 func (r *rateRun) moveClock() {
 	switch p := r.random.IntN(100); {
 	case p < 20:
@@ -109,8 +109,8 @@ func (r *rateRun) allow() {
 	r.note("allow", n, r.limiter.AllowN(r.now(), n))
 }
 
-// reserve ends the history when the wait is infinite: Go then grants it and goes into
-// debt, requeue refuses it, and what follows cannot be compared.
+// reserve ends the history at an infinite wait. Go grants such a reservation and goes into
+// debt; requeue refuses it, so later rows cannot be compared.
 func (r *rateRun) reserve() {
 	n := r.randomN()
 	granted := r.limiter.ReserveN(r.now(), n)
@@ -128,9 +128,9 @@ func (r *rateRun) reserve() {
 	}
 }
 
-// cancel gives back a reservation once; mostly the latest, and mostly in time. It ends
-// the history when Go mints tokens: a reservation that was granted without a limit took
-// none, but gives them back if there is a limit by then.
+// cancel cancels a reservation once, mostly the latest one and mostly in time. It ends the
+// history when Go creates tokens: a reservation without a limit took no tokens, but
+// returns some if there is a limit by then.
 func (r *rateRun) cancel() {
 	open := len(r.reservations)
 	if open == 0 {

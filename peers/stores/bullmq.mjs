@@ -1,5 +1,5 @@
-// BullMQ with its rule for keys: a job that comes while its key is active runs once more.
-// One hundred jobs at a time, history off. Prints Redis' processor time for each job.
+// Measures BullMQ with deduplication by key: a job added while its key is active runs once
+// more. 100 concurrent jobs, no job history. Prints the CPU time of Redis per job.
 import { Queue, Worker } from 'bullmq'
 import Redis from 'ioredis'
 import { countdown, measure } from './measure.mjs'
@@ -12,7 +12,7 @@ const connection = { host, port: Number(port), maxRetriesPerRequest: null }
 const queue = new Queue('bench', { connection })
 const redis = new Redis(connection)
 
-async function used() {
+async function cpuMicros() {
   const info = await redis.info('cpu')
   const seconds = (name) => Number(info.match(new RegExp(`${name}:([0-9.]+)`))[1])
   return (seconds('used_cpu_user') + seconds('used_cpu_sys')) * 1e6
@@ -30,16 +30,16 @@ async function add() {
 }
 
 async function work() {
-  const { over, seen } = countdown(JOBS)
+  const { done, count } = countdown(JOBS)
   const worker = new Worker('bench', async () => {}, { connection, concurrency: 100 })
-  worker.on('completed', seen)
-  await over
+  worker.on('completed', count)
+  await done
   await worker.close()
 }
 
 await redis.flushall()
-const adding = await measure('BullMQ: add, 500 at a time', JOBS, used, add)
-const working = await measure('BullMQ: work, 100 at a time', JOBS, used, work)
-console.log(`${'BullMQ: both'.padEnd(42)} ${''.padStart(12)} ${(adding + working).toFixed(2).padStart(16)}`)
+const adding = await measure('BullMQ: add, batches of 500', JOBS, cpuMicros, add)
+const working = await measure('BullMQ: process, 100 concurrent', JOBS, cpuMicros, work)
+console.log(`${'BullMQ: total'.padEnd(42)} ${''.padStart(12)} ${(adding + working).toFixed(2).padStart(16)}`)
 await redis.flushall()
 process.exit(0)

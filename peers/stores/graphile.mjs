@@ -1,5 +1,5 @@
-// graphile-worker with a key for each job, 24 at a time out of a local queue of 500.
-// Prints the processor time of all processes of PostgreSQL for each job.
+// Measures graphile-worker with a key per job: 24 concurrent jobs from a local queue of 500.
+// Prints the CPU time of all PostgreSQL processes per job.
 import { readdirSync, readFileSync } from 'node:fs'
 import { Logger, makeWorkerUtils, run } from 'graphile-worker'
 import pg from 'pg'
@@ -9,12 +9,13 @@ const JOBS = 20_000
 const BULK = 500
 const TICK_US = 10_000
 const connectionString = process.env.REQUEUE_POSTGRES_URL
-// Says nothing of each job, and all that goes wrong.
+// Logs only warnings and errors.
 const logger = new Logger(() => (level, message) => {
   if (level === 'error' || level === 'warning') console.error(message)
 })
 
-// Parent and ticks of a process, those of its ended children included; none if it is gone.
+// Returns the parent and the CPU ticks of a process, including exited children. Zeros if the
+// process has exited.
 function stat(pid) {
   try {
     const fields = readFileSync(`/proc/${pid}/stat`, 'utf8').split(') ').pop().split(' ')
@@ -34,7 +35,7 @@ async function postmaster() {
   return parent
 }
 
-function used(postmaster) {
+function cpuMicros(postmaster) {
   const pids = readdirSync('/proc').filter((name) => /^[0-9]+$/.test(name)).map(Number)
   const own = pids.filter((pid) => pid === postmaster || stat(pid).parent === postmaster)
   return own.map((pid) => stat(pid).ticks).reduce((a, b) => a + b) * TICK_US
@@ -50,7 +51,7 @@ async function add(utils) {
 }
 
 async function work() {
-  const { over, seen } = countdown(JOBS)
+  const { done, count } = countdown(JOBS)
   const preset = {
     worker: {
       connectionString,
@@ -62,17 +63,17 @@ async function work() {
       logger,
     },
   }
-  const runner = await run({ preset, noHandleSignals: true, taskList: { work: async () => seen() } })
-  await over
+  const runner = await run({ preset, noHandleSignals: true, taskList: { work: async () => count() } })
+  await done
   await runner.stop()
 }
 
 const server = await postmaster()
 const utils = await makeWorkerUtils({ connectionString })
 await utils.migrate()
-const cpu = async () => used(server)
-const adding = await measure('graphile-worker: add, 500 at a time', JOBS, cpu, () => add(utils))
-const working = await measure('graphile-worker: work, 24 at a time', JOBS, cpu, work)
-console.log(`${'graphile-worker: both'.padEnd(42)} ${''.padStart(12)} ${(adding + working).toFixed(2).padStart(16)}`)
+const cpu = async () => cpuMicros(server)
+const adding = await measure('graphile-worker: add, batches of 500', JOBS, cpu, () => add(utils))
+const working = await measure('graphile-worker: process, 24 concurrent', JOBS, cpu, work)
+console.log(`${'graphile-worker: total'.padEnd(42)} ${''.padStart(12)} ${(adding + working).toFixed(2).padStart(16)}`)
 await utils.release()
 process.exit(0)

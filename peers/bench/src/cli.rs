@@ -1,4 +1,5 @@
-//! `list`, or `[--quick] <scenario> <system>`, which prints one sample as JSON.
+//! The command line: `list`, or `[--quick] <scenario> <system>`, which prints a sample as
+//! JSON.
 
 use std::process::ExitCode;
 
@@ -20,14 +21,14 @@ pub fn bench(
 }
 
 pub fn main(benches: &[Bench]) -> ExitCode {
-    let mut words: Vec<String> = std::env::args().skip(1).collect();
-    let quick = words.first().is_some_and(|word| word == "--quick");
-    words.drain(..usize::from(quick));
-    let words: Vec<&str> = words.iter().map(String::as_str).collect();
-    match words[..] {
+    let mut arguments: Vec<String> = std::env::args().skip(1).collect();
+    let quick = arguments.first().is_some_and(|argument| argument == "--quick");
+    arguments.drain(..usize::from(quick));
+    let arguments: Vec<&str> = arguments.iter().map(String::as_str).collect();
+    match arguments[..] {
         ["list"] => list(benches),
         [scenario, system] => return run(benches, scenario, system, Load { quick }),
-        _ => return usage("list, or [--quick] <scenario> <system>"),
+        _ => return fail("usage: list, or [--quick] <scenario> <system>"),
     }
     ExitCode::SUCCESS
 }
@@ -39,15 +40,15 @@ fn list(benches: &[Bench]) {
 }
 
 fn run(benches: &[Bench], scenario: &str, system: &str, load: Load) -> ExitCode {
-    let wanted = |bench: &&Bench| bench.scenario == scenario && bench.system == system;
-    let Some(bench) = benches.iter().find(wanted) else {
-        return usage(&format!("no scenario {scenario:?} on {system:?}"));
+    let is_wanted = |bench: &&Bench| bench.scenario == scenario && bench.system == system;
+    let Some(bench) = benches.iter().find(is_wanted) else {
+        return fail(&format!("unknown scenario {scenario:?} or system {system:?}"));
     };
     println!("{}", serde_json::to_string(&(bench.run)(load)).expect("a plain record"));
     ExitCode::SUCCESS
 }
 
-fn usage(message: &str) -> ExitCode {
-    eprintln!("bench: {message}");
+fn fail(message: &str) -> ExitCode {
+    eprintln!("{message}");
     ExitCode::from(2)
 }

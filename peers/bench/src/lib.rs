@@ -1,8 +1,8 @@
-//! requeue and the Rust crates around it, each measured in the scenarios of its kind.
+//! Benchmarks of requeue and comparable Rust crates.
 //!
-//! `scenario` says how a thing is measured, `system` which things are; the Go program
-//! in `../go` has the same scenarios under the same names. A process measures one
-//! system in one scenario once, so that CPU time and memory are its own.
+//! `scenario` contains the measured loops and `system` the measured systems. The Go program
+//! in `../go` has the same scenarios under the same ids. A process measures one system in
+//! one scenario once, so CPU time and memory belong to that system alone.
 
 pub mod cli;
 pub mod keys;

@@ -1,20 +1,17 @@
-//! What one process has to say about one system.
+//! The result of one process: one system in one scenario.
 
 use std::time::{Duration, Instant};
 
 use rustix::time::{ClockId, clock_gettime};
 use serde::{Deserialize, Serialize};
 
-/// Nanoseconds for each operation, or, where lateness or latency is the point, the
-/// median and the 99th percentile as wall time; bytes for each key where memory is.
+/// CPU and wall time per operation, or the median wall time of one key, or bytes per key.
 #[derive(Clone, Copy, Debug, Default, Serialize, Deserialize)]
 pub struct Sample {
     #[serde(skip_serializing_if = "Option::is_none")]
     pub cpu_ns: Option<f64>,
     #[serde(skip_serializing_if = "Option::is_none")]
     pub wall_ns: Option<f64>,
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub p99_ns: Option<f64>,
     #[serde(skip_serializing_if = "Option::is_none")]
     pub bytes: Option<f64>,
 }
@@ -31,13 +28,13 @@ impl Load {
     }
 }
 
-/// Charges `work` with the CPU time of the whole process.
+/// Measures `work`. CPU time is that of the whole process.
 pub fn timed(ops: usize, work: impl FnOnce()) -> Sample {
     let (cpu, wall) = (cpu_time(), Instant::now());
     work();
     let (elapsed, used) = (wall.elapsed(), cpu_time() - cpu);
-    let each = |time: Duration| Some(time.as_nanos() as f64 / ops as f64);
-    Sample { cpu_ns: each(used), wall_ns: each(elapsed), ..Sample::default() }
+    let per_op = |time: Duration| Some(time.as_nanos() as f64 / ops as f64);
+    Sample { cpu_ns: per_op(used), wall_ns: per_op(elapsed), ..Sample::default() }
 }
 
 fn cpu_time() -> Duration {
@@ -45,10 +42,9 @@ fn cpu_time() -> Duration {
     Duration::new(now.tv_sec as u64, now.tv_nsec as u32)
 }
 
-/// Median and 99th percentile of how long keys took.
-pub fn quantiles(mut waits: Vec<Duration>) -> Sample {
+/// Returns the median of the waiting times of all keys.
+pub fn median(mut waits: Vec<Duration>) -> Sample {
     waits.sort_unstable();
-    let at = |index: usize| Some(waits[index].as_nanos() as f64);
-    let last = waits.len() * 99 / 100;
-    Sample { wall_ns: at(waits.len() / 2), p99_ns: at(last), ..Sample::default() }
+    let median = waits[waits.len() / 2].as_nanos() as f64;
+    Sample { wall_ns: Some(median), ..Sample::default() }
 }

@@ -1,17 +1,17 @@
-//! How things are measured: the loops around the calls of a system.
+//! The measured loops.
 
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Barrier, OnceLock};
 use std::thread;
 use std::time::{Duration, Instant};
 
-use crate::keys::spread;
-use crate::measure::{Load, Sample, quantiles, timed};
+use crate::keys::{numbers, random_delays};
+use crate::measure::{Load, Sample, median, timed};
 
-/// Keys in one call of the batched rows.
+/// The number of keys in a batch.
 pub const BATCH: usize = 64;
 
-/// One key in, out and finished, over and over.
+/// Adds, gets and finishes one key at a time.
 pub fn cycle<K>(keys: &[K], count: usize, mut once: impl FnMut(&K)) -> Sample {
     timed(count, || {
         for key in keys.iter().cycle().take(count) {
@@ -20,7 +20,7 @@ pub fn cycle<K>(keys: &[K], count: usize, mut once: impl FnMut(&K)) -> Sample {
     })
 }
 
-/// The same for [`BATCH`] keys at a time.
+/// Adds, gets and finishes [`BATCH`] keys at a time.
 pub fn cycle_batched<K>(keys: &[K], count: usize, mut once: impl FnMut(&[K])) -> Sample {
     let rounds = count / BATCH;
     timed(rounds * BATCH, || {
@@ -30,39 +30,69 @@ pub fn cycle_batched<K>(keys: &[K], count: usize, mut once: impl FnMut(&[K])) ->
     })
 }
 
-/// All keys in, then all keys out; `keys` is cut into pieces of `piece`.
+/// Adds all keys, `batch` at a time, then drains them. Repeats this `times` times.
 pub fn fill<K>(
     keys: &[K],
-    (piece, times): (usize, usize),
+    (batch, times): (usize, usize),
     mut add: impl FnMut(&[K]),
     mut drain: impl FnMut(usize),
 ) -> Sample {
     timed(times * keys.len(), || {
         for _ in 0..times {
-            keys.chunks(piece).for_each(&mut add);
+            keys.chunks(batch).for_each(&mut add);
             drain(keys.len());
         }
     })
 }
 
-/// Adds of keys that are ready already, `piece` at a time.
+/// Which part of a churn is measured: its start, or the time after many replacements.
+#[derive(Clone, Copy)]
+pub enum Part {
+    Early,
+    Late,
+}
+
+/// Replaces the oldest of 200,000 queued keys by a new one, over and over.
+pub fn churn(
+    load: Load,
+    part: Part,
+    mut add: impl FnMut(u64),
+    mut finish_oldest: impl FnMut(),
+) -> Sample {
+    const QUEUED: usize = 200_000;
+    let skipped = match part {
+        Part::Early => 0,
+        Part::Late => 2_000_000,
+    };
+    let count = load.ops(1_000_000, 400_000);
+    let mut keys = numbers(QUEUED + skipped + count).into_iter();
+    keys.by_ref().take(QUEUED).for_each(&mut add);
+    let mut replace = |key| {
+        add(key);
+        finish_oldest();
+    };
+    keys.by_ref().take(skipped).for_each(&mut replace);
+    timed(count, || keys.for_each(replace))
+}
+
+/// Adds queued keys again, `batch` at a time.
 pub fn duplicates<K>(
     keys: &[K],
-    (piece, times): (usize, usize),
+    (batch, times): (usize, usize),
     mut add: impl FnMut(&[K]),
 ) -> Sample {
-    keys.chunks(piece).for_each(&mut add);
+    keys.chunks(batch).for_each(&mut add);
     timed(times * keys.len(), || {
         for _ in 0..times {
-            keys.chunks(piece).for_each(&mut add);
+            keys.chunks(batch).for_each(&mut add);
         }
     })
 }
 
-/// `pairs` producers and as many consumers, all keys different.
+/// Runs `pairs` producers and as many consumers. All keys are different.
 ///
-/// `produce` sends the keys it is given; `consume` takes keys until there are no more
-/// and says how many it had.
+/// `produce` adds its keys. `consume` takes keys until none are left and returns how many it
+/// took.
 pub fn throughput(
     (pairs, count): (usize, usize),
     produce: impl Fn(&mut dyn Iterator<Item = u64>) + Sync,
@@ -92,14 +122,14 @@ pub fn throughput(
             }
         });
     });
-    assert_eq!(delivered.into_inner(), count, "keys were lost or came twice");
+    assert_eq!(delivered.into_inner(), count, "keys were lost or delivered twice");
     sample
 }
 
-/// How a producer of [`latency`] waits before it sends the key with this number.
+/// Waits before the producer of [`latency`] adds the key with this number.
 pub type Pace = fn(usize, Instant);
 
-/// One key each 20 µs.
+/// One key every 20 µs.
 pub fn single(number: usize, began: Instant) {
     let due = Duration::from_micros(20) * number as u32;
     while began.elapsed() < due {
@@ -107,7 +137,7 @@ pub fn single(number: usize, began: Instant) {
     }
 }
 
-/// A hundred keys each millisecond.
+/// 100 keys every millisecond.
 pub fn burst(number: usize, began: Instant) {
     if number.is_multiple_of(100) {
         let due = Duration::from_millis(number as u64 / 100);
@@ -115,7 +145,7 @@ pub fn burst(number: usize, began: Instant) {
     }
 }
 
-/// The time from add to get, with one producer and one waiting consumer.
+/// Measures the time from add to get, with one producer and one waiting consumer.
 pub fn latency(
     load: Load,
     pace: Pace,
@@ -140,17 +170,17 @@ pub fn latency(
         }
         consumer.join().expect("the consumer panicked")
     });
-    quantiles(waits)
+    median(waits)
 }
 
-/// Delays of 10 to 20 s, so that no key comes due before the end of an insertion.
-pub fn far(count: usize) -> Vec<Duration> {
-    spread(count, Duration::from_secs(10), Duration::from_secs(10))
+/// Returns delays of 10 to 20 s, longer than the insertion of all keys.
+pub fn long_delays(count: usize) -> Vec<Duration> {
+    random_delays(count, Duration::from_secs(10), Duration::from_secs(10))
 }
 
-/// Keys put off to a later time.
+/// Adds keys with a delay.
 pub fn insert<K>(keys: &[K], mut add: impl FnMut(&K, Duration)) -> Sample {
-    let delays = far(keys.len());
+    let delays = long_delays(keys.len());
     timed(keys.len(), || {
         for (key, &delay) in keys.iter().zip(&delays) {
             add(key, delay);
@@ -158,7 +188,7 @@ pub fn insert<K>(keys: &[K], mut add: impl FnMut(&K, Duration)) -> Sample {
     })
 }
 
-/// What [`lateness`] delays: some keys over a short time, or many over a longer one.
+/// The delayed keys of [`lateness`]: their number, and the time over which they are spread.
 #[derive(Clone, Copy)]
 pub struct Delays {
     pub count: usize,
@@ -166,7 +196,7 @@ pub struct Delays {
 }
 
 impl Delays {
-    pub fn some(load: Load) -> Self {
+    pub fn few(load: Load) -> Self {
         let width = Duration::from_millis(load.ops(1000, 300) as u64);
         Self { count: 1000, width }
     }
@@ -175,9 +205,9 @@ impl Delays {
         Self { count: 100_000, width: Duration::from_secs(2) }
     }
 
-    /// Inserts all keys and gives the deadline of each.
+    /// Adds all keys. Returns their deadlines.
     pub fn insert(self, mut add: impl FnMut(u64, Duration)) -> Vec<Instant> {
-        let delays = spread(self.count, Duration::from_millis(200), self.width);
+        let delays = random_delays(self.count, Duration::from_millis(200), self.width);
         let mut put = |(key, delay): (usize, Duration)| {
             let due = Instant::now() + delay;
             add(key as u64, delay);
@@ -187,25 +217,25 @@ impl Delays {
     }
 }
 
-/// How long after its deadline a delayed key is with the worker.
+/// Measures the time from the deadline of a delayed key to its delivery.
 pub fn lateness(due: &[Instant], mut next: impl FnMut() -> u64) -> Sample {
     let mut late = || {
         let deadline = due[next() as usize];
-        Instant::now().checked_duration_since(deadline).expect("no key comes early")
+        Instant::now().checked_duration_since(deadline).expect("no key is early")
     };
-    quantiles((0..due.len()).map(|_| late()).collect())
+    median((0..due.len()).map(|_| late()).collect())
 }
 
-/// One call for each key, over all keys.
+/// Makes one call for each key.
 pub fn pass<K>(keys: &[K], mut call: impl FnMut(&K)) -> Sample {
     timed(keys.len(), || keys.iter().for_each(&mut call))
 }
 
-/// One call over and over from each of `threads` threads.
+/// Repeats one call on each of `threads` threads.
 pub fn calls(load: Load, threads: usize, call: impl Fn() + Sync) -> Sample {
-    let each = load.ops(10_000_000, 2_000_000) / threads;
-    let repeat = || (0..each).for_each(|_| call());
-    timed(each * threads, || {
+    let count = load.ops(10_000_000, 2_000_000) / threads;
+    let repeat = || (0..count).for_each(|_| call());
+    timed(count * threads, || {
         thread::scope(|scope| {
             (1..threads).for_each(|_| drop(scope.spawn(repeat)));
             repeat();
@@ -213,7 +243,7 @@ pub fn calls(load: Load, threads: usize, call: impl Fn() + Sync) -> Sample {
     })
 }
 
-/// One limiter for each key, all keys known.
+/// Calls a keyed limiter that already knows all keys.
 pub fn keyed(load: Load, keys: u64, allow: impl Fn(u64)) -> Sample {
     (0..keys).for_each(&allow);
     let count = load.ops(10_000_000, 2_000_000);

@@ -1,6 +1,6 @@
-//! Which things are measured: one file for each kind, one row for each scenario.
+//! The measured systems.
 //!
-//! Channels do not deduplicate: they are upper bounds, not peers.
+//! Channels do not deduplicate. They show an upper bound.
 
 mod channels;
 mod delay_queue;
@@ -10,7 +10,7 @@ mod requeue;
 
 use crate::cli::Bench;
 
-/// Everything but memory, which needs an allocator that counts.
+/// Returns all benchmarks except those of memory, which need a counting allocator.
 pub fn all() -> Vec<Bench> {
     let mut benches = Vec::new();
     benches.extend(channels::benches());
@@ -21,10 +21,10 @@ pub fn all() -> Vec<Bench> {
     benches
 }
 
-/// A runtime for the systems that need tokio's.
+/// Returns a runtime for the systems that need tokio.
 fn runtime() -> tokio::runtime::Runtime {
     tokio::runtime::Builder::new_current_thread()
         .enable_time()
         .build()
-        .expect("a runtime without I/O starts anywhere")
+        .expect("a runtime without I/O always starts")
 }

@@ -1,4 +1,4 @@
-//! Measures memory, with an allocator that counts.
+//! Measures memory with a counting allocator.
 
 use std::alloc::System;
 use std::hint::black_box;
@@ -50,6 +50,13 @@ fn main() -> ExitCode {
                 policy.when(&key);
             })
         }),
+        bench("memory.idle", "requeue", |_| {
+            let before = HEAP.allocated();
+            let queue = Queue::new();
+            queue.add_after(1_u64, HOUR);
+            let bytes = HEAP.allocated().saturating_sub(before) as f64;
+            Sample { bytes: Some(bytes), ..Sample::default() }
+        }),
         bench("memory.ready.u64", "crossbeam", |_| {
             let (sender, _receiver) = crossbeam_channel::unbounded();
             heap(numbers(MILLION), |key| sender.send(key).expect("open"))
@@ -66,12 +73,12 @@ fn main() -> ExitCode {
     ])
 }
 
-/// The live memory for each key, without the bytes of its string.
-fn heap<K>(keys: Vec<K>, hold: impl FnMut(K)) -> Sample {
+/// Measures the live heap per key, without the bytes of its string.
+fn heap<K>(keys: Vec<K>, add: impl FnMut(K)) -> Sample {
     let count = keys.len();
     let keys = keys.into_iter();
     let before = HEAP.allocated();
-    keys.for_each(hold);
+    keys.for_each(add);
     let grown = (HEAP.allocated() + count * size_of::<K>()).saturating_sub(before);
     Sample { bytes: Some(grown as f64 / count as f64), ..Sample::default() }
 }

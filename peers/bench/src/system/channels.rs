@@ -1,4 +1,4 @@
-//! kanal, flume and crossbeam: a channel hands over whatever is sent, as often as it is.
+//! Channels: kanal, flume and crossbeam. They do not deduplicate.
 
 use std::sync::Mutex;
 
@@ -7,7 +7,7 @@ use crate::keys::{MILLION, names, numbers};
 use crate::measure::{Load, Sample};
 use crate::scenario;
 
-/// The rows of one crate: the crates agree on the names of what is called.
+/// Returns the benchmarks of one crate. The crates have the same method names.
 macro_rules! rows {
     ($system:literal, $unbounded:path) => {{
         fn cycle<K: Clone + Send>(load: Load, keys: &[K]) -> Sample {
@@ -28,7 +28,7 @@ macro_rules! rows {
             let senders = Mutex::new(vec![sender; pairs]);
             let produce = |keys: &mut dyn Iterator<Item = u64>| {
                 let sender =
-                    senders.lock().unwrap().pop().expect("one for each producer");
+                    senders.lock().unwrap().pop().expect("one sender per producer");
                 keys.for_each(|key| sender.send(key).expect("open"));
             };
             let consume = || std::iter::from_fn(|| receiver.recv().ok()).count();

@@ -14,7 +14,7 @@ const SYSTEM: &str = "tokio-delay-queue";
 pub fn benches() -> Vec<Bench> {
     vec![
         bench("delay.insert.u64", SYSTEM, |_| insert()),
-        bench("lateness.1k", SYSTEM, |load| lateness(Delays::some(load))),
+        bench("lateness.1k", SYSTEM, |load| lateness(Delays::few(load))),
         bench("lateness.100k", SYSTEM, |load: Load| lateness(Delays::many(load))),
     ]
 }

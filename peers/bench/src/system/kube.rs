@@ -1,4 +1,4 @@
-//! kube-runtime's scheduler: deduplication and delays behind one stream.
+//! kube-runtime's scheduler: a stream that deduplicates and delays.
 
 use std::hash::Hash;
 use std::sync::Mutex;
@@ -14,7 +14,7 @@ use super::runtime;
 use crate::cli::{Bench, bench};
 use crate::keys::{MILLION, names, numbers};
 use crate::measure::{Load, Sample, timed};
-use crate::scenario::{self, Delays, Pace, far};
+use crate::scenario::{self, Delays, Pace, long_delays};
 
 const SYSTEM: &str = "kube-scheduler";
 
@@ -27,7 +27,7 @@ pub fn benches() -> Vec<Bench> {
         bench("latency.single", SYSTEM, |load| latency(load, scenario::single)),
         bench("latency.burst", SYSTEM, |load| latency(load, scenario::burst)),
         bench("delay.insert.u64", SYSTEM, |_| insert()),
-        bench("lateness.1k", SYSTEM, |load| lateness(Delays::some(load))),
+        bench("lateness.1k", SYSTEM, |load| lateness(Delays::few(load))),
         bench("lateness.100k", SYSTEM, |load| lateness(Delays::many(load))),
     ]
 }
@@ -57,8 +57,8 @@ fn cycle<K: Clone + Eq + Hash>(keys: &[K], count: usize) -> Sample {
     })
 }
 
-/// Polls once: the scheduler takes in every request that is there, then waits.
-fn take_in<S: Stream + Unpin>(stream: &mut S) {
+/// Polls once: the scheduler accepts all pending requests and then waits.
+fn accept_all<S: Stream + Unpin>(stream: &mut S) {
     let polled = stream.poll_next_unpin(&mut Context::from_waker(Waker::noop()));
     assert!(matches!(polled, Poll::Pending), "nothing is due yet");
 }
@@ -74,7 +74,7 @@ fn duplicates(times: usize) -> Sample {
         for &key in keys {
             requests.unbounded_send(after(key, later)).expect("open");
         }
-        take_in(&mut stream);
+        accept_all(&mut stream);
     };
     scenario::duplicates(&keys, (keys.len(), times), &mut add)
 }
@@ -108,10 +108,10 @@ fn latency(load: Load, pace: Pace) -> Sample {
 fn insert() -> Sample {
     let runtime = runtime();
     let _context = runtime.enter();
-    let delays = far(MILLION).into_iter().zip(0_u64..);
+    let delays = long_delays(MILLION).into_iter().zip(0_u64..);
     let requests: Vec<_> = delays.map(|(delay, key)| after(key, delay)).collect();
     let mut stream = scheduler(stream::iter(requests).chain(stream::pending()));
-    timed(MILLION, || take_in(&mut stream))
+    timed(MILLION, || accept_all(&mut stream))
 }
 
 fn lateness(delays: Delays) -> Sample {

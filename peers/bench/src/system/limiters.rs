@@ -1,4 +1,4 @@
-//! governor, ratelimit and leaky-bucket; and what any limiter needs, a clock and a lock.
+//! governor, ratelimit and leaky-bucket, and the primitives that every limiter needs.
 
 use std::hint::black_box;
 use std::num::NonZeroU32;
@@ -27,28 +27,28 @@ pub fn benches() -> Vec<Bench> {
             calls(load, 1, || drop(lock.lock()))
         }),
         bench("limit.allow.1t", "governor", |load| {
-            governor(load, 1, open(), DefaultClock::default())
+            governor(load, 1, granting(), DefaultClock::default())
         }),
         bench("limit.allow.1t", "governor-std", |load| {
-            governor(load, 1, open(), MonotonicClock)
+            governor(load, 1, granting(), MonotonicClock)
         }),
         bench("limit.allow.2t", "governor", |load| {
-            governor(load, 2, open(), DefaultClock::default())
+            governor(load, 2, granting(), DefaultClock::default())
         }),
         bench("limit.allow.2t", "governor-std", |load| {
-            governor(load, 2, open(), MonotonicClock)
+            governor(load, 2, granting(), MonotonicClock)
         }),
         bench("limit.deny.1t", "governor", |load| {
-            governor(load, 1, shut(), DefaultClock::default())
+            governor(load, 1, refusing(), DefaultClock::default())
         }),
         bench("limit.deny.1t", "governor-std", |load| {
-            governor(load, 1, shut(), MonotonicClock)
+            governor(load, 1, refusing(), MonotonicClock)
         }),
         bench("limit.deny.2t", "governor", |load| {
-            governor(load, 2, shut(), DefaultClock::default())
+            governor(load, 2, refusing(), DefaultClock::default())
         }),
         bench("limit.deny.2t", "governor-std", |load| {
-            governor(load, 2, shut(), MonotonicClock)
+            governor(load, 2, refusing(), MonotonicClock)
         }),
         bench("keyed.1k", "governor", |load| governor_keyed(load, 1000)),
         bench("keyed.1M", "governor", |load| governor_keyed(load, MILLION as u64)),
@@ -63,23 +63,24 @@ pub fn benches() -> Vec<Bench> {
     ]
 }
 
-/// A quota that always grants: a billion a second.
-fn open() -> Quota {
+/// Returns a quota that always grants: a billion per second.
+fn granting() -> Quota {
     let billion = NonZeroU32::new(1_000_000_000).expect("not zero");
     Quota::per_second(billion).allow_burst(NonZeroU32::MAX)
 }
 
-/// A quota that never grants, but for the one permit that is used up at once.
-fn shut() -> Quota {
+/// Returns a quota of one permit per hour, which `governor` uses up first.
+fn refusing() -> Quota {
     Quota::with_period(Duration::from_secs(3600)).expect("not zero")
 }
 
-/// A quota that always grants and fills slowly.
-fn deep() -> Quota {
+/// Returns a quota that always grants and refills slowly.
+fn slow_granting() -> Quota {
     Quota::per_second(NonZeroU32::MIN).allow_burst(NonZeroU32::MAX)
 }
 
-/// On its own clock, the processor's counter, or on std's, which is ours.
+/// Measures governor with its default clock, the processor's counter, or with the system's
+/// clock, which requeue uses too.
 fn governor(
     load: Load,
     threads: usize,
@@ -94,7 +95,7 @@ fn governor(
 }
 
 fn governor_keyed(load: Load, keys: u64) -> Sample {
-    let limiter = RateLimiter::keyed(deep());
+    let limiter = RateLimiter::keyed(slow_granting());
     keyed(load, keys, |key| {
         let _ = black_box(limiter.check_key(&key));
     })

@@ -1,12 +1,12 @@
-//! Ours.
+//! requeue, with different worker loops.
 //!
-//! | system | a worker's loop |
+//! | system | worker loop |
 //! |---|---|
 //! | `requeue` | `get_blocking`, then `done` on the lease |
-//! | `requeue-next` | `next_blocking` on the lease before |
+//! | `requeue-next` | `next_blocking` on the previous lease |
 //! | `requeue-batch64` | `add_all` and `get_many_blocking`, 64 keys at a time |
 //! | `requeue-async` | `next` on a tokio runtime |
-//! | `requeue-metrics` | as `requeue`, reporting to Prometheus |
+//! | `requeue-metrics` | as `requeue`, with Prometheus metrics |
 //!
 //! Strings are added by reference.
 

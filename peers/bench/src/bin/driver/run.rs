@@ -1,4 +1,7 @@
-//! One process for each scenario, system and round, Go and Rust in turns.
+//! Runs the programs: one process per scenario, system and round.
+//!
+//! In each round the systems of a scenario follow each other, so that a noisy minute affects
+//! all of them.
 
 use std::error::Error;
 use std::path::{Path, PathBuf};
@@ -6,10 +9,12 @@ use std::process::{Command, Stdio};
 
 use requeue_peers::measure::Sample;
 
+use crate::catalog::position_of;
+use crate::machine;
 use crate::options::Options;
-use crate::result::{self, Measured};
+use crate::results::{Results, Row, figure};
 
-/// Scenarios that `--quick` leaves out: a million strings, a hundred thousand timers.
+/// Scenarios that `--quick` skips: a million strings, 100,000 timers.
 const SLOW: [&str; 8] = [
     "fill.str.1M",
     "delay.insert.str",
@@ -21,66 +26,93 @@ const SLOW: [&str; 8] = [
     "keyed.1M",
 ];
 
-struct Row {
+/// One system in one scenario, and the program that measures it.
+struct Job {
     scenario: String,
     system: String,
     program: PathBuf,
-    samples: Vec<Sample>,
+    figures: Vec<f64>,
 }
 
-pub fn all(options: &Options) -> Result<Vec<Measured>, Box<dyn Error>> {
-    let mut rows = rows(options)?;
+pub fn all(options: &Options) -> Result<Results, Box<dyn Error>> {
+    let mut jobs = jobs(options)?;
+    for run in 0..options.runs {
+        measure_run(&mut jobs, run, options)?;
+    }
+    let rows = jobs.into_iter().map(|job| Row {
+        scenario: job.scenario,
+        system: job.system,
+        runs: job.figures,
+    });
+    Ok(Results {
+        machine: machine::describe(),
+        quick: options.quick,
+        rounds: options.rounds,
+        rows: rows.collect(),
+    })
+}
+
+fn measure_run(
+    jobs: &mut [Job],
+    run: usize,
+    options: &Options,
+) -> Result<(), Box<dyn Error>> {
+    let mut samples: Vec<Vec<Sample>> = jobs.iter().map(|_| Vec::new()).collect();
     for round in 0..options.rounds {
-        eprintln!("round {} of {}", round + 1, options.rounds);
-        // Memory is the same in each round.
-        let wanted = |row: &&mut Row| round == 0 || !row.scenario.starts_with("memory");
-        for row in rows.iter_mut().filter(wanted) {
-            row.samples.push(sample(row, options.quick)?);
+        eprintln!(
+            "run {} of {}, round {} of {}",
+            run + 1,
+            options.runs,
+            round + 1,
+            options.rounds
+        );
+        for (job, samples) in jobs.iter().zip(&mut samples) {
+            // Memory does not vary.
+            if run + round == 0 || !job.scenario.starts_with("memory") {
+                samples.push(measure(job, options.quick)?);
+            }
         }
     }
-    let medians = rows.iter().map(|row| Measured {
-        scenario: row.scenario.clone(),
-        system: row.system.clone(),
-        ..result::median(&row.scenario, &row.samples)
-    });
-    Ok(result::against_go(medians.collect()))
-}
-
-/// All rows of all programs, those of one scenario side by side, scenarios in the order
-/// of the Go program.
-fn rows(options: &Options) -> Result<Vec<Row>, Box<dyn Error>> {
-    let here = std::env::current_exe()?;
-    let mut rows = Vec::new();
-    for program in
-        [&options.go, &here.with_file_name("peers"), &here.with_file_name("memory")]
-    {
-        rows.extend(list(program)?);
+    for (job, samples) in jobs.iter_mut().zip(&samples) {
+        job.figures.extend(figure(&job.scenario, samples));
     }
-    let wanted = |scenario: &str| {
-        scenario.starts_with(&options.only)
-            && !(options.quick && SLOW.contains(&scenario))
-    };
-    rows.retain(|row| wanted(&row.scenario));
-    let listed: Vec<String> = rows.iter().map(|row| row.scenario.clone()).collect();
-    rows.sort_by_key(|row| listed.iter().position(|scenario| *scenario == row.scenario));
-    Ok(rows)
+    Ok(())
 }
 
-fn list(program: &Path) -> Result<Vec<Row>, Box<dyn Error>> {
-    let listed = output(Command::new(program).arg("list"))?;
-    let row = |line: &str| {
+/// Lists the jobs of all programs, in the order of the catalog.
+fn jobs(options: &Options) -> Result<Vec<Job>, Box<dyn Error>> {
+    let here = std::env::current_exe()?;
+    let (peers, memory) = (here.with_file_name("peers"), here.with_file_name("memory"));
+    let mut jobs = Vec::new();
+    for program in [&options.go, &peers, &memory] {
+        jobs.extend(list(program)?);
+    }
+    if let Some(job) = jobs.iter().find(|job| position_of(&job.scenario).is_none()) {
+        return Err(format!("scenario {} is not in the catalog", job.scenario).into());
+    }
+    let is_wanted = |job: &Job| {
+        let is_skipped = options.quick && SLOW.contains(&job.scenario.as_str());
+        job.scenario.starts_with(&options.only) && !is_skipped
+    };
+    jobs.retain(is_wanted);
+    jobs.sort_by_key(|job| position_of(&job.scenario));
+    Ok(jobs)
+}
+
+fn list(program: &Path) -> Result<Vec<Job>, Box<dyn Error>> {
+    let text = output(Command::new(program).arg("list"))?;
+    let job = |line: &str| {
         let (scenario, system) = line.split_once(' ')?;
         let (scenario, system) = (scenario.to_owned(), system.to_owned());
-        Some(Row { scenario, system, program: program.to_owned(), samples: Vec::new() })
+        Some(Job { scenario, system, program: program.to_owned(), figures: Vec::new() })
     };
-    Ok(listed.lines().filter_map(row).collect())
+    Ok(text.lines().filter_map(job).collect())
 }
 
-fn sample(row: &Row, quick: bool) -> Result<Sample, Box<dyn Error>> {
-    let mut command = Command::new(&row.program);
-    command.args(quick.then_some("--quick")).args([&row.scenario, &row.system]);
-    let line = output(&mut command)?;
-    Ok(serde_json::from_str(&line)?)
+fn measure(job: &Job, quick: bool) -> Result<Sample, Box<dyn Error>> {
+    let mut command = Command::new(&job.program);
+    command.args(quick.then_some("--quick")).args([&job.scenario, &job.system]);
+    Ok(serde_json::from_str(&output(&mut command)?)?)
 }
 
 fn output(command: &mut Command) -> Result<String, Box<dyn Error>> {

@@ -18,9 +18,9 @@ pub(super) fn benches() -> Vec<Bench> {
     vec![
         bench("delay.insert.u64", LEASE, |_| insert(&numbers(MILLION))),
         bench("delay.insert.str", LEASE, |_| insert(&names(MILLION))),
-        bench("lateness.1k", LEASE, |load| lateness(Delays::some(load))),
+        bench("lateness.1k", LEASE, |load| lateness(Delays::few(load))),
         bench("lateness.100k", LEASE, |load| lateness(Delays::many(load))),
-        bench("lateness.1k", ASYNC, |load| lateness_async(Delays::some(load))),
+        bench("lateness.1k", ASYNC, |load| lateness_async(Delays::few(load))),
         bench("lateness.100k", ASYNC, |load| lateness_async(Delays::many(load))),
         bench("retry.first.u64", LEASE, |_| when(&numbers(MILLION), 1)),
         bench("retry.repeat.u64", LEASE, |_| when(&numbers(MILLION), 2)),
@@ -59,15 +59,15 @@ fn exponential<K: Clone + Eq + Hash + Send>() -> Exponential<K> {
     Exponential::new(Duration::from_millis(5), Duration::from_secs(1000))
 }
 
-/// The pass numbered `last` over all keys.
-fn when<K: Clone + Eq + Hash + Send>(keys: &[K], last: usize) -> Sample {
+/// Measures failure number `failure` of every key.
+fn when<K: Clone + Eq + Hash + Send>(keys: &[K], failure: usize) -> Sample {
     let policy = exponential();
     let pass = || {
         scenario::pass(keys, |key| {
             black_box(policy.when(key));
         })
     };
-    for _ in 1..last {
+    for _ in 1..failure {
         pass();
     }
     pass()
@@ -81,7 +81,7 @@ fn forget(keys: &[u64]) -> Sample {
     scenario::pass(keys, |key| policy.forget(key))
 }
 
-/// A failure and its pardon under the default policy of controllers.
+/// Measures a rate-limited add followed by a forget, with client-go's default policy.
 fn limited(load: Load) -> Sample {
     let queue = Queue::builder().retry(controller_default()).build();
     scenario::pass(&numbers(load.ops(MILLION, 200_000)), |key| {

@@ -13,26 +13,26 @@ use crate::scenario::{calls, keyed};
 
 pub(super) fn benches() -> Vec<Bench> {
     vec![
-        bench("limit.allow.1t", LEASE, |load| allow(load, 1, &open())),
-        bench("limit.allow.2t", LEASE, |load| allow(load, 2, &open())),
-        bench("limit.deny.1t", LEASE, |load| allow(load, 1, &shut())),
-        bench("limit.deny.2t", LEASE, |load| allow(load, 2, &shut())),
+        bench("limit.allow.1t", LEASE, |load| allow(load, 1, &granting())),
+        bench("limit.allow.2t", LEASE, |load| allow(load, 2, &granting())),
+        bench("limit.deny.1t", LEASE, |load| allow(load, 1, &refusing())),
+        bench("limit.deny.2t", LEASE, |load| allow(load, 2, &refusing())),
         bench("limit.reserve.1t", LEASE, |load| reserve(load, 1)),
         bench("limit.reserve.2t", LEASE, |load| reserve(load, 2)),
         bench("pacer.take.1t", LEASE, |load| take(load, 1)),
         bench("pacer.take.2t", LEASE, |load| take(load, 2)),
-        bench("keyed.1k", LEASE, |load| each_key(load, 1000)),
-        bench("keyed.1M", LEASE, |load| each_key(load, MILLION as u64)),
+        bench("keyed.1k", LEASE, |load| allow_keyed(load, 1000)),
+        bench("keyed.1M", LEASE, |load| allow_keyed(load, MILLION as u64)),
     ]
 }
 
-/// A limiter that always grants.
-fn open() -> Limiter {
+/// Returns a limiter that always grants.
+fn granting() -> Limiter {
     Limiter::new(Limit::per_second(1e9), i32::MAX as u32)
 }
 
-/// A limiter that never grants, but for the one token that is used up at once.
-fn shut() -> Limiter {
+/// Returns a limiter without tokens.
+fn refusing() -> Limiter {
     let limiter = Limiter::new(Limit::every(Duration::from_secs(3600)), 1);
     limiter.allow();
     limiter
@@ -45,7 +45,7 @@ fn allow(load: Load, threads: usize, limiter: &Limiter) -> Sample {
 }
 
 fn reserve(load: Load, threads: usize) -> Sample {
-    let limiter = open();
+    let limiter = granting();
     calls(load, threads, || drop(black_box(limiter.reserve())))
 }
 
@@ -56,8 +56,8 @@ fn take(load: Load, threads: usize) -> Sample {
     })
 }
 
-fn each_key(load: Load, keys: u64) -> Sample {
-    // Full buckets are forgotten: these are deep and fill slowly.
+fn allow_keyed(load: Load, keys: u64) -> Sample {
+    // Deep buckets that fill slowly, because full buckets are forgotten.
     let limiter = Keyed::new(Limit::per_second(1.0), i32::MAX as u32);
     keyed(load, keys, |key| {
         black_box(limiter.allow(&key));

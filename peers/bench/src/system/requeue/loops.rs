@@ -1,4 +1,4 @@
-//! Several threads: throughput and latency.
+//! Throughput and latency with several threads.
 
 use std::sync::atomic::{AtomicUsize, Ordering};
 
@@ -32,7 +32,7 @@ pub(super) fn benches() -> Vec<Bench> {
     ]
 }
 
-/// Closes the queue once all keys were delivered.
+/// A queue that is closed after its last key.
 struct Deliveries {
     queue: Queue<u64>,
     left: AtomicUsize,
@@ -43,6 +43,7 @@ impl Deliveries {
         Self { queue: Queue::new(), left: AtomicUsize::new(count) }
     }
 
+    /// Counts delivered keys.
     fn count(&self, keys: usize) {
         if self.left.fetch_sub(keys, Ordering::Relaxed) == keys {
             self.queue.close();
@@ -65,24 +66,24 @@ fn throughput(load: Load, pairs: usize, work: fn(&Deliveries) -> usize) -> Sampl
 }
 
 fn lease(deliveries: &Deliveries) -> usize {
-    let mut had = 0;
+    let mut delivered = 0;
     while let Some(lease) = deliveries.queue.get_blocking() {
         lease.done();
         deliveries.count(1);
-        had += 1;
+        delivered += 1;
     }
-    had
+    delivered
 }
 
 fn next(deliveries: &Deliveries) -> usize {
-    let mut had = 0;
-    let mut held = deliveries.queue.get_blocking();
-    while let Some(lease) = held {
+    let mut delivered = 0;
+    let mut current = deliveries.queue.get_blocking();
+    while let Some(lease) = current {
         deliveries.count(1);
-        had += 1;
-        held = lease.next_blocking();
+        delivered += 1;
+        current = lease.next_blocking();
     }
-    had
+    delivered
 }
 
 fn throughput_batched(load: Load, pairs: usize) -> Sample {
@@ -91,23 +92,23 @@ fn throughput_batched(load: Load, pairs: usize) -> Sample {
         while deliveries.queue.add_all(keys.take(BATCH)).ready > 0 {}
     };
     let consume = || {
-        let mut had = 0;
+        let mut delivered = 0;
         while let Some(batch) = deliveries.queue.get_many_blocking(BATCH) {
             deliveries.count(batch.len());
-            had += batch.len();
+            delivered += batch.len();
             batch.done();
         }
-        had
+        delivered
     };
     scenario::throughput((pairs, keys(load)), produce, consume)
 }
 
-/// Producers and consumers are tasks on two threads, as goroutines are.
+/// Runs producers and consumers as tasks on two threads, like goroutines.
 fn throughput_async(load: Load, pairs: usize) -> Sample {
     let count = keys(load);
     let deliveries: &'static Deliveries = Box::leak(Box::new(Deliveries::new(count)));
     let mut builder = tokio::runtime::Builder::new_multi_thread();
-    let runtime = builder.worker_threads(2).build().expect("threads can be had");
+    let runtime = builder.worker_threads(2).build().expect("the runtime starts");
     timed(count, || {
         let consumers: Vec<_> =
             (0..pairs).map(|_| runtime.spawn(work(deliveries))).collect();
@@ -118,21 +119,21 @@ fn throughput_async(load: Load, pairs: usize) -> Sample {
                 }
             });
         }
-        let had =
+        let delivered =
             consumers.into_iter().map(|task| runtime.block_on(task).expect("no panic"));
-        assert_eq!(had.sum::<usize>(), count, "keys were lost or came twice");
+        assert_eq!(delivered.sum::<usize>(), count, "keys were lost or delivered twice");
     })
 }
 
 async fn work(deliveries: &Deliveries) -> usize {
-    let mut had = 0;
-    let mut held = deliveries.queue.get().await;
-    while let Some(lease) = held {
+    let mut delivered = 0;
+    let mut current = deliveries.queue.get().await;
+    while let Some(lease) = current {
         deliveries.count(1);
-        had += 1;
-        held = lease.next().await;
+        delivered += 1;
+        current = lease.next().await;
     }
-    had
+    delivered
 }
 
 fn latency(load: Load, pace: Pace) -> Sample {
