@@ -23,25 +23,25 @@ fn main() -> ExitCode {
         bench("memory.ready.u64", "requeue", |_| {
             let queue = Queue::new();
             heap(numbers(MILLION), |key| {
-                queue.add(key);
+                queue.add(key).expect("open");
             })
         }),
         bench("memory.ready.str", "requeue", |_| {
             let queue = Queue::new();
             heap(names(MILLION), |key| {
-                queue.add(key);
+                queue.add(key).expect("open");
             })
         }),
         bench("memory.delayed.u64", "requeue", |_| {
             let queue = Queue::new();
             heap(numbers(MILLION), |key| {
-                queue.add_after(key, HOUR);
+                queue.add_after(key, HOUR).expect("open");
             })
         }),
         bench("memory.delayed.str", "requeue", |_| {
             let queue = Queue::new();
             heap(names(MILLION), |key| {
-                queue.add_after(key, HOUR);
+                queue.add_after(key, HOUR).expect("open");
             })
         }),
         bench("memory.retry.u64", "requeue", |_| {
@@ -53,7 +53,7 @@ fn main() -> ExitCode {
         bench("memory.idle", "requeue", |_| {
             let before = HEAP.allocated();
             let queue = Queue::new();
-            queue.add_after(1_u64, HOUR);
+            queue.add_after(1_u64, HOUR).expect("open");
             let bytes = HEAP.allocated().saturating_sub(before) as f64;
             Sample { bytes: Some(bytes), ..Sample::default() }
         }),

@@ -34,14 +34,14 @@ pub(super) fn benches() -> Vec<Bench> {
 fn insert<K: Clone + Eq + Hash + Send + 'static>(keys: &[K]) -> Sample {
     let queue = Queue::new();
     scenario::insert(keys, |key, delay| {
-        queue.add_after(key.clone(), delay);
+        queue.add_after(key.clone(), delay).expect("open");
     })
 }
 
 fn lateness(delays: Delays) -> Sample {
     let queue = Queue::new();
     let due = delays.insert(|key, delay| {
-        queue.add_after(key, delay);
+        queue.add_after(key, delay).expect("open");
     });
     scenario::lateness(&due, || *queue.get_blocking().expect("open"))
 }
@@ -50,7 +50,7 @@ fn lateness_async(delays: Delays) -> Sample {
     let queue = Queue::new();
     let runtime = runtime();
     let due = delays.insert(|key, delay| {
-        queue.add_after(key, delay);
+        queue.add_after(key, delay).expect("open");
     });
     scenario::lateness(&due, || *runtime.block_on(queue.get()).expect("open"))
 }
@@ -85,7 +85,7 @@ fn forget(keys: &[u64]) -> Sample {
 fn limited(load: Load) -> Sample {
     let queue = Queue::builder().retry(controller_default()).build();
     scenario::pass(&numbers(load.ops(MILLION, 200_000)), |key| {
-        queue.add_rate_limited(*key);
+        queue.add_rate_limited(*key).expect("open");
         queue.forget(key);
     })
 }

@@ -59,7 +59,7 @@ fn throughput(load: Load, pairs: usize, work: fn(&Deliveries) -> usize) -> Sampl
     let deliveries = Deliveries::new(keys(load));
     let produce = |keys: &mut dyn Iterator<Item = u64>| {
         keys.for_each(|key| {
-            deliveries.queue.add(key);
+            deliveries.queue.add(key).expect("open");
         });
     };
     scenario::throughput((pairs, keys(load)), produce, || work(&deliveries))
@@ -89,7 +89,7 @@ fn next(deliveries: &Deliveries) -> usize {
 fn throughput_batched(load: Load, pairs: usize) -> Sample {
     let deliveries = Deliveries::new(keys(load));
     let produce = |keys: &mut dyn Iterator<Item = u64>| {
-        while deliveries.queue.add_all(keys.take(BATCH)).ready > 0 {}
+        while deliveries.queue.add_all(keys.take(BATCH)).expect("open").ready > 0 {}
     };
     let consume = || {
         let mut delivered = 0;
@@ -115,7 +115,7 @@ fn throughput_async(load: Load, pairs: usize) -> Sample {
         for first in 0..pairs {
             runtime.spawn(async move {
                 for key in (first as u64..count as u64).step_by(pairs) {
-                    deliveries.queue.add(key);
+                    deliveries.queue.add(key).expect("open");
                 }
             });
         }
@@ -143,7 +143,7 @@ fn latency(load: Load, pace: Pace) -> Sample {
         load,
         pace,
         |key| {
-            queue.add(key);
+            queue.add(key).expect("open");
         },
         receive,
     )
@@ -157,7 +157,7 @@ fn latency_async(load: Load, pace: Pace) -> Sample {
         load,
         pace,
         |key| {
-            queue.add(key);
+            queue.add(key).expect("open");
         },
         receive,
     )

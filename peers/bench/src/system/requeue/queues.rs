@@ -54,13 +54,13 @@ trait Key: Clone + Eq + Hash + Send + 'static {
 
 impl Key for u64 {
     fn add(&self, queue: &Queue<Self>) {
-        queue.add(*self);
+        queue.add(*self).expect("open");
     }
 }
 
 impl Key for String {
     fn add(&self, queue: &Queue<Self>) {
-        queue.add_ref(self.as_str());
+        queue.add_ref(self.as_str()).expect("open");
     }
 }
 
@@ -96,7 +96,7 @@ fn cycle_next<K: Key>(load: Load, keys: &[K]) -> Sample {
 fn cycle_batched<K: Key>(load: Load, keys: &[K]) -> Sample {
     let queue = Queue::new();
     scenario::cycle_batched(keys, cycles(load), |batch| {
-        queue.add_all(batch.iter().cloned());
+        queue.add_all(batch.iter().cloned()).expect("open");
         queue.get_many_blocking(BATCH).expect("open").done();
     })
 }
@@ -123,7 +123,7 @@ fn fill_next<K: Key>(keys: &[K], times: usize) -> Sample {
 fn fill_batched<K: Key>(keys: &[K], times: usize) -> Sample {
     let queue = Queue::new();
     let add = |keys: &[K]| {
-        queue.add_all(keys.iter().cloned());
+        queue.add_all(keys.iter().cloned()).expect("open");
     };
     let drain = |_| {
         while let Ok(batch) = queue.try_get_many(BATCH) {
@@ -155,6 +155,6 @@ fn duplicates_batched(load: Load) -> Sample {
     let queue = Queue::new();
     let times = load.ops(20_000, 4000);
     scenario::duplicates(&numbers(1000), (BATCH, times), |keys| {
-        queue.add_all(keys.iter().copied());
+        queue.add_all(keys.iter().copied()).expect("open");
     })
 }
