@@ -25,6 +25,13 @@ use crate::time::sleep;
 /// The queue under test: the real one, on a store that records every call.
 type Queue = SharedQueue<String, Recorder>;
 
+/// The backoff of failed runs.
+const BACKOFF: Backoff = Backoff {
+    base: Duration::from_millis(5),
+    max: Duration::from_millis(100),
+    rate: None,
+};
+
 /// One process of a run.
 #[derive(Clone)]
 struct Process {
@@ -39,8 +46,7 @@ struct Process {
 
 impl Process {
     fn queue(&self) -> Queue {
-        let (base, max) = (Duration::from_millis(5), Duration::from_millis(100));
-        self.queue_with(Backoff { base, max, rate: None })
+        self.queue_with(BACKOFF)
     }
 
     /// Returns the same queue with the rate that all processes share.

@@ -5,11 +5,10 @@ use std::time::Duration;
 use anyhow::Result;
 use requeue::Finish;
 use requeue_store::{
-    Backoff, FinishRequest, Grant, Hold, Key, LeaseRequest, Owner, Reply, SharedLease,
-    Store,
+    FinishRequest, Grant, Hold, Key, LeaseRequest, Owner, Reply, SharedLease, Store,
 };
 
-use super::{Process, Queue};
+use super::{BACKOFF, Process, Queue};
 use crate::history::event::Event;
 use crate::random::Random;
 use crate::run::plan::{Behaviour, MAX_DELIVERIES};
@@ -20,8 +19,8 @@ use crate::time::sleep;
 /// The longest time that a raw worker waits for keys. Calls may take twice as long.
 const MAX_WAIT: Duration = Duration::from_secs(1);
 
-/// The error of keys whose runs never succeed.
-const FAILURE: &str = "every run fails";
+/// The error of failed runs.
+const FAILURE: &str = "the run failed";
 
 /// Processes keys until the queue is closed.
 pub(super) async fn run(process: Process, queue: Queue) -> Result<()> {
@@ -47,7 +46,7 @@ async fn run_task(process: &Process, queue: &Queue, mut random: Random) -> Resul
 }
 
 /// Runs one key. Often ignores that the lease was lost: the store must then refuse the
-/// finish.
+/// finish. Sometimes drops the lease, which retries the key.
 async fn run_lease(
     process: &Process,
     lease: SharedLease<String, Recorder>,
@@ -55,7 +54,7 @@ async fn run_lease(
 ) -> Result<()> {
     record_run(process, lease.key(), lease.token().0)?;
     sleep(run_time(random)).await;
-    if lease.is_lost() && random.percent(30) {
+    if random.percent(2) || lease.is_lost() && random.percent(30) {
         return Ok(());
     }
     let behaviour = process.plan.behaviour(lease.key());
@@ -63,22 +62,23 @@ async fn run_lease(
         let key = Key::new(lease.key().clone().into_bytes())?;
         process.crashed_runs.crash(Hold { key, token: lease.token() });
     }
-    let finish = match (behaviour, random.below(100)) {
-        (Behaviour::Fails | Behaviour::Crashes, 0..90) => {
-            lease.with_error(FAILURE).give_up()
-        }
-        (Behaviour::Fails | Behaviour::Crashes, 90..95) => {
-            lease.with_error(FAILURE).retry()
-        }
-        (Behaviour::Succeeds, 0..84) => lease.succeed(),
-        (Behaviour::Succeeds, 84..89) => lease.done(),
-        (Behaviour::Succeeds, 89..94) => lease.with_error("chance").retry(),
-        (Behaviour::Succeeds, 94..97) => lease.retry_after(random.millis(1..40)),
-        _ => lease.release(),
-    };
-    // The recorder has written down the answer.
-    drop(finish.await);
+    let finish = pick_finish(behaviour, random);
+    // The recorder writes down the answer.
+    drop(lease.with_error(FAILURE).finish(finish).await);
     Ok(())
+}
+
+/// Picks how a run ends, mostly according to its behaviour.
+fn pick_finish(behaviour: Behaviour, random: &mut Random) -> Finish {
+    match (behaviour, random.below(100)) {
+        (Behaviour::Fails | Behaviour::Crashes, 0..90) => Finish::GiveUp,
+        (Behaviour::Succeeds, 0..82) => Finish::Succeed,
+        (Behaviour::Succeeds, 82..86) => Finish::Done,
+        (Behaviour::Succeeds, 86..89) => Finish::RetryAfter(random.millis(1..40)),
+        (Behaviour::Succeeds, 89..92) => Finish::RequeueAfter(random.millis(1..40)),
+        (_, 90..96) => Finish::Retry,
+        _ => Finish::Release,
+    }
 }
 
 fn record_run(process: &Process, key: &str, token: u64) -> Result<()> {
@@ -112,9 +112,10 @@ pub(super) async fn run_raw(process: Process) -> Result<()> {
             let timeout = leased.more_in.unwrap_or(MAX_WAIT).min(MAX_WAIT);
             answer_of(&process, &request.owner, process.store.wait(timeout)).await;
         } else {
-            let ends = run_grants(&process, &leased.grants, &mut random).await?;
-            if !ends.is_empty() {
-                answer_of(&process, &request.owner, process.store.finish(&ends)).await;
+            let finishes = run_grants(&process, &leased.grants, &mut random).await?;
+            if !finishes.is_empty() {
+                let call = process.store.finish(&finishes);
+                answer_of(&process, &request.owner, call).await;
             }
         }
     }
@@ -154,21 +155,11 @@ fn finish_of(
     grant: &Grant,
     random: &mut Random,
 ) -> Option<FinishRequest> {
-    let hold = Hold { key: grant.key.clone(), token: grant.token };
     let behaviour = process.plan.behaviour(&grant.key.to_string());
-    let finish = match (behaviour, random.below(100)) {
-        (Behaviour::Crashes, _) if !process.plan.scenario.is_calm() => return None,
-        (Behaviour::Crashes | Behaviour::Fails, _) => Finish::GiveUp,
-        (Behaviour::Succeeds, 0..90) => Finish::Succeed,
-        (Behaviour::Succeeds, 90..95) => Finish::Retry,
-        _ => Finish::Release,
-    };
-    let error = if finish == Finish::GiveUp { FAILURE } else { "chance" }.to_owned();
-    let (base, max) = (Duration::from_millis(5), Duration::from_millis(100));
-    Some(FinishRequest {
-        hold,
-        finish,
-        backoff: Backoff { base, max, rate: None },
-        error,
-    })
+    if behaviour == Behaviour::Crashes && !process.plan.scenario.is_calm() {
+        return None;
+    }
+    let hold = Hold { key: grant.key.clone(), token: grant.token };
+    let request = FinishRequest::new(hold, pick_finish(behaviour, random));
+    Some(FinishRequest { backoff: BACKOFF, ..request }.with_error(FAILURE))
 }

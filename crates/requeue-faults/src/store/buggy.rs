@@ -128,9 +128,9 @@ impl BuggyStore {
             let Phase::Processing { token, .. } = look.phase else { return None };
             Some(Hold { key, token })
         });
-        let ends: Vec<_> =
+        let requests: Vec<_> =
             held.map(|hold| FinishRequest::new(hold, Finish::Release)).collect();
-        self.store.finish(&ends).await.map(drop)
+        self.store.finish(&requests).await.map(drop)
     }
 
     fn remember(&self, leased: &Leased) {
@@ -176,60 +176,67 @@ impl BuggyStore {
         if self.bug == Bug::EarlyExpiry { lease * 2 / 3 } else { lease }
     }
 
-    async fn finish_real(&self, ends: &[FinishRequest]) -> Result<Vec<Finished>, Error> {
-        let real = |end: &FinishRequest| FinishRequest {
-            hold: self.real(&end.hold),
-            ..end.clone()
+    async fn finish_real(
+        &self,
+        requests: &[FinishRequest],
+    ) -> Result<Vec<Finished>, Error> {
+        let real = |request: &FinishRequest| FinishRequest {
+            hold: self.real(&request.hold),
+            ..request.clone()
         };
-        let ends: Vec<_> = ends.iter().map(real).collect();
-        self.store.finish(&ends).await
+        let requests: Vec<_> = requests.iter().map(real).collect();
+        self.store.finish(&requests).await
     }
 
     async fn finish_unfenced(
         &self,
-        ends: &[FinishRequest],
+        requests: &[FinishRequest],
     ) -> Result<Vec<Finished>, Error> {
-        let looks = self.look_at(ends, |end| &end.hold.key).await?;
-        let with_current_token = |(end, look): (&FinishRequest, Look)| {
-            let mut end = end.clone();
+        let looks = self.look_at(requests, |request| &request.hold.key).await?;
+        let with_current_token = |(request, look): (&FinishRequest, Look)| {
+            let mut request = request.clone();
             if let Phase::Processing { token, .. } = look.phase {
-                end.hold.token = token;
+                request.hold.token = token;
             }
-            end
+            request
         };
-        let ends: Vec<_> = ends.iter().zip(looks).map(with_current_token).collect();
-        self.store.finish(&ends).await
+        let requests: Vec<_> =
+            requests.iter().zip(looks).map(with_current_token).collect();
+        self.store.finish(&requests).await
     }
 
     async fn finish_dirty_ignored(
         &self,
-        ends: &[FinishRequest],
+        requests: &[FinishRequest],
     ) -> Result<Vec<Finished>, Error> {
-        let looks = self.look_at(ends, |end| &end.hold.key).await?;
-        let mut answers = Vec::with_capacity(ends.len());
-        for (end, look) in ends.iter().zip(looks) {
+        let looks = self.look_at(requests, |request| &request.hold.key).await?;
+        let mut answers = Vec::with_capacity(requests.len());
+        for (request, look) in requests.iter().zip(looks) {
             let is_dirty = matches!(look.phase, Phase::Processing { token, dirty: true, .. }
-                if token == end.hold.token);
+                if token == request.hold.token);
             if is_dirty {
                 answers.push(Finished::Requeued);
             } else {
-                answers.extend(self.store.finish(std::slice::from_ref(end)).await?);
+                answers.extend(self.store.finish(std::slice::from_ref(request)).await?);
             }
         }
         Ok(answers)
     }
 
-    async fn finish_again(&self, ends: &[FinishRequest]) -> Result<Vec<Finished>, Error> {
-        let again = |end: &FinishRequest| {
-            let mut end = end.clone();
-            let done = matches!(end.finish, Finish::Done | Finish::Succeed);
-            if done && end.hold.token.0.is_multiple_of(4) {
-                end.finish = Finish::Release;
+    async fn finish_again(
+        &self,
+        requests: &[FinishRequest],
+    ) -> Result<Vec<Finished>, Error> {
+        let again = |request: &FinishRequest| {
+            let mut request = request.clone();
+            let done = matches!(request.finish, Finish::Done | Finish::Succeed);
+            if done && request.hold.token.0.is_multiple_of(4) {
+                request.finish = Finish::Release;
             }
-            end
+            request
         };
-        let ends: Vec<_> = ends.iter().map(again).collect();
-        self.store.finish(&ends).await
+        let requests: Vec<_> = requests.iter().map(again).collect();
+        self.store.finish(&requests).await
     }
 }
 
@@ -287,13 +294,13 @@ impl Store for BuggyStore {
         })
     }
 
-    fn finish<'a>(&'a self, ends: &'a [FinishRequest]) -> Reply<'a, Vec<Finished>> {
+    fn finish<'a>(&'a self, requests: &'a [FinishRequest]) -> Reply<'a, Vec<Finished>> {
         Box::pin(async move {
             match self.bug {
-                Bug::NoFence => self.finish_unfenced(ends).await,
-                Bug::DirtyFinishIgnored => self.finish_dirty_ignored(ends).await,
-                Bug::ExtraRun => self.finish_again(ends).await,
-                _ => self.finish_real(ends).await,
+                Bug::NoFence => self.finish_unfenced(requests).await,
+                Bug::DirtyFinishIgnored => self.finish_dirty_ignored(requests).await,
+                Bug::ExtraRun => self.finish_again(requests).await,
+                _ => self.finish_real(requests).await,
             }
         })
     }

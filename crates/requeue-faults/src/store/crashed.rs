@@ -60,10 +60,10 @@ impl Store for CrashedRuns {
         })
     }
 
-    fn finish<'a>(&'a self, ends: &'a [FinishRequest]) -> Reply<'a, Vec<Finished>> {
+    fn finish<'a>(&'a self, requests: &'a [FinishRequest]) -> Reply<'a, Vec<Finished>> {
         Box::pin(async move {
-            let alive = self.alive(ends, |end| &end.hold);
-            let finished = self.store.finish(&select(ends, &alive)).await?;
+            let alive = self.alive(requests, |request| &request.hold);
+            let finished = self.store.finish(&select(requests, &alive)).await?;
             Ok(merge(finished, &alive, &Finished::LeaseLost))
         })
     }

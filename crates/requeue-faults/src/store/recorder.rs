@@ -57,8 +57,8 @@ fn held(holds: &[Hold]) -> Vec<event::Held> {
     holds.iter().map(|hold| (hold.key.to_string(), hold.token.0)).collect()
 }
 
-fn finish(end: &FinishRequest) -> (String, u64, event::FinishKind) {
-    let kind = match end.finish {
+fn finish(request: &FinishRequest) -> (String, u64, event::FinishKind) {
+    let kind = match request.finish {
         Finish::Retry | Finish::RetryAfter(_) | Finish::RequeueAfter(_) => {
             event::FinishKind::Retry
         }
@@ -66,7 +66,7 @@ fn finish(end: &FinishRequest) -> (String, u64, event::FinishKind) {
         Finish::GiveUp => event::FinishKind::GiveUp,
         Finish::Done | Finish::Succeed | _ => event::FinishKind::Done,
     };
-    (end.hold.key.to_string(), end.hold.token.0, kind)
+    (request.hold.key.to_string(), request.hold.token.0, kind)
 }
 
 pub(crate) fn receipt(add: &Add, receipt: &Receipt) -> event::Receipt {
@@ -140,11 +140,11 @@ impl Store for Recorder {
         )
     }
 
-    fn finish<'a>(&'a self, ends: &'a [FinishRequest]) -> Reply<'a, Vec<Finished>> {
-        let request = Request::Finish(ends.iter().map(finish).collect());
+    fn finish<'a>(&'a self, requests: &'a [FinishRequest]) -> Reply<'a, Vec<Finished>> {
+        let request = Request::Finish(requests.iter().map(finish).collect());
         self.record(
             request,
-            || self.store.finish(ends),
+            || self.store.finish(requests),
             |answers| Answer::Finished(answers.iter().map(finished).collect()),
         )
     }
