@@ -10,3 +10,6 @@ drop function if exists requeue.finish_all;
 drop function if exists requeue.finish_known;
 drop function if exists requeue.finish_clean;
 drop function if exists requeue.lease;
+drop function if exists requeue.add_keys;
+drop function if exists requeue.add_new;
+drop procedure if exists requeue.add_waking;

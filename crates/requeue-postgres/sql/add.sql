@@ -1,21 +1,21 @@
--- Adds keys, each now (0) or after a delay. The keys are distinct and sorted, so that two
--- batches cannot wait for each other; `ords` are their places in the batch, with the ranks
--- of their priorities, and `ranked` says whether one of those is not 0.
+-- Adds keys, each now (delay 0) or after a delay.
 --
--- It always locks the row of a key, also where nothing changes: otherwise a key that is
--- ready could be processed and gone before the transaction of its producer is seen. Where
--- nothing changes, the row is not written.
+-- The keys are distinct and sorted; `ords` are their places in the batch, with the ranks of
+-- their priorities in front, and `ranked` says whether any of those is not 0. With
+-- `expect_new` the keys are first inserted as if none existed, which saves half the cost.
+-- If one exists, or appears meanwhile, that insert is undone.
 --
--- The first statement does what is usual, and leaves keys that are dead, or that have or
--- get another priority than 0, to `add_limited`. It tells of the former. There are none of
--- the latter unless the queue says so by now: who gives one its priority notes that with it.
+-- Locks: the rows of the keys, in key order. A key that is ready already is locked too,
+-- although nothing changes: otherwise a worker could finish it on the old data before the
+-- producer's transaction commits. A row that does not change is not written. Then, for
+-- priorities other than 0, the locks of `note_ranked`.
 --
--- Answers for those keys that were changed: the state they are in, and how long they were
--- told to wait. Of a key that comes twice, the second counts.
+-- Returns `all_new` if the first insert succeeded. Otherwise, for each key that changed,
+-- its state and its delay. A key may appear twice; the second entry counts.
 create or replace function requeue.add_keys(
     q integer, keys bytea[], ords bigint[], ranked boolean, delays bigint[],
-    revive_after bigint, clock bigint,
-    out changed bytea[], out states smallint[], out waits bigint[]
+    revive_after bigint, clock bigint, expect_new boolean default false,
+    out changed bytea[], out states smallint[], out waits bigint[], out all_new boolean
 )
 language plpgsql volatile as $$
 declare
@@ -23,34 +23,52 @@ declare
     place bigint := requeue.places();
     more record;
 begin
-    with added as (
-        insert into requeue.item as i (queue, key, seq, state, since, wake_at)
-        select q, a.key, place + a.ord,
-            case a.delay when 0 then 1 else 0 end,
-            case a.delay when 0 then at end,
-            case a.delay when 0 then null else at + a.delay end
-        from unnest(keys, ords, delays) a (key, ord, delay)
-        on conflict (queue, key) do update set
-            state = case i.state when 0 then excluded.state else i.state end,
-            dirty = i.dirty or i.state = 2 and excluded.state = 1,
-            seq = case i.state when 0 then excluded.seq else i.seq end,
-            since = case i.state when 0 then excluded.since else i.since end,
-            wake_at = case i.state when 3 then null
-                else coalesce(excluded.wake_at, i.wake_at) end
-        where i.state = 3
-            or requeue.rank(i.seq | excluded.seq) = 0 and i.planned is null
-                and (excluded.state = 1 and (i.state = 0 or i.state = 2 and not i.dirty)
-                    or excluded.wake_at < coalesce(i.wake_at, 9223372036854775807))
-        returning i.key, i.state, i.wake_at
-    )
-    select array_agg(a.key), array_agg(a.state), array_agg(a.wake_at - at)
-    into changed, states, waits
-    from added a;
+    all_new := false;
+    if expect_new then
+        begin
+            insert into requeue.item (queue, key, seq, state, since, wake_at)
+            select q, a.key, place + a.ord,
+                case a.delay when 0 then 1 else 0 end,
+                case a.delay when 0 then at end,
+                case a.delay when 0 then null else at + a.delay end
+            from (select unnest(keys), unnest(ords), unnest(delays)) a (key, ord, delay);
+            all_new := true;
+        exception when unique_violation then
+            -- The row locks are released with the insert, and are taken again below.
+        end;
+    end if;
+    if not all_new then
+        -- Does all but two things, which are left to `add_limited`: keys that are dead, and
+        -- keys that have or get another priority than 0.
+        with added as (
+            insert into requeue.item as i (queue, key, seq, state, since, wake_at)
+            select q, a.key, place + a.ord,
+                case a.delay when 0 then 1 else 0 end,
+                case a.delay when 0 then at end,
+                case a.delay when 0 then null else at + a.delay end
+            from (select unnest(keys), unnest(ords), unnest(delays)) a (key, ord, delay)
+            on conflict (queue, key) do update set
+                state = case i.state when 0 then excluded.state else i.state end,
+                dirty = i.dirty or i.state = 2 and excluded.state = 1,
+                seq = case i.state when 0 then excluded.seq else i.seq end,
+                since = case i.state when 0 then excluded.since else i.since end,
+                wake_at = case i.state when 3 then null
+                    else coalesce(excluded.wake_at, i.wake_at) end
+            where i.state = 3
+                or requeue.rank(i.seq | excluded.seq) = 0 and i.planned is null
+                    and (excluded.state = 1 and (i.state = 0 or i.state = 2 and not i.dirty)
+                        or excluded.wake_at < coalesce(i.wake_at, 9223372036854775807))
+            returning i.key, i.state, i.wake_at
+        )
+        select array_agg(a.key), array_agg(a.state), array_agg(a.wake_at - at)
+        into changed, states, waits
+        from added a;
+    end if;
 
     if ranked then
         perform requeue.note_ranked(q);
     end if;
-    if (3 = any (states)) is not true and (
+    if all_new or (3 = any (states)) is not true and (
         cardinality(changed) = cardinality(keys)
         or pg_sequence_last_value('requeue.ranked') is null
     ) then
@@ -74,38 +92,6 @@ begin
         states := states || more.states;
         waits := waits || more.waits;
     end if;
-end
-$$;
-
--- The same for keys of which most probably none is there, as in a batch that lists what is
--- new: they are written without a look for each, which is what most of an add costs. If one
--- is there, or comes there meanwhile, all of that is undone and `add_keys` has the batch.
---
--- Answers `fresh` alone if all were new. What it undoes it has locked in the order of keys,
--- and holds nothing of it while `add_keys` begins again.
-create or replace function requeue.add_new(
-    q integer, keys bytea[], ords bigint[], ranked boolean, delays bigint[],
-    revive_after bigint, clock bigint,
-    out changed bytea[], out states smallint[], out waits bigint[], out fresh boolean
-)
-language plpgsql volatile as $$
-declare
-    at bigint := requeue.micros(clock);
-    place bigint := requeue.places();
-begin
-    insert into requeue.item (queue, key, seq, state, since, wake_at)
-    select q, a.key, place + a.ord,
-        case a.delay when 0 then 1 else 0 end,
-        case a.delay when 0 then at end,
-        case a.delay when 0 then null else at + a.delay end
-    from (select unnest(keys), unnest(ords), unnest(delays)) a (key, ord, delay);
-    fresh := true;
-    if ranked then
-        perform requeue.note_ranked(q);
-    end if;
-exception when unique_violation then
-    select k.*, false into changed, states, waits, fresh
-    from requeue.add_keys(q, keys, ords, ranked, delays, revive_after, clock) k;
 end
 $$;
 

@@ -54,28 +54,24 @@ language sql volatile as $$
     select requeue.wake(requeue.queue_id(queue), null)
 $$;
 
--- Adds keys as `add_keys`, or as `add_new` if they are `hoped` to be new, and wakes workers
--- once that is committed: in one round trip. The lock of a notification is waited for, however
--- long: an error would tell that nothing was added.
+-- Adds keys as `add_keys` does, commits, and wakes workers: in one round trip. `notified`
+-- says whether it did. The lock of a notification is waited for without a timeout: an error
+-- would say that nothing was added.
 create or replace procedure requeue.add_waking(
     q integer, keys bytea[], ords bigint[], ranked boolean, delays bigint[],
-    revive_after bigint, clock bigint, hoped boolean,
+    revive_after bigint, clock bigint, expect_new boolean,
     inout changed bytea[], inout states smallint[], inout waits bigint[],
-    inout fresh boolean, inout told boolean
+    inout all_new boolean, inout notified boolean
 )
 language plpgsql as $$
 begin
-    if hoped then
-        select n.* into changed, states, waits, fresh
-        from requeue.add_new(q, keys, ords, ranked, delays, revive_after, clock) n;
-    else
-        select k.*, false into changed, states, waits, fresh
-        from requeue.add_keys(q, keys, ords, ranked, delays, revive_after, clock) k;
-    end if;
-    told := false;
-    if fresh or changed is not null then
+    select k.* into changed, states, waits, all_new
+    from requeue.add_keys(
+        q, keys, ords, ranked, delays, revive_after, clock, expect_new) k;
+    notified := false;
+    if all_new or changed is not null then
         commit;
-        told := requeue.wake(q, clock) and set_config('lock_timeout', '0', true) = '0';
+        notified := requeue.wake(q, clock) and set_config('lock_timeout', '0', true) = '0';
     end if;
 end
 $$;

@@ -99,14 +99,13 @@ macro_rules! params {
     };
 }
 
+mod add_batch;
 mod address;
 mod builder;
 mod failure;
 mod finish_batch;
 mod grants;
-mod hunch;
 mod low;
-mod parcel;
 mod people;
 mod pool;
 mod schema;

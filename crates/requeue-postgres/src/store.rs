@@ -4,6 +4,7 @@ use std::collections::VecDeque;
 use std::fmt;
 use std::num::NonZeroU32;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use requeue::Added;
@@ -14,12 +15,11 @@ use requeue_store::{
 };
 use tokio_postgres::{GenericClient, Row};
 
+use crate::add_batch::{AddBatch, duplicate};
 use crate::builder::PostgresStoreBuilder;
 use crate::finish_batch::FinishBatch;
 use crate::grants::{self, Answer};
-use crate::hunch::Hunch;
 use crate::low::Low;
-use crate::parcel::{Parcel, duplicate};
 use crate::pool::Pool;
 use crate::session::{Param, call_text, param_ref};
 use crate::share::Share;
@@ -41,8 +41,9 @@ struct Inner {
     clock: Option<EngineClock>,
     low: Low,
     share: Share,
-    /// Whether keys that are added are new.
-    newness: Hunch,
+    /// Whether the last large batch of adds had only new keys. The next one then is
+    /// expected to have only new keys too.
+    expects_new: AtomicBool,
     wake: Wake,
 }
 
@@ -55,9 +56,10 @@ impl PostgresStore {
 
     pub(crate) fn new(pool: Arc<Pool>, queue: i32, clock: Option<EngineClock>) -> Self {
         let wake = Wake::new(Arc::clone(&pool), queue, clock.clone());
-        let (low, newness) = (Low::default(), Hunch::default());
+        let low = Low::default();
         let share = Share::new(clock.is_some());
-        let inner = Inner { pool, queue, clock, low, share, newness, wake };
+        let expects_new = AtomicBool::new(true);
+        let inner = Inner { pool, queue, clock, low, share, expects_new, wake };
         Self { inner: Arc::new(inner) }
     }
 
@@ -109,18 +111,18 @@ impl PostgresStore {
         client: &C,
         adds: &[Add],
     ) -> Result<Vec<Receipt>, Error> {
-        // Never `add_new`, which is a transaction in that of the caller: the server keeps
-        // only so many of those at hand.
         let place = self.inner.pool.place();
         let schema = self.inner.pool.terms().schema.quoted();
         let mut receipts = vec![duplicate(Duration::ZERO); adds.len()];
         let mut rest: VecDeque<_> = (0..adds.len()).collect();
-        while let Some(parcel) = Parcel::take(adds, &mut rest) {
-            let (name, params) = parcel.call(self.inner.queue, self.inner.now());
+        while let Some(batch) = AddBatch::take(adds, &mut rest) {
+            // To expect new keys takes a subtransaction, and the server keeps only 64 of
+            // those of a transaction at hand.
+            let (name, params) = batch.call(self.inner.queue, self.inner.now(), false);
             let params: Vec<_> = params.iter().map(param_ref).collect();
             let text = call_text(schema, name, params.len());
             let row = client.query_one(&text, &params).await;
-            row.and_then(|row| parcel.read(&row, &mut receipts, &mut rest))
+            row.and_then(|row| batch.read(&row, &mut receipts, &mut rest))
                 .map_err(|error| failure::of_call(error, name, place))?;
         }
         Ok(receipts)
@@ -163,7 +165,7 @@ impl Inner {
     async fn add(&self, adds: &[Add]) -> Result<Vec<Receipt>, Error> {
         let mut receipts = vec![duplicate(Duration::ZERO); adds.len()];
         let mut untold = false;
-        let added = self.add_parcels(adds, &mut receipts, &mut untold).await;
+        let added = self.add_batches(adds, &mut receipts, &mut untold).await;
         // Also if the rest failed: who adds these again finds them there, and wakes nobody.
         match receipts.iter().any(is_soon) {
             true if untold => self.wake.everywhere(),
@@ -173,55 +175,36 @@ impl Inner {
         added.map(|()| receipts)
     }
 
-    /// Adds all, in as few statements as they fit in. What was added without a notification
-    /// makes `untold` true.
-    async fn add_parcels(
+    /// Adds all, in as few statements as possible. Sets `untold` if keys were added without
+    /// a notification.
+    async fn add_batches(
         &self,
         adds: &[Add],
         receipts: &mut [Receipt],
         untold: &mut bool,
     ) -> Result<(), Error> {
         let mut rest: VecDeque<_> = (0..adds.len()).collect();
-        while let Some(parcel) = Parcel::take(adds, &mut rest) {
-            let waking = parcel.is_plain() && self.wake.take_turn();
-            let row = self.add_parcel(&parcel, waking, receipts, &mut rest).await?;
+        while let Some(batch) = AddBatch::take(adds, &mut rest) {
+            let guesses = batch.is_worth_guessing();
+            let expect_new = guesses && self.expects_new.load(Ordering::Relaxed);
+            let (mut name, params) = batch.call(self.queue, self.now(), expect_new);
+            let waking = batch.has_given_delays() && self.wake.take_turn();
             if waking {
-                self.wake.told(row.try_get("told").unwrap_or_default());
+                name = "add_waking";
+            }
+            let row = self.one(name, params).await?;
+            let were_new = batch
+                .read(&row, receipts, &mut rest)
+                .map_err(|error| self.pool.unreadable(name, error))?;
+            if guesses {
+                self.expects_new.store(were_new, Ordering::Relaxed);
+            }
+            if waking {
+                self.wake.told(row.try_get("notified").unwrap_or_default());
             }
             *untold |= !waking;
         }
         Ok(())
-    }
-
-    /// Adds what one statement takes, which also notifies if it is to be `waking`.
-    async fn add_parcel(
-        &self,
-        parcel: &Parcel<'_>,
-        waking: bool,
-        receipts: &mut [Receipt],
-        rest: &mut VecDeque<usize>,
-    ) -> Result<Row, Error> {
-        let (mut name, mut params) = parcel.call(self.queue, self.now());
-        let hoped = parcel.is_many() && self.newness.follow();
-        if waking {
-            name = "add_waking";
-            params.push(Box::new(hoped));
-        } else if hoped {
-            name = "add_new";
-        }
-        let row = self.one(name, params).await?;
-        let fresh = hoped && row.try_get("fresh").unwrap_or_default();
-        if hoped {
-            self.newness.learn(fresh);
-        }
-        if fresh {
-            parcel.all_new(receipts);
-        } else {
-            parcel
-                .read(&row, receipts, rest)
-                .map_err(|error| self.pool.unreadable(name, error))?;
-        }
-        Ok(row)
     }
 
     async fn lease(&self, request: &LeaseRequest) -> Result<Leased, Error> {

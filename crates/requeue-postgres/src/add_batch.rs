@@ -1,8 +1,8 @@
-//! Adds in the parts that one statement takes.
+//! Adds, in batches that one statement takes.
 //!
-//! A statement takes each key once, with one revival delay and one shared rate. A batch is
-//! cut where the next add does not fit, so that its parts, one after the other, give what
-//! the adds would have given one by one.
+//! A statement takes each key once, with one revival delay and one shared rate. Adds are
+//! split where the next one does not fit, so that the batches, one after the other, have
+//! the same effect as the adds one by one.
 
 use std::collections::{HashMap, VecDeque};
 use std::time::Duration;
@@ -14,56 +14,57 @@ use tokio_postgres::Row;
 use crate::number;
 use crate::session::Param;
 
-/// The most keys of one statement: it stays short for those who wait for its locks.
+/// Most keys in one statement, so that it does not hold its locks for long.
 const MOST: usize = 500;
 
-/// From how many keys on it pays to write them as if they were new: what undoes them if they
-/// are not costs as much as a few keys.
-const MANY: usize = 8;
+/// Smallest batch that is inserted as if all its keys were new. If one is not, the insert is
+/// undone, which costs as much as a few keys.
+const WORTH_GUESSING: usize = 8;
 
 /// What all adds of a statement have in common.
 #[derive(Clone, Copy, PartialEq)]
-struct Manner {
+struct Common {
     revive_after: Duration,
-    limits: Limits,
+    delays: Delays,
 }
 
-/// What keys are told to wait for.
+/// Where the delays of keys come from.
 #[derive(Clone, Copy, PartialEq)]
-enum Limits {
-    /// What their add says.
-    Told,
-    /// Their backoff, and the rate of the queue if there is one.
+enum Delays {
+    /// From the adds.
+    Given,
+    /// From the backoff of each key, and the rate of the queue if there is one.
     Backoff(Option<Rate>),
 }
 
-impl Manner {
+impl Common {
     fn of(add: &Add) -> Self {
-        let limits = backoff(add).map_or(Limits::Told, |of| Limits::Backoff(of.rate));
-        Self { revive_after: add.revive_after, limits }
+        let delays =
+            backoff(add).map_or(Delays::Given, |backoff| Delays::Backoff(backoff.rate));
+        Self { revive_after: add.revive_after, delays }
     }
 }
 
 /// Adds for one statement.
-pub(crate) struct Parcel<'a> {
+pub(crate) struct AddBatch<'a> {
     adds: &'a [Add],
-    manner: Manner,
-    /// Which adds, in the order of their keys: nobody locks two of them the other way round.
+    common: Common,
+    /// Indexes of `adds`, in key order: every statement locks keys in that order.
     sorted: Vec<usize>,
-    /// Adds for now of a key that another one here adds for now with no lower priority:
-    /// which, and that one.
+    /// Adds for now that an earlier add in the batch covers: the index of each, and that of
+    /// the earlier add.
     repeats: Vec<(usize, usize)>,
 }
 
-impl<'a> Parcel<'a> {
-    /// Takes as many as fit from the front of `rest`; `None` if that is empty.
+impl<'a> AddBatch<'a> {
+    /// Takes as many adds as fit from the front of `rest`. Returns `None` if it is empty.
     pub(crate) fn take(adds: &'a [Add], rest: &mut VecDeque<usize>) -> Option<Self> {
-        let manner = Manner::of(&adds[*rest.front()?]);
+        let common = Common::of(&adds[*rest.front()?]);
         let (mut firsts, mut repeats) = (HashMap::new(), Vec::new());
         while let Some(&next) = rest.front() {
             let add = &adds[next];
             match firsts.get(&add.key) {
-                _ if Manner::of(add) != manner => break,
+                _ if Common::of(add) != common => break,
                 None if firsts.len() < MOST => {
                     firsts.insert(&add.key, next);
                 }
@@ -76,22 +77,36 @@ impl<'a> Parcel<'a> {
         }
         let mut sorted: Vec<_> = firsts.into_values().collect();
         sorted.sort_unstable_by_key(|&index| &adds[index].key);
-        Some(Self { adds, manner, sorted, repeats })
+        Some(Self { adds, common, sorted, repeats })
     }
 
-    /// The function that carries it out, and what it is given.
+    /// Returns whether the adds give the delays: then the batch is for `add_keys`.
+    pub(crate) fn has_given_delays(&self) -> bool {
+        self.common.delays == Delays::Given
+    }
+
+    /// Returns whether it pays to insert the keys as if all were new.
+    pub(crate) fn is_worth_guessing(&self) -> bool {
+        self.has_given_delays() && self.sorted.len() >= WORTH_GUESSING
+    }
+
+    /// Returns the SQL function for the batch, and its parameters.
+    ///
+    /// With `expect_new`, the function inserts the keys as if all were new first.
     pub(crate) fn call(
         &self,
         queue: i32,
         now: Option<i64>,
+        expect_new: bool,
     ) -> (&'static str, Vec<Param>) {
         let keys: Vec<Vec<u8>> = self.each(|add| add.key.to_vec());
         let ords: Vec<i64> = self.sorted.iter().map(|&index| self.ord(index)).collect();
         let ranked = self.sorted.iter().any(|&index| self.adds[index].priority != 0);
-        let revive_after = micros(self.manner.revive_after);
-        let Limits::Backoff(rate) = self.manner.limits else {
-            let delays: Vec<i64> = self.each(|add| micros(told(add)));
-            let params = params![queue, keys, ords, ranked, delays, revive_after, now];
+        let revive_after = micros(self.common.revive_after);
+        let Delays::Backoff(rate) = self.common.delays else {
+            let delays: Vec<i64> = self.each(|add| micros(given_delay(add)));
+            let params =
+                params![queue, keys, ords, ranked, delays, revive_after, now, expect_new];
             return ("add_keys", params);
         };
         let part = |of: fn(Backoff) -> Duration| {
@@ -115,16 +130,6 @@ impl<'a> Parcel<'a> {
         ("add_limited", params)
     }
 
-    /// Whether all keys are told how long to wait: then it is for `add_keys`.
-    pub(crate) fn is_plain(&self) -> bool {
-        self.manner.limits == Limits::Told
-    }
-
-    /// Whether it is also for `add_new`, and worth that.
-    pub(crate) fn is_many(&self) -> bool {
-        self.is_plain() && self.sorted.len() >= MANY
-    }
-
     /// The place of an add in the batch, with the rank of its priority in front.
     fn ord(&self, index: usize) -> i64 {
         let rank = -i64::from(self.adds[index].priority);
@@ -135,25 +140,22 @@ impl<'a> Parcel<'a> {
         self.sorted.iter().map(|&index| of(&self.adds[index])).collect()
     }
 
-    /// Fills in the receipts for keys that were all new.
-    pub(crate) fn all_new(&self, receipts: &mut [Receipt]) {
-        for &index in &self.sorted {
-            let wait = crate::duration(micros(told(&self.adds[index])));
-            let state = i16::from(wait.is_zero());
-            receipts[index] = self.receipt(index, state, wait);
-        }
-    }
-
-    /// Reads the answer into the receipts. A repeated add of a key that was dead before the
-    /// first is one for a later statement: the first only delayed it.
+    /// Reads the answer into the receipts. Returns whether all keys seem to have been new.
+    ///
+    /// A repeated add of a key that was dead goes back to `rest`: the first add only
+    /// delayed the key.
     pub(crate) fn read(
         &self,
         row: &Row,
         receipts: &mut [Receipt],
         rest: &mut VecDeque<usize>,
-    ) -> Result<(), tokio_postgres::Error> {
+    ) -> Result<bool, tokio_postgres::Error> {
+        if self.has_given_delays() && row.try_get("all_new")? {
+            self.all_new(receipts);
+            return Ok(true);
+        }
         for &index in &self.sorted {
-            receipts[index] = duplicate(told(&self.adds[index]));
+            receipts[index] = duplicate(given_delay(&self.adds[index]));
         }
         for (key, state, wait) in changes(row)? {
             if let Ok(at) =
@@ -168,13 +170,25 @@ impl<'a> Parcel<'a> {
                 rest.push_front(index);
             }
         }
-        Ok(())
+        let is_new = |&index: &usize| {
+            matches!(receipts[index].added, Added::Ready | Added::Delayed)
+        };
+        Ok(self.sorted.iter().all(is_new))
+    }
+
+    /// Fills in the receipts if all keys were new.
+    fn all_new(&self, receipts: &mut [Receipt]) {
+        for &index in &self.sorted {
+            let wait = crate::duration(micros(given_delay(&self.adds[index])));
+            let state = i16::from(wait.is_zero());
+            receipts[index] = self.receipt(index, state, wait);
+        }
     }
 
     fn receipt(&self, index: usize, state: i16, wait: Duration) -> Receipt {
-        let own = told(&self.adds[index]);
-        let plain = self.is_plain();
-        if plain && !own.is_zero() {
+        let given = given_delay(&self.adds[index]);
+        let has_given_delays = self.has_given_delays();
+        if has_given_delays && !given.is_zero() {
             return Receipt { added: Added::Delayed, delay: wait };
         }
         let added = match state {
@@ -183,21 +197,21 @@ impl<'a> Parcel<'a> {
             2 => Added::Dirty,
             _ => Added::Duplicate,
         };
-        let waits = !plain || added == Added::Delayed;
-        Receipt { added, delay: if waits { wait } else { own } }
+        let waits = !has_given_delays || added == Added::Delayed;
+        Receipt { added, delay: if waits { wait } else { given } }
     }
 }
 
-/// What an add is answered with that changed nothing.
+/// The receipt of an add that changed nothing.
 pub(crate) fn duplicate(delay: Duration) -> Receipt {
     Receipt { added: Added::Duplicate, delay }
 }
 
-/// The keys that a statement changed, the state they are in and how long they wait.
+/// The keys that a statement changed, with their states and delays.
 fn changes(row: &Row) -> Result<Vec<(Vec<u8>, i16, Duration)>, tokio_postgres::Error> {
-    let keys: Option<Vec<Vec<u8>>> = row.try_get(0)?;
-    let states: Option<Vec<i16>> = row.try_get(1)?;
-    let waits: Option<Vec<Option<i64>>> = row.try_get(2)?;
+    let keys: Option<Vec<Vec<u8>>> = row.try_get("changed")?;
+    let states: Option<Vec<i16>> = row.try_get("states")?;
+    let waits: Option<Vec<Option<i64>>> = row.try_get("waits")?;
     let waits = waits.unwrap_or_default().into_iter();
     let waits = waits.map(|wait| crate::duration(wait.unwrap_or_default()));
     let states = states.unwrap_or_default().into_iter().zip(waits);
@@ -209,13 +223,12 @@ fn is_now(add: &Add) -> bool {
     matches!(add.when, When::Now | When::After(Duration::ZERO))
 }
 
-/// Whether an add changes nothing after an earlier one of the same key in its batch.
+/// Returns whether an add changes nothing after `first`, an add of the same key.
 fn is_covered(add: &Add, first: &Add) -> bool {
     is_now(add) && is_now(first) && add.priority <= first.priority
 }
 
-/// The delay that an add asks for itself.
-fn told(add: &Add) -> Duration {
+fn given_delay(add: &Add) -> Duration {
     if let When::After(delay) = add.when { delay } else { Duration::ZERO }
 }
 
@@ -238,33 +251,34 @@ mod tests {
         Add { revive_after: Duration::ZERO, ..Add::new(key, when) }
     }
 
-    fn cut(adds: &[Add]) -> Vec<(Vec<usize>, usize)> {
+    /// Splits adds into batches: the indexes and the number of repeats of each.
+    fn split(adds: &[Add]) -> Vec<(Vec<usize>, usize)> {
         let mut rest: VecDeque<_> = (0..adds.len()).collect();
-        std::iter::from_fn(|| Parcel::take(adds, &mut rest))
-            .map(|parcel| (parcel.sorted, parcel.repeats.len()))
+        std::iter::from_fn(|| AddBatch::take(adds, &mut rest))
+            .map(|batch| (batch.sorted, batch.repeats.len()))
             .collect()
     }
 
     #[test]
-    fn keys_are_sorted_and_adds_for_now_of_one_key_are_one() {
+    fn keys_are_sorted_and_repeated_adds_for_now_collapse() {
         let adds: Vec<_> = ["b", "a", "b", "b"].map(|key| add(key, When::Now)).into();
-        assert_eq!(cut(&adds), [(vec![1, 0], 2)]);
+        assert_eq!(split(&adds), [(vec![1, 0], 2)]);
     }
 
     #[test]
-    fn a_batch_is_cut_where_a_key_comes_again_with_a_delay() {
+    fn batch_ends_before_a_repeated_key_with_a_delay() {
         let later = When::After(Duration::from_secs(1));
         let adds = [add("a", When::Now), add("b", later), add("a", later)];
-        assert_eq!(cut(&adds), [(vec![0, 1], 0), (vec![2], 0)]);
+        assert_eq!(split(&adds), [(vec![0, 1], 0), (vec![2], 0)]);
     }
 
     #[test]
-    fn a_batch_is_cut_where_the_rate_changes() {
+    fn batch_ends_where_the_rate_changes() {
         let adds = [
             add("a", When::RateLimited(Backoff::default())),
             add("b", When::Now),
             add("c", When::Now),
         ];
-        assert_eq!(cut(&adds), [(vec![0], 0), (vec![1, 2], 0)]);
+        assert_eq!(split(&adds), [(vec![0], 0), (vec![1, 2], 0)]);
     }
 }
