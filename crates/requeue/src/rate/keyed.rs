@@ -34,7 +34,7 @@ use crate::key::ToKey;
 ///
 /// A key whose bucket is full behaves like a key that was never seen. So every call looks at
 /// a few other keys and drops one whose bucket is full. No clean-up call and no background
-/// thread is needed, and the table shrinks after a spike. A tracked `u64` takes about 80
+/// thread is needed, and the table shrinks after a spike. A tracked `u64` takes 47 to 94
 /// bytes.
 ///
 /// If new keys come faster than buckets fill, as in an attack with random keys, at most

@@ -24,7 +24,8 @@
 //! | have no more than so many events in any minute | [`Window`] |
 //! | divide a limit among tenants that lend to each other | [`Hierarchy`] |
 //! | give every user or address a limit of its own | [`Keyed`] |
-//! | limit services of tower | `RateLimitLayer`, feature `tower` |
+//! | make tower services wait | `RateLimitLayer`, feature `tower` |
+//! | answer HTTP requests with 429, per client | `KeyedRateLimitLayer`, feature `tower` |
 //! | do something, such as logging, only now and then | [`Sometimes`] |
 //!
 //! The page `docs/LIMITERS.md` of the repository shows how they differ, with pictures.
@@ -184,6 +185,8 @@ mod error;
 mod hierarchy;
 mod keyed;
 #[cfg(feature = "tower")]
+mod keyed_layer;
+#[cfg(feature = "tower")]
 mod layer;
 mod limit;
 mod limiter;
@@ -200,6 +203,9 @@ mod tests;
 pub use error::{InvalidLimit, InvalidPace, InvalidShare, ReserveError, WaitError};
 pub use hierarchy::{Hierarchy, Share};
 pub use keyed::{Keyed, KeyedReservation};
+#[cfg(feature = "tower")]
+#[cfg_attr(docsrs, doc(cfg(feature = "tower")))]
+pub use keyed_layer::{KeyedRateLimit, KeyedRateLimitFuture, KeyedRateLimitLayer};
 #[cfg(feature = "tower")]
 #[cfg_attr(docsrs, doc(cfg(feature = "tower")))]
 pub use layer::{RateLimit, RateLimitLayer};

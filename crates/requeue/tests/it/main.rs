@@ -18,6 +18,7 @@ mod order;
 mod panics;
 mod pictures;
 mod pool;
+mod rate;
 mod regressions;
 mod retry;
 mod stingy;
