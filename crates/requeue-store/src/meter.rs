@@ -9,8 +9,8 @@ use std::fmt;
 use std::sync::Mutex;
 use std::time::{Duration, Instant};
 
-use requeue::metrics::{Gauges, Keeper, Recorder, Told};
-use requeue::{Added, Finish};
+use requeue::metrics::{Gauge, GaugeValue, Gauges, Recorder};
+use requeue::{Added, Counts, Finish};
 
 use crate::sync::lock;
 use crate::{Add, FinishRequest, Finished, Receipt, Stats, When};
@@ -47,12 +47,12 @@ impl Meter {
         let delayed = adds.iter().filter(|add| add.when != When::Now);
         delayed.for_each(|_| self.recorder.delayed());
         let changes = receipts.iter().filter(|receipt| is_change(receipt.added));
-        self.recorder.added_many(changes.count() as u64);
+        changes.for_each(|_| self.recorder.added());
     }
 
     /// A key that had been ready for so long was handed to a worker.
     pub(crate) fn began(&self, at: Instant, waited: Duration) -> Begun {
-        self.recorder.got_many(waited, 1);
+        self.recorder.got(waited);
         let mut running = lock(&self.running);
         running.count += 1;
         let begun = Begun { at, number: running.count };
@@ -63,7 +63,7 @@ impl Meter {
     /// The worker is done with it, whatever the store will say.
     pub(crate) fn ended(&self, begun: Begun, now: Instant) {
         lock(&self.running).since.remove(&begun);
-        self.recorder.done_many(now.saturating_duration_since(begun.at), 1);
+        self.recorder.done(now.saturating_duration_since(begun.at));
     }
 
     /// The store has answered to these requests.
@@ -78,7 +78,7 @@ impl Meter {
             }
         }
         let later = answers.iter().filter(|it| matches!(it, Finished::Delayed(_)));
-        self.recorder.added_many(later.count() as u64);
+        later.for_each(|_| self.recorder.added());
     }
 
     /// A lease was dropped by a panic.
@@ -92,7 +92,7 @@ impl Meter {
     }
 
     pub(crate) fn gauges(&self, parked: usize, now: Instant) -> Gauges {
-        let mut gauges = lock(&self.stats).map_or_else(silent, told);
+        let mut gauges = lock(&self.stats).map_or_else(unknown, gauges_of);
         let running = lock(&self.running);
         let ages =
             running.since.iter().map(|begun| now.saturating_duration_since(begun.at));
@@ -111,25 +111,44 @@ fn is_change(added: Added) -> bool {
     }
 }
 
-fn silent() -> Gauges {
+/// The numbers of keys are not known.
+fn unknown() -> Gauges {
     let mut gauges = Gauges::default();
-    gauges.keeper = Keeper::SilentStore;
+    gauges.shared = true;
     gauges
 }
 
-fn told(stats: Stats) -> Gauges {
-    let number = |count: u64| usize::try_from(count).unwrap_or(usize::MAX);
-    let mut told = Told::default();
-    told.failing = number(stats.failing);
-    told.dead = number(stats.dead);
-    told.oldest_ready = stats.oldest_ready.unwrap_or_default();
-    told.paused = stats.paused;
-    let mut gauges = Gauges::default();
-    gauges.ready = number(stats.ready);
-    gauges.delayed = number(stats.delayed);
-    gauges.processing = number(stats.processing);
-    gauges.dirty = number(stats.dirty);
-    gauges.keeper = Keeper::Store(told);
+fn gauges_of(stats: Stats) -> Gauges {
+    let count = |count: u64| usize::try_from(count).unwrap_or(usize::MAX);
+    let mut gauges = unknown();
+    gauges.keys = Some(Counts {
+        ready: count(stats.ready),
+        delayed: count(stats.delayed),
+        processing: count(stats.processing),
+        dirty: count(stats.dirty),
+    });
+    gauges.extra = vec![
+        Gauge {
+            name: "requeue_dead",
+            help: "Dead keys of a store: they failed for good.",
+            value: GaugeValue::Count(count(stats.dead)),
+        },
+        Gauge {
+            name: "requeue_failing",
+            help: "Keys of a store that failed and will be retried.",
+            value: GaugeValue::Count(count(stats.failing)),
+        },
+        Gauge {
+            name: "requeue_oldest_ready_seconds",
+            help: "Age of the oldest ready key of a store, in seconds.",
+            value: GaugeValue::Seconds(stats.oldest_ready.unwrap_or_default()),
+        },
+        Gauge {
+            name: "requeue_paused",
+            help: "Whether a store is paused, so that it delivers no keys.",
+            value: GaugeValue::Count(usize::from(stats.paused)),
+        },
+    ];
     gauges
 }
 

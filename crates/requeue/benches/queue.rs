@@ -11,7 +11,7 @@ use criterion::measurement::WallTime;
 use criterion::{BenchmarkGroup, Criterion, Throughput, criterion_group, criterion_main};
 use requeue::Queue;
 
-use self::work::{ALL, Run, Work, add_after, cycle_strings, fill_and_drain};
+use self::work::{ALL, OPEN, Run, Work, add_after, cycle_strings, fill_and_drain};
 
 const MILLION: usize = 1_000_000;
 
@@ -98,7 +98,7 @@ fn keys(producer: usize) -> impl Iterator<Item = usize> {
 fn one_by_one(queue: &Queue<usize>, producer: Option<usize>) {
     if let Some(number) = producer {
         for key in keys(number) {
-            queue.add(key).unwrap();
+            queue.add(key).expect(OPEN);
         }
         return;
     }
@@ -112,7 +112,7 @@ fn in_batches(queue: &Queue<usize>, producer: Option<usize>) {
     if let Some(number) = producer {
         let keys: Vec<_> = keys(number).collect();
         for batch in keys.chunks(64) {
-            queue.add_all(batch.iter().copied()).unwrap();
+            queue.add_all(batch.iter().copied()).expect(OPEN);
         }
         return;
     }

@@ -7,7 +7,6 @@ mod rate;
 
 use std::time::Duration;
 
-use requeue::metrics::{Metrics, Probe, Recorder};
 use requeue::retry::Exponential;
 use requeue::{Lease, Queue};
 
@@ -32,14 +31,19 @@ const COUNT: usize = 1024;
 /// How many keys are added or taken in one lock, where they are many.
 const BATCH: usize = 64;
 
+/// Why an add succeeds.
+pub(crate) const OPEN: &str = "the queue is open";
+
 /// Longer than any measurement.
 const HOUR: Duration = Duration::from_secs(3600);
 
 pub(crate) const ALL: &[Work] = &[
     work("cycle u64, lease", || cycle(Queue::new())),
-    work("cycle u64, next", cycle_next),
-    work("cycle u64, batches of 64", cycle_batches),
-    work("cycle u64, measured", || cycle(Queue::builder().metrics(Deaf).build())),
+    work("cycle u64, next", || cycle_next(Queue::new())),
+    work("cycle u64, batches of 64", || cycle_batches(Queue::new())),
+    work("cycle u64, lease, metrics", || cycle(measured())),
+    work("cycle u64, next, metrics", || cycle_next(measured())),
+    work("cycle u64, batches of 64, metrics", || cycle_batches(measured())),
     work("cycle u64, 1k delayed besides", || cycle(delayed_queue())),
     work("cycle string, lease", || cycle_strings(COUNT)),
     work("cycle string, next", cycle_strings_next),
@@ -73,7 +77,7 @@ fn names(count: usize) -> Vec<String> {
 fn delayed_queue() -> Queue<u64> {
     let queue = Queue::new();
     for key in 0..1000 {
-        queue.add_after(u64::MAX - key, HOUR).unwrap();
+        queue.add_after(u64::MAX - key, HOUR).expect(OPEN);
     }
     queue
 }
@@ -81,30 +85,28 @@ fn delayed_queue() -> Queue<u64> {
 fn cycle(queue: Queue<u64>) -> Run {
     Box::new(move || {
         for key in keys() {
-            queue.add(key).unwrap();
+            queue.add(key).expect(OPEN);
             queue.get_blocking().expect("a key is ready").done();
         }
     })
 }
 
-fn cycle_next() -> Run {
-    let queue = Queue::new();
-    queue.add(u64::MAX).unwrap();
+fn cycle_next(queue: Queue<u64>) -> Run {
+    queue.add(u64::MAX).expect(OPEN);
     let mut held = queue.get_blocking();
     Box::new(move || {
         for key in keys() {
-            queue.add(key).unwrap();
+            queue.add(key).expect(OPEN);
             held = held.take().and_then(Lease::next_blocking);
         }
     })
 }
 
-fn cycle_batches() -> Run {
-    let queue = Queue::new();
+fn cycle_batches(queue: Queue<u64>) -> Run {
     let keys: Vec<_> = keys().collect();
     Box::new(move || {
         for batch in keys.chunks(BATCH) {
-            queue.add_all(batch.iter().copied()).unwrap();
+            queue.add_all(batch.iter().copied()).expect(OPEN);
             queue.get_many_blocking(BATCH).expect("keys are ready").done();
         }
     })
@@ -116,7 +118,7 @@ pub(crate) fn cycle_strings(count: usize) -> Run {
     let mut at = 0;
     Box::new(move || {
         for _ in 0..COUNT {
-            queue.add_ref(names[at].as_str()).unwrap();
+            queue.add_ref(names[at].as_str()).expect(OPEN);
             queue.get_blocking().expect("a key is ready").done();
             at = (at + 1) % names.len();
         }
@@ -125,11 +127,11 @@ pub(crate) fn cycle_strings(count: usize) -> Run {
 
 fn cycle_strings_next() -> Run {
     let (queue, names) = (Queue::<String>::new(), names(COUNT));
-    queue.add_ref("first").unwrap();
+    queue.add_ref("first").expect(OPEN);
     let mut held = queue.get_blocking();
     Box::new(move || {
         for name in &names {
-            queue.add_ref(name.as_str()).unwrap();
+            queue.add_ref(name.as_str()).expect(OPEN);
             held = held.take().and_then(Lease::next_blocking);
         }
     })
@@ -140,7 +142,7 @@ pub(crate) fn fill_and_drain(count: usize) -> Run {
     let queue = Queue::new();
     Box::new(move || {
         for key in 0..count {
-            queue.add(key).unwrap();
+            queue.add(key).expect(OPEN);
         }
         let mut lease = queue.try_get().ok();
         for _ in 1..count {
@@ -152,20 +154,20 @@ pub(crate) fn fill_and_drain(count: usize) -> Run {
 
 fn duplicate() -> Run {
     let queue = Queue::new();
-    queue.add_all(keys()).unwrap();
+    queue.add_all(keys()).expect(OPEN);
     Box::new(move || {
         for key in keys() {
-            queue.add(key).unwrap();
+            queue.add(key).expect(OPEN);
         }
     })
 }
 
 fn duplicate_string() -> Run {
     let (queue, names) = (Queue::<String>::new(), names(COUNT));
-    queue.add_all(names.iter().cloned()).unwrap();
+    queue.add_all(names.iter().cloned()).expect(OPEN);
     Box::new(move || {
         for name in &names {
-            queue.add_ref(name.as_str()).unwrap();
+            queue.add_ref(name.as_str()).expect(OPEN);
         }
     })
 }
@@ -173,10 +175,10 @@ fn duplicate_string() -> Run {
 fn duplicate_batches() -> Run {
     let queue = Queue::new();
     let keys: Vec<_> = keys().collect();
-    queue.add_all(keys.iter().copied()).unwrap();
+    queue.add_all(keys.iter().copied()).expect(OPEN);
     Box::new(move || {
         for batch in keys.chunks(BATCH) {
-            queue.add_all(batch.iter().copied()).unwrap();
+            queue.add_all(batch.iter().copied()).expect(OPEN);
         }
     })
 }
@@ -189,7 +191,7 @@ pub(crate) fn add_after(count: usize) -> Run {
         for key in 0..count as u64 {
             queue
                 .add_after(key, HOUR + Duration::from_micros(key * 7919 % 1_048_576))
-                .unwrap();
+                .expect(OPEN);
         }
     })
 }
@@ -200,19 +202,34 @@ fn add_rate_limited() -> Run {
         let slow = Exponential::new(HOUR, 24 * HOUR);
         let queue = Queue::builder().capacity(COUNT).retry(slow).build();
         for key in keys() {
-            queue.add_rate_limited(key).unwrap();
+            queue.add_rate_limited(key).expect(OPEN);
             queue.forget(&key);
         }
     })
 }
 
-/// Hears of everything and keeps nothing: what is left is the queue's own part.
-struct Deaf;
-
-impl Metrics for Deaf {
-    fn queue(&self, _: &str, _: Probe) -> Box<dyn Recorder> {
-        Box::new(Self)
-    }
+/// A queue that reports to Prometheus.
+#[cfg(feature = "prometheus")]
+fn measured() -> Queue<u64> {
+    Queue::builder().metrics(requeue::metrics::Prometheus::new()).build()
 }
 
-impl Recorder for Deaf {}
+/// A queue that reports to a recorder that does nothing.
+#[cfg(not(feature = "prometheus"))]
+fn measured() -> Queue<u64> {
+    struct NoOp;
+
+    impl requeue::metrics::Recorder for NoOp {}
+
+    impl requeue::metrics::Metrics for NoOp {
+        fn queue(
+            &self,
+            _: &str,
+            _: requeue::metrics::Probe,
+        ) -> Box<dyn requeue::metrics::Recorder> {
+            Box::new(Self)
+        }
+    }
+
+    Queue::builder().metrics(NoOp).build()
+}

@@ -93,7 +93,7 @@ pub enum Ended {
     Cancelled,
 }
 
-/// Listens to nothing.
-pub(super) struct Nobody;
+/// Records nothing.
+pub(super) struct NoRecorder;
 
-impl PoolRecorder for Nobody {}
+impl PoolRecorder for NoRecorder {}

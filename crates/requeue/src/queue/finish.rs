@@ -238,7 +238,7 @@ impl<K> Shared<K> {
             return backoff;
         }
         let now = now.unwrap_or_else(|| self.now_under_lock(state));
-        state.tell_time(now);
+        state.observe_time(now);
         state.delay_slot(slot, now.saturating_add(nanos(delay)), priority);
         backoff
     }

@@ -12,6 +12,7 @@ mod lease;
 mod leases;
 mod line;
 mod links;
+mod meter;
 mod nanos;
 mod offer;
 mod options;

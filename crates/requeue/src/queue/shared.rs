@@ -21,25 +21,23 @@ use std::hash::Hash;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use super::delay::Progress;
 use super::finish::Finish;
 use super::hashing::Hashing;
+use super::meter::Meter;
 use super::nanos::Nanos;
 use super::offer::{Borrowed, Owned};
 use super::options::{AddOptions, Added};
 use super::park::Park;
 use super::policy::{Backoff, Policy, default_delay};
 use super::state::{State, Taken};
-use super::timing::News;
 use crate::clock::AnyClock;
-use crate::contain::contain;
 use crate::error::Closed;
 use crate::key::ToKey;
-use crate::metrics::{Gauges, Keeper, Probed, Recorder};
+use crate::metrics::{Gauges, Probed, Recorder};
 use crate::sync::{Mutex, lock};
 use crate::wake::{Wakes, Watch};
 
-pub(super) use self::locked::Locked;
+pub(super) use self::locked::Advance;
 
 /// The state that handles, leases and getters of one queue share.
 pub(super) struct Shared<K> {
@@ -52,7 +50,7 @@ pub(super) struct Shared<K> {
     pub(super) policy: Policy<K>,
     /// How a lease ends that is dropped.
     pub(super) on_drop: Finish,
-    recorder: Option<Box<dyn Recorder>>,
+    meter: Option<Meter>,
 }
 
 /// What the lock guards.
@@ -94,28 +92,6 @@ impl<K> Core<K> {
     }
 }
 
-/// How far a call moves time forward before it acts.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Advance {
-    /// All keys whose delay has ended become ready first: the call depends on their order.
-    Fully,
-    /// Chunks of them do, until a key can be delivered.
-    ToNextKey,
-    /// The call does not depend on time.
-    Not,
-}
-
-impl Advance {
-    /// At least to the next key: the call takes one as well.
-    #[inline]
-    pub(super) fn or_to_next_key(self) -> Self {
-        match self {
-            Self::Not | Self::ToNextKey => Self::ToNextKey,
-            Self::Fully => Self::Fully,
-        }
-    }
-}
-
 impl<K> Shared<K> {
     pub(super) fn new(parts: Parts<K>) -> Self {
         let core =
@@ -124,120 +100,12 @@ impl<K> Shared<K> {
             core: Mutex::new(core),
             name: parts.name,
             epoch: parts.clock.now(),
+            meter: parts.recorder.map(|recorder| Meter::new(recorder, &parts.clock)),
             clock: parts.clock,
             hashing: parts.hashing,
             policy: parts.policy,
             on_drop: parts.on_drop,
-            recorder: parts.recorder,
         }
-    }
-
-    /// Locks the queue and adds all keys whose delay has ended. The clock is read only if a
-    /// key is delayed.
-    #[inline(always)]
-    #[expect(clippy::inline_always, reason = "measured: a tenth of a worker's cycle")]
-    pub(super) fn lock(&self) -> Locked<'_, K> {
-        let locked = Locked::new(self);
-        if locked.state.needs_time() { self.catch_up(locked, self.now()) } else { locked }
-    }
-
-    /// As [`lock`](Self::lock), but adds only as many of those keys as a getter needs.
-    #[inline(always)]
-    #[expect(clippy::inline_always, reason = "measured: a tenth of a worker's cycle")]
-    pub(super) fn lock_to_take(&self) -> Locked<'_, K> {
-        let locked = Locked::new(self);
-        if locked.state.needs_time() { self.step(locked, self.now()) } else { locked }
-    }
-
-    /// Locks the queue for a call that does not depend on time.
-    pub(super) fn lock_timeless(&self) -> Locked<'_, K> {
-        Locked::new(self)
-    }
-
-    /// Locks the queue for a call that must not fail, such as the end of a lease, and moves
-    /// time forward as far as `advance` says.
-    #[inline(always)]
-    #[expect(clippy::inline_always, reason = "measured: a tenth of a worker's cycle")]
-    pub(super) fn lock_to_end(
-        &self,
-        advance: impl FnOnce(&State<K>) -> Advance,
-    ) -> Locked<'_, K> {
-        let locked = Locked::new(self);
-        if !locked.state.needs_time() {
-            return locked;
-        }
-        match advance(&locked.state) {
-            Advance::Not => locked,
-            how @ (Advance::ToNextKey | Advance::Fully) => self.advance(locked, how),
-        }
-    }
-
-    #[inline(never)]
-    fn advance<'a>(
-        &'a self,
-        mut locked: Locked<'a, K>,
-        advance: Advance,
-    ) -> Locked<'a, K> {
-        let now = self.now_under_lock(&mut locked.state);
-        match advance {
-            Advance::Fully => self.catch_up(locked, now),
-            Advance::ToNextKey | Advance::Not => self.step(locked, now),
-        }
-    }
-
-    /// Adds all keys whose delay has ended at `now`. Many are added in several lock scopes,
-    /// so that other callers get their turn.
-    #[inline(never)]
-    fn catch_up<'a>(&'a self, locked: Locked<'a, K>, now: Nanos) -> Locked<'a, K> {
-        self.advance_until(locked, now, |_| false)
-    }
-
-    /// Adds keys whose delay has ended at `now`, until one can be delivered.
-    #[inline(never)]
-    fn step<'a>(&'a self, locked: Locked<'a, K>, now: Nanos) -> Locked<'a, K> {
-        self.advance_until(locked, now, |state| state.deliverable() > 0)
-    }
-
-    /// Moves time forward, a chunk per lock scope, until `enough` or all due keys are added.
-    /// A chunk of work on the delays may end before it has reached the first due key.
-    fn advance_until<'a>(
-        &'a self,
-        mut locked: Locked<'a, K>,
-        now: Nanos,
-        enough: impl Fn(&State<K>) -> bool,
-    ) -> Locked<'a, K> {
-        while locked.state.advance(now) == Progress::More && !enough(&locked.state) {
-            locked.unlock();
-            locked = Locked::new(self);
-        }
-        locked.now = Some(now);
-        locked
-    }
-
-    /// Reads the clock for a call that must not fail. If it panics, the latest time seen
-    /// counts.
-    pub(super) fn now_under_lock(&self, state: &mut State<K>) -> Nanos {
-        if self.clock.is_system() {
-            return self.now();
-        }
-        contain(|| self.now()).unwrap_or_else(|| {
-            state.note_panic();
-            state.latest()
-        })
-    }
-
-    /// Reports what happened to keys, after the lock is released.
-    fn tell(&self, news: Option<&News>, panics: u32) {
-        let Some(recorder) = &self.recorder else { return };
-        if news.is_none() && panics == 0 {
-            return;
-        }
-        contain(|| {
-            if let Some(news) = news {
-                news.tell(&**recorder);
-            }
-            (0..panics).for_each(|_| recorder.panicked());
-        });
     }
 
     /// Runs `change` on the state under the lock.
@@ -267,12 +135,7 @@ impl<K> Shared<K> {
     /// As [`with`](Self::with), for a caller that has read the clock already.
     #[inline]
     fn with_at<R>(&self, now: Nanos, change: impl FnOnce(&mut State<K>) -> R) -> R {
-        let mut locked = Locked::new(self);
-        if locked.state.needs_time() {
-            locked = self.catch_up(locked, now);
-        } else {
-            locked.state.tell_time(now);
-        }
+        let mut locked = self.lock_at(now);
         let result = change(&mut locked.state);
         locked.unlock();
         result
@@ -280,8 +143,8 @@ impl<K> Shared<K> {
 
     #[inline]
     pub(super) fn record(&self, event: impl FnOnce(&dyn Recorder)) {
-        if let Some(recorder) = &self.recorder {
-            event(&**recorder);
+        if let Some(meter) = &self.meter {
+            meter.record(event);
         }
     }
 
@@ -516,41 +379,25 @@ impl<K> Shared<K> {
     }
 
     pub(super) fn is_measured(&self) -> bool {
-        self.recorder.is_some()
+        self.meter.is_some()
     }
 }
 
 impl<K: Send + Sync> Probed for Shared<K> {
     fn gauges(&self) -> Gauges {
-        let now = self.now();
-        let mut locked = self.lock();
+        let locked = self.lock();
         let counts = locked.state.counts();
-        let (unfinished, longest) = locked.state.running(now);
-        locked.state.flush();
+        let unfinished = locked.state.unfinished();
         let parked = locked.park.len();
         locked.unlock();
         Gauges {
-            ready: counts.ready,
-            delayed: counts.delayed,
-            processing: counts.processing,
-            dirty: counts.dirty,
+            keys: Some(counts),
+            shared: false,
             parked,
-            unfinished: Duration::from_nanos(unfinished),
-            longest_running: Duration::from_nanos(longest),
-            keeper: Keeper::Memory,
+            unfinished: Duration::from_nanos(unfinished.total),
+            longest_running: Duration::from_nanos(unfinished.longest),
+            extra: Vec::new(),
         }
-    }
-}
-
-/// Reports the events that were counted and not reported yet.
-impl<K> Drop for Shared<K> {
-    fn drop(&mut self) {
-        if self.recorder.is_none() {
-            return;
-        }
-        let mut locked = Locked::new(self);
-        locked.state.flush();
-        locked.unlock();
     }
 }
 

@@ -42,6 +42,7 @@
 //! client-go keeps the same facts in three sets (`queue`, `dirty`, `processing`) and a
 //! heap of delays; `state/tests.rs` checks the two representations against each other.
 
+pub(super) use self::deferred::Deferred;
 use self::priorities::Priorities;
 use super::column::Column;
 use super::delay::{Delays, Progress, Scheduled};
@@ -55,9 +56,9 @@ use super::table::{Gap, Table};
 use super::timing::Timing;
 use crate::contain::contain;
 
+mod deferred;
 mod lookup;
 mod many;
-mod measured;
 mod priorities;
 mod shrink;
 #[cfg(test)]
@@ -109,8 +110,8 @@ pub(super) struct State<K> {
     /// Clones of keys that were not leased after all, to be dropped after the lock is
     /// released.
     discarded: Vec<K>,
-    /// Whether there may be something to report or to drop when the lock is released.
-    has_news: bool,
+    /// Whether something is left to be done after the lock is released.
+    has_deferred: bool,
     /// Empty; its room is used by [`advance`](Self::advance).
     due: Vec<u32>,
     /// Keys forgotten since memory was last given back.
@@ -153,15 +154,21 @@ impl<K> State<K> {
             timing: rules.timed.then(Box::default),
             panics: 0,
             discarded: Vec::new(),
-            has_news: false,
+            has_deferred: false,
             due: Vec::new(),
             forgotten: 0,
         }
     }
 
-    /// Whether the next call must know the time.
+    /// Returns whether a lock scope must know the time: to end delays, or to time events.
     #[inline]
     pub(super) fn needs_time(&self) -> bool {
+        self.timing.is_some() || self.ends_delays()
+    }
+
+    /// Returns whether delays can end: a closed queue keeps its keys delayed.
+    #[inline]
+    pub(super) fn ends_delays(&self) -> bool {
         !self.delays.is_empty() && !self.is_closed()
     }
 
@@ -175,7 +182,7 @@ impl<K> State<K> {
     /// Adds keys whose delay has ended, as many as fit into one bounded step. A closed queue
     /// keeps them delayed.
     pub(super) fn advance(&mut self, now: Nanos) -> Progress {
-        self.tell_time(now);
+        self.observe_time(now);
         let due = self.delays.next().is_some_and(|deadline| deadline <= now);
         if due && !self.is_closed() { self.add_due(now) } else { Progress::Done }
     }
@@ -207,15 +214,15 @@ impl<K> State<K> {
         }
     }
 
-    /// Counts a contained panic of user code.
-    pub(super) fn note_panic(&mut self) {
-        self.panics += 1;
-        self.has_news = true;
-    }
-
     /// The earliest deadline, unless the queue is closed, so that delays do not end.
     pub(super) fn next_deadline(&self) -> Option<Nanos> {
         if self.is_closed() { None } else { self.delays.next() }
+    }
+
+    /// Notes the time of a call, if the clock was read.
+    #[inline]
+    pub(super) fn observe_time(&mut self, now: Nanos) {
+        self.latest = self.latest.max(now);
     }
 
     /// The latest time that the queue has seen.
@@ -253,7 +260,7 @@ impl<K> State<K> {
         let slot = self.enroll(Phase::Ready, place, offer.take());
         self.ready += 1;
         self.set_priority(slot, priority);
-        self.note_add(slot);
+        self.time(|timing| timing.added(slot));
         slot
     }
 
@@ -269,7 +276,7 @@ impl<K> State<K> {
         let added = match self.phase(slot) {
             Phase::Idle | Phase::Resting | Phase::Stranded => {
                 self.make_ready(slot, priority);
-                self.note_add(slot);
+                self.time(|timing| timing.added(slot));
                 Added::Ready
             }
             Phase::Ready => {
@@ -279,7 +286,7 @@ impl<K> State<K> {
             Phase::Processing => {
                 self.slots.set_phase(slot, Phase::Dirty);
                 self.dirty += 1;
-                self.note_add(slot);
+                self.time(|timing| timing.added(slot));
                 Added::Dirty
             }
             Phase::Dirty => Added::Duplicate,
@@ -407,7 +414,7 @@ impl<K> State<K> {
     #[inline(always)]
     #[expect(clippy::inline_always, reason = "measured: a tenth of a worker's cycle")]
     pub(super) fn done(&mut self, slot: u32) -> Option<K> {
-        self.note(|timing| timing.done(slot));
+        self.time(|timing| timing.done(slot));
         self.processing -= 1;
         if self.phase(slot) == Phase::Dirty {
             self.ready_again(slot);
@@ -602,10 +609,7 @@ impl<K: Clone> State<K> {
     #[inline(always)]
     #[expect(clippy::inline_always, reason = "measured: a tenth of a worker's cycle")]
     pub(super) fn take(&mut self) -> Option<Taken<K>> {
-        let Some(slot) = self.pop() else {
-            self.note_pause();
-            return None;
-        };
+        let slot = self.pop()?;
         self.ready -= 1;
         let key = self.slots.lease(slot, &mut self.stranded);
         self.processing += 1;
@@ -614,7 +618,7 @@ impl<K: Clone> State<K> {
         } else {
             self.priorities.take_pending(slot)
         };
-        self.note(|timing| timing.get(slot));
+        self.time(|timing| timing.leased(slot));
         Some(Taken { slot, key, priority })
     }
 

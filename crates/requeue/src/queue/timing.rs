@@ -1,223 +1,104 @@
-//! What happens to keys, and when; kept only while somebody measures.
+//! How long keys wait and how long they are processed. Only a queue with metrics has this.
 //!
-//! A reading of the clock takes most of the time of a whole cycle of add, get and done. So
-//! a very busy queue times few keys, and counts the others: see [`Pace`]. A key whose add
-//! is timed is timed to its end. A key whose add is not may be timed from its hand-out on:
-//! a queue that is filled in a moment and worked on slowly times all work.
-//!
-//! Nothing here reads a clock. An event that is to be timed is pending until the time of
-//! its call is known, and what is to be told about it becomes part of the [`News`]. Those
-//! who cause an event learn whether it is one of those, so that the news are to be taken.
+//! Nothing here reads a clock: [`start`](Timing::start) is given the time of a lock scope,
+//! and all events of that scope happen at this time. They are reported after the lock is
+//! released, as a [`Report`].
 //!
 //! # Invariants
 //!
-//! 1. Every event is counted once: as untold, in a pending event, or in the news.
-//! 2. Nothing is pending while the time is known, nor once the news are taken.
-//! 3. Each slot whose key is ready, processing or dirty has its times: adding the key made
-//!    room for them.
+//! 1. `running` holds the slot of each leased key once, longest lease first.
+//! 2. `leased_sum` is the sum of the times at which those leases began.
 
-mod news;
-mod pace;
-mod running;
+mod report;
 #[cfg(test)]
 mod tests;
 
-pub(super) use self::news::News;
-use self::pace::Pace;
-use self::running::{Place, Running};
+pub(super) use self::report::Report;
 use super::column::Column;
+use super::links::{Links, List};
 use super::nanos::Nanos;
 
-/// What is known of the key in one slot.
+/// The times of one key.
 #[derive(Clone, Copy, Default)]
 struct Times {
-    /// Since when a ready or dirty key waits; [`UNTIMED`] if that is not known.
+    /// When a ready or dirty key was added.
     added: Nanos,
-    /// Where among the running a key that is processed stands.
-    place: Place,
+    /// When a processing or dirty key was leased.
+    leased: Nanos,
 }
 
-/// The time of an add that is not timed.
-const UNTIMED: Nanos = Nanos::MAX;
-
-/// The times of the keys in one queue, and what has not been told.
+/// The times of the keys of one queue.
 #[derive(Default)]
 pub(super) struct Timing {
-    /// By slot.
+    /// The time of this lock scope, or of the last one.
+    now: Nanos,
     times: Column<Times>,
-    running: Running,
-    adds: Pace,
-    gets: Pace,
-    /// Keys that were finished untimed, and are untold.
-    dones: u64,
-    /// How long the last key of which it is known had waited.
-    waited: Nanos,
-    /// How long the last key of which it is known had been with its worker.
-    worked: Nanos,
-    /// Events that are to be timed, in their order.
-    pending: Vec<Event>,
-    /// The time of this call, if it was read.
-    now: Option<Nanos>,
-    news: News,
+    running: List,
+    links: Links,
+    leased_sum: u128,
+    report: Report,
 }
 
-/// An event that is to be timed. It speaks for those of its kind that were not, since the
-/// last one that was: `count`, with itself.
-#[derive(Clone, Copy)]
-enum Event {
-    Add { slot: u32, count: u64 },
-    Get { slot: u32, count: u64 },
-    Done { since: Nanos, count: u64 },
+/// How long keys have been leased.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(super) struct Unfinished {
+    /// The sum over all leased keys.
+    pub(super) total: Nanos,
+    pub(super) longest: Nanos,
 }
 
 impl Timing {
-    /// A key became ready, or dirty: whether that is timed.
+    /// Starts a lock scope. Time does not go back, even if the caller read the clock before
+    /// the previous scope did.
     #[inline]
-    pub(super) fn add(&mut self, slot: u32) -> bool {
-        if self.adds.passes() {
-            self.times.at(slot).added = UNTIMED;
-            return false;
-        }
-        self.add_timed(slot);
-        true
+    pub(super) fn start(&mut self, now: Nanos) {
+        self.now = self.now.max(now);
     }
 
-    #[inline(never)]
-    fn add_timed(&mut self, slot: u32) {
-        // Any time will do until the right one is known: if the key is handed out in the
-        // same call, that is pending behind its add.
-        self.times.at(slot).added = 0;
-        let count = self.adds.take();
-        self.note(Event::Add { slot, count });
-    }
-
-    /// A key was handed out: whether that is timed.
+    /// Records that a key became ready or dirty.
     #[inline]
-    pub(super) fn get(&mut self, slot: u32) -> bool {
-        let passes = self.gets.passes();
-        let times = self.times.at(slot); // invariant 3
-        if passes && times.added == UNTIMED {
-            times.place = self.running.untimed();
-            return false;
-        }
-        self.get_timed(slot);
-        true
+    pub(super) fn added(&mut self, slot: u32) {
+        self.times.at(slot).added = self.now;
+        self.report.added += 1;
     }
 
-    #[inline(never)]
-    fn get_timed(&mut self, slot: u32) {
-        self.times.at(slot).place = self.running.begin(slot);
-        let count = self.gets.take();
-        self.note(Event::Get { slot, count });
-    }
-
-    /// A key was finished: whether that is timed.
+    /// Records that a key was leased.
     #[inline]
-    pub(super) fn done(&mut self, slot: u32) -> bool {
-        self.dones += 1;
-        let place = self.times.get(slot).place;
-        if place == self.running.untimed() {
-            return false;
-        }
-        self.done_timed(place);
-        true
+    pub(super) fn leased(&mut self, slot: u32) {
+        let times = self.times.at(slot);
+        times.leased = self.now;
+        self.report.waited.push(self.now - times.added);
+        self.links.push_back(&mut self.running, slot);
+        self.leased_sum += u128::from(self.now);
     }
 
-    #[inline(never)]
-    fn done_timed(&mut self, place: Place) {
-        let (since, moved) = self.running.end(place);
-        if let Some(slot) = moved {
-            self.times.at(slot).place = place;
-        }
-        let count = std::mem::take(&mut self.dones);
-        self.note(Event::Done { since, count });
-    }
-
-    /// Somebody found no key: whatever comes after that is timed, to see whether the
-    /// queue is still as busy as it was.
-    pub(super) fn pause(&mut self) {
-        self.adds.pause();
-        self.gets.pause();
-    }
-
-    fn note(&mut self, event: Event) {
-        match self.now {
-            Some(now) => self.stamp(event, now),
-            None => self.pending.push(event),
-        }
-    }
-
-    /// Says what time it is, if that is known before the end of a call.
-    pub(super) fn tell_time(&mut self, now: Nanos) {
-        self.now = Some(now);
-        self.stamp_pending(now);
-    }
-
-    fn stamp_pending(&mut self, now: Nanos) {
-        for place in 0..self.pending.len() {
-            self.stamp(self.pending[place], now);
-        }
-        self.pending.clear();
-        self.pending.shrink_to(MAX_PENDING);
-    }
-
-    fn stamp(&mut self, event: Event, now: Nanos) {
-        match event {
-            Event::Add { slot, count } => {
-                self.times.at(slot).added = now;
-                self.adds.clock(now);
-                self.news.added(count);
-            }
-            Event::Get { slot, count } => self.stamp_get(slot, count, now),
-            Event::Done { since, count } => {
-                self.worked = now.saturating_sub(since);
-                self.news.done(self.worked, count);
-            }
-        }
-    }
-
-    fn stamp_get(&mut self, slot: u32, count: u64, now: Nanos) {
-        let Times { added, place } = *self.times.at(slot);
-        if added != UNTIMED {
-            self.waited = now.saturating_sub(added);
-        }
-        self.running.stamp(place, now);
-        self.gets.clock(now);
-        if !self.gets.is_busy() {
-            self.adds.pause(); // they may be as slow by now
-        }
-        self.news.got(self.waited, count);
-    }
-
-    /// Takes what is to be told without the lock. `clock` is asked if an event is pending.
+    /// Records that the lease of a key ended.
     #[inline]
-    pub(super) fn take_news(&mut self, clock: impl FnOnce() -> Nanos) -> News {
-        if !self.pending.is_empty() {
-            self.stamp_pending(clock());
+    pub(super) fn done(&mut self, slot: u32) {
+        let Times { leased, .. } = self.times.get(slot);
+        self.report.worked.push(self.now - leased);
+        self.links.unlink(&mut self.running, slot);
+        self.leased_sum -= u128::from(leased);
+    }
+
+    #[inline]
+    pub(super) fn take_report(&mut self) -> Report {
+        std::mem::take(&mut self.report)
+    }
+
+    /// Returns how long keys have been leased, given how many they are.
+    pub(super) fn unfinished(&self, processing: usize) -> Unfinished {
+        let Some(first) = self.running.front() else { return Unfinished::default() };
+        let total = u128::from(self.now) * processing as u128 - self.leased_sum;
+        Unfinished {
+            total: Nanos::try_from(total).unwrap_or(Nanos::MAX),
+            longest: self.now - self.times.get(first).leased,
         }
-        self.now = None;
-        std::mem::take(&mut self.news)
     }
 
-    /// Makes news of all that was counted and is untold.
-    pub(super) fn flush(&mut self) {
-        self.news.added(self.adds.flush());
-        self.news.got(self.waited, self.gets.flush());
-        self.news.done(self.worked, std::mem::take(&mut self.dones));
-    }
-
-    /// How long the keys with a worker, of which there are so many, have been there: added
-    /// up, and the longest. One that was handed out untimed is there from now on.
-    pub(super) fn running(&mut self, processing: usize, now: Nanos) -> (Nanos, Nanos) {
-        self.running.meet(processing, now);
-        self.running.times(now)
-    }
-
-    /// Forgets the times of slots that are gone.
+    /// Frees the memory of the slots from `bound` on.
     pub(super) fn shrink(&mut self, bound: usize) {
         self.times.shrink(bound);
+        self.links.shrink(bound);
     }
 }
-
-/// Room for more pending events than this is given back.
-const MAX_PENDING: usize = 1024;

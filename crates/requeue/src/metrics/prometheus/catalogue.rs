@@ -1,16 +1,16 @@
 //! Every metric of a queue: its name, its help text, and where its value comes from.
 //!
-//! `docs/METRICS.md` describes the same metrics for people; a test compares the two.
+//! A test compares this list with `docs/METRICS.md`.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::time::Duration;
 
 use super::family::{Kind, Labels, Value};
 use super::histogram::{Bounds, Histogram};
-use crate::metrics::Gauges;
+use crate::Counts;
+use crate::metrics::{GaugeValue, Gauges};
 
-/// What all queues of one name have counted.
+/// The counters and histograms of all queues of one name.
 #[derive(Debug)]
 pub(super) struct Totals {
     pub(super) adds: AtomicU64,
@@ -32,21 +32,14 @@ impl Totals {
     }
 }
 
-/// The value of a gauge.
-#[derive(Clone, Copy, Debug, PartialEq)]
-pub(super) enum Level {
-    Count(usize),
-    Seconds(Duration),
-}
-
-/// Where the value of a metric comes from, and with that its type. `T` is what is
-/// counted, `G` what is read when scraped.
+/// Where the value of a metric comes from, which also determines its type. `T` holds the
+/// counters, `G` the gauges read by a scrape.
 pub(super) enum Source<T, G> {
     Counter(fn(&T) -> &AtomicU64),
-    /// One series for each value of the label `result`.
+    /// One series per value of the label `result`.
     ByResult(fn(&T) -> Vec<(&'static str, &AtomicU64)>),
-    /// Nothing, if that is not known.
-    Gauge(fn(&G) -> Option<Level>),
+    /// `None` while the value is unknown.
+    Gauge(fn(&G) -> Option<GaugeValue>),
     Histogram(fn(&T) -> &Histogram),
 }
 
@@ -59,7 +52,7 @@ pub(super) struct Metric<T, G> {
 }
 
 impl<T, G> Metric<T, G> {
-    /// Reads the series of those who share `labels`; a gauge has none once they are gone.
+    /// Reads the series with these labels. A gauge has none after the last queue is dropped.
     pub(super) fn read(
         &self,
         labels: &Labels,
@@ -91,60 +84,43 @@ impl<T, G> Metric<T, G> {
     }
 }
 
-/// Sorted by name. The names and help texts that begin with `workqueue_` are those of
-/// Kubernetes (component-base), without the mark `[BETA]` that it puts before each text.
+/// A number of keys, if it is known.
+fn keys(gauges: &Gauges, number: fn(Counts) -> usize) -> Option<GaugeValue> {
+    gauges.keys.map(|keys| GaugeValue::Count(number(keys)))
+}
+
+/// Sorted by name. Names and help texts that start with `workqueue_` are those of Kubernetes
+/// (component-base), without the mark `[BETA]` in front of each text.
 pub(super) const CATALOGUE: &[Metric<Totals, Gauges>] = &[
     Metric {
-        name: "requeue_dead",
-        help: "Keys of a store that failed for good.",
-        source: Source::Gauge(|gauges| Some(Level::Count(gauges.told()?.dead))),
-    },
-    Metric {
         name: "requeue_delayed",
-        help: "Keys that become ready at a later time.",
-        source: Source::Gauge(|gauges| gauges.keys(gauges.delayed)),
+        help: "Keys that become ready when their delay ends.",
+        source: Source::Gauge(|gauges| keys(gauges, |keys| keys.delayed)),
     },
     Metric {
         name: "requeue_dirty",
-        help: "Keys that are with a worker and were added again meanwhile.",
-        source: Source::Gauge(|gauges| gauges.keys(gauges.dirty)),
-    },
-    Metric {
-        name: "requeue_failing",
-        help: "Keys of a store that failed and will be tried again.",
-        source: Source::Gauge(|gauges| Some(Level::Count(gauges.told()?.failing))),
-    },
-    Metric {
-        name: "requeue_oldest_ready_seconds",
-        help: "How long in seconds the key of a store that is ready longest has been so.",
-        source: Source::Gauge(|gauges| Some(Level::Seconds(gauges.told()?.oldest_ready))),
+        help: "Keys that were added again while they are being processed.",
+        source: Source::Gauge(|gauges| keys(gauges, |keys| keys.dirty)),
     },
     Metric {
         name: "requeue_panics_total",
-        help: "Total number of keys whose worker panicked.",
+        help: "Total number of contained panics of user code.",
         source: Source::Counter(|totals| &totals.panics),
     },
     Metric {
         name: "requeue_parked",
-        help: "Workers that wait for a key.",
-        source: Source::Gauge(|gauges| Some(Level::Count(gauges.parked))),
-    },
-    Metric {
-        name: "requeue_paused",
-        help: "Whether a store hands out nothing.",
-        source: Source::Gauge(|gauges| {
-            Some(Level::Count(usize::from(gauges.told()?.paused)))
-        }),
+        help: "Getters that wait for a key.",
+        source: Source::Gauge(|gauges| Some(GaugeValue::Count(gauges.parked))),
     },
     Metric {
         name: "requeue_processing",
-        help: "Keys that are with a worker.",
-        source: Source::Gauge(|gauges| gauges.keys(gauges.processing)),
+        help: "Keys that are being processed.",
+        source: Source::Gauge(|gauges| keys(gauges, |keys| keys.processing)),
     },
     Metric {
         name: "requeue_ready",
-        help: "Keys that can be handed out now.",
-        source: Source::Gauge(|gauges| gauges.keys(gauges.ready)),
+        help: "Keys that can be delivered now.",
+        source: Source::Gauge(|gauges| keys(gauges, |keys| keys.ready)),
     },
     Metric {
         name: "workqueue_adds_total",
@@ -154,12 +130,12 @@ pub(super) const CATALOGUE: &[Metric<Totals, Gauges>] = &[
     Metric {
         name: "workqueue_depth",
         help: "Current depth of workqueue",
-        source: Source::Gauge(|gauges| gauges.keys(gauges.ready + gauges.dirty)),
+        source: Source::Gauge(|gauges| keys(gauges, |keys| keys.ready + keys.dirty)),
     },
     Metric {
         name: "workqueue_longest_running_processor_seconds",
         help: "How many seconds has the longest running processor for workqueue been running.",
-        source: Source::Gauge(|gauges| Some(Level::Seconds(gauges.longest_running))),
+        source: Source::Gauge(|gauges| Some(GaugeValue::Seconds(gauges.longest_running))),
     },
     Metric {
         name: "workqueue_queue_duration_seconds",
@@ -177,7 +153,7 @@ pub(super) const CATALOGUE: &[Metric<Totals, Gauges>] = &[
                observed by work_duration. Large values indicate stuck threads. One can \
                deduce the number of stuck threads by observing the rate at which this \
                increases.",
-        source: Source::Gauge(|gauges| Some(Level::Seconds(gauges.unfinished))),
+        source: Source::Gauge(|gauges| Some(GaugeValue::Seconds(gauges.unfinished))),
     },
     Metric {
         name: "workqueue_work_duration_seconds",

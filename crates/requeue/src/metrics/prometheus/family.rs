@@ -1,7 +1,8 @@
-//! One metric with all its series, as both text formats write it.
+//! One metric with all its series, for both text formats.
 
-use super::catalogue::{Level, Metric};
+use super::catalogue::Metric;
 use super::histogram::Snapshot;
+use crate::metrics::{Gauge, GaugeValue};
 
 /// The type of a metric.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -15,14 +16,14 @@ pub(super) enum Kind {
 #[derive(Clone, Debug, PartialEq)]
 pub(super) enum Value {
     Counter(u64),
-    Gauge(Level),
+    Gauge(GaugeValue),
     Histogram(Snapshot),
 }
 
-/// Names and values of the labels of one series.
+/// The labels of one series: names and values.
 pub(super) type Labels = Vec<(&'static str, String)>;
 
-/// A metric and its series, of which there is at least one.
+/// A metric and its series.
 #[derive(Debug)]
 pub(super) struct Family {
     pub(super) name: &'static str,
@@ -32,7 +33,7 @@ pub(super) struct Family {
 }
 
 impl Family {
-    /// The family of `metric`, unless nobody has a value for it.
+    /// Creates the family of `metric`, unless it has no series.
     pub(super) fn new<T, G>(
         metric: &Metric<T, G>,
         series: Vec<(Labels, Value)>,
@@ -40,6 +41,14 @@ impl Family {
         let Metric { name, help, .. } = *metric;
         let family = Self { name, help, kind: metric.kind(), series };
         (!family.series.is_empty()).then_some(family)
+    }
+}
+
+impl Family {
+    /// Creates the family of a gauge that only some queues have, without series.
+    pub(super) fn of(gauge: &Gauge) -> Self {
+        let Gauge { name, help, .. } = *gauge;
+        Self { name, help, kind: Kind::Gauge, series: Vec::new() }
     }
 }
 

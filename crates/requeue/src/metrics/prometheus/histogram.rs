@@ -1,4 +1,4 @@
-//! How long things took, counted in buckets.
+//! Histograms of durations.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -9,13 +9,13 @@ use std::time::Duration;
 pub(super) struct Bounds {
     /// Finite, not negative and ascending, as they are exposed.
     seconds: Vec<f64>,
-    /// For each bound, the longest time that is not above it: comparing these gives what
-    /// comparing seconds gives, without a division for each observation.
+    /// For each bound, the longest duration within it. Comparing these gives the same result
+    /// as comparing seconds, without a division per observation.
     nanos: Vec<u64>,
 }
 
 impl Bounds {
-    /// Sorts the bounds, and leaves out what cannot be one.
+    /// Sorts the bounds and drops negative, infinite and NaN ones.
     pub(super) fn new(seconds: impl IntoIterator<Item = f64>) -> Self {
         let possible = |bound: &f64| bound.is_finite() && *bound >= 0.0;
         let mut seconds: Vec<f64> = seconds.into_iter().filter(possible).collect();
@@ -30,7 +30,7 @@ impl Bounds {
     }
 }
 
-/// The highest number of nanoseconds that is not above `bound` when written in seconds.
+/// Returns the highest number of nanoseconds that is at most `bound` seconds.
 fn longest_within(bound: f64) -> u64 {
     let (mut within, mut highest) = (0, u64::MAX);
     while within < highest {
@@ -44,28 +44,28 @@ fn longest_within(bound: f64) -> u64 {
     within
 }
 
-/// A histogram that threads fill without waiting for each other.
+/// A histogram that threads update without a lock.
 ///
-/// Every access is relaxed: an observation orders nothing else, and a snapshot that is
-/// taken in the middle of one may hold its count without its sum.
+/// Every access is relaxed: no other memory depends on it, and a snapshot may contain the
+/// count of an observation without its sum.
 #[derive(Debug)]
 pub(super) struct Histogram {
     bounds: Arc<Bounds>,
-    /// One count for each bound, then one for everything above the last bound.
+    /// One count per bound, and one for everything above the last bound.
     counts: Box<[AtomicU64]>,
     /// The sum in nanoseconds, modulo 2^64.
     sum: AtomicU64,
-    /// How often the sum went past 2^64. A million keys that wait for five hours do that.
+    /// How often the sum overflowed. A million keys that wait for five hours do that.
     carry: AtomicU64,
 }
 
-/// A histogram at one moment.
+/// A snapshot of a histogram.
 #[derive(Clone, Debug, PartialEq)]
 pub(super) struct Snapshot {
     /// In seconds.
     pub(super) sum: f64,
-    /// Upper bound, and how many values are in that bucket alone. The last bound is
-    /// infinite.
+    /// The upper bound of each bucket, and the number of values in that bucket alone. The
+    /// last bound is infinite.
     pub(super) buckets: Vec<(f64, u64)>,
 }
 
@@ -76,20 +76,8 @@ impl Histogram {
     }
 
     pub(super) fn observe(&self, took: Duration) {
-        self.observe_many(took, 1);
-    }
-
-    /// Observes the same time so often.
-    pub(super) fn observe_many(&self, took: Duration, count: u64) {
         let nanos = u64::try_from(took.as_nanos()).unwrap_or(u64::MAX);
-        self.counts[self.bounds.bucket(nanos)].fetch_add(count, Ordering::Relaxed);
-        match nanos.checked_mul(count) {
-            Some(all) => self.add_to_sum(all),
-            None => (0..count).for_each(|_| self.add_to_sum(nanos)),
-        }
-    }
-
-    fn add_to_sum(&self, nanos: u64) {
+        self.counts[self.bounds.bucket(nanos)].fetch_add(1, Ordering::Relaxed);
         let before = self.sum.fetch_add(nanos, Ordering::Relaxed);
         if before.checked_add(nanos).is_none() {
             self.carry.fetch_add(1, Ordering::Relaxed);
@@ -112,12 +100,12 @@ impl Histogram {
 }
 
 impl Snapshot {
-    /// Counted from the buckets, so that the two always agree.
+    /// Adds up the buckets, so that the count always agrees with them.
     pub(super) fn count(&self) -> u64 {
         self.buckets.iter().map(|(_, count)| count).sum()
     }
 
-    /// Upper bound, and how many values are not above it.
+    /// Returns each upper bound with the number of values up to it.
     pub(super) fn cumulative(&self) -> impl Iterator<Item = (f64, u64)> + '_ {
         self.buckets.iter().scan(0, |total, (bound, count)| {
             *total += count;

@@ -20,45 +20,44 @@ use prometheus_client::registry::Registry;
 
 use super::{Gauges, Metrics, PoolRecorder, Probe, Recorder};
 use catalogue::{CATALOGUE, Totals};
-use family::Family;
-use gauges::together;
+use family::{Family, Labels, Value};
+use gauges::merge;
 use histogram::Bounds;
 use pools::Pools;
 use text::Text;
 
 /// Exposes the metrics of queues and pools to Prometheus.
 ///
-/// The seven metrics whose names begin with `workqueue_` have the names, types, label
-/// (`name`), help texts and bucket bounds of Kubernetes, so that existing dashboards and
-/// alerts work. Those of [pools](crate::pool) have the names of controller-runtime, and
-/// further ones begin with `requeue_`. `docs/METRICS.md` lists them all.
+/// The seven metrics that start with `workqueue_` have the names, types, label (`name`), help
+/// texts and bucket bounds of Kubernetes, so existing dashboards and alerts work. Those of
+/// [pools](crate::pool) have the names of controller-runtime. All others start with
+/// `requeue_`. `docs/METRICS.md` lists them all.
 ///
-/// A clone reports to the same place: give one to the builder of every queue. Counters
-/// and histograms are kept up to date by the queues. Gauges are computed when scraped, so
-/// they are never stale.
+/// Clones share their metrics: give one to the builder of every queue. Queues update
+/// counters and histograms as events happen. Gauges are computed by each scrape.
 ///
 /// # Two ways to scrape
 ///
-/// [`register`](Prometheus::register) puts the metrics into a registry of prometheus-client
-/// beside your own, whose encoder writes `OpenMetrics`. [`encode`](Prometheus::encode) writes
-/// the older text format of Prometheus, exactly as Kubernetes does, and needs no registry.
-/// Prometheus stores the same names, types and values from both; only the bounds of
-/// buckets are spelt differently (`le="1e-8"` and `le="1e-08"`).
+/// [`register`](Prometheus::register) adds the metrics to a registry of prometheus-client,
+/// whose encoder writes `OpenMetrics`. [`encode`](Prometheus::encode) needs no registry and
+/// writes the older text format, exactly as Kubernetes does. Prometheus stores the same
+/// names, types and values from both; only bucket bounds are spelt differently (`le="1e-8"`
+/// and `le="1e-08"`).
 ///
 /// # Queues of the same name
 ///
-/// They share their series: counters and histograms count for all of them, gauges are
-/// added up, and the longest running worker is the longest of all. A queue that is gone no
-/// longer counts in the gauges; once the last one of a name is gone, its gauges disappear.
-/// Its counters stay, so that what a short-lived queue did is seen by the next scrape. So
-/// do not make up a new name for every queue in a program that makes queues all the time.
+/// They share their series: counters and histograms count for all of them, gauges are added
+/// up, and the longest running worker is the longest of all. The gauges of a name disappear
+/// when its last queue is dropped. Its counters stay, so that the next scrape sees the work
+/// of a short-lived queue. For the same reason, a program that keeps creating queues should
+/// not give each of them a new name.
 ///
 /// # Queues on a store
 ///
-/// Those of the crate `requeue-store` take the same call of their builder. Their counters
-/// are of this process, their numbers of keys of the whole queue, as the store told them
-/// last: ask it (`SharedQueue::stats`) before you scrape. Add up the counters of processes
-/// that work on one queue, and take the highest of the numbers of keys.
+/// Queues of the crate `requeue-store` use the same builder method. Their counters are those
+/// of this process. Their numbers of keys are those of the whole queue when the store was
+/// last asked: call `SharedQueue::stats` before a scrape. Across processes that work on one
+/// queue, add up the counters and take the highest number of keys.
 ///
 /// # Examples
 ///
@@ -81,16 +80,16 @@ pub struct Prometheus {
     reports: Arc<Reports>,
 }
 
-/// All that reports to one [`Prometheus`].
+/// The queues and pools that report to one [`Prometheus`].
 struct Reports {
     queues: Queues,
     pools: Pools,
 }
 
-/// All queues that report to one [`Prometheus`].
+/// The queues that report to one [`Prometheus`].
 struct Queues {
     bounds: Arc<Bounds>,
-    /// Never held while a probe is read: that takes the lock of a queue.
+    /// Not held while a probe is read, which takes the lock of a queue.
     by_name: Mutex<BTreeMap<String, Named>>,
 }
 
@@ -101,22 +100,22 @@ struct Named {
     probes: Vec<Probe>,
 }
 
-/// The queues of one name at the moment of a scrape.
+/// The queues of one name when they are scraped.
 struct Sample {
     name: String,
     totals: Arc<Totals>,
-    /// `None` once every queue of that name is gone.
+    /// `None` after the last queue of that name is dropped.
     gauges: Option<Gauges>,
 }
 
-/// Counts the events of one queue.
+/// Records the events of one queue.
 struct Events(Arc<Totals>);
 
 impl Prometheus {
-    /// The bounds of Kubernetes' buckets, in seconds.
+    /// The bucket bounds of Kubernetes, in seconds.
     ///
-    /// Two of them are a last digit away from a power of ten: repeated multiplication by
-    /// ten makes them so.
+    /// Two of them differ from a power of ten in the last digit, because Kubernetes computes
+    /// them by repeated multiplication.
     pub const KUBERNETES_BOUNDS: [f64; 10] = [
         1e-8,
         1e-7,
@@ -130,24 +129,23 @@ impl Prometheus {
         10.0,
     ];
 
-    /// The media type of what [`encode`](Prometheus::encode) writes.
+    /// The media type of the text that [`encode`](Prometheus::encode) returns.
     pub const CONTENT_TYPE: &str = "text/plain; version=0.0.4; charset=utf-8";
 
-    /// An adapter that is in no registry, with Kubernetes' buckets.
+    /// Creates an adapter with the buckets of Kubernetes, outside of any registry.
     pub fn new() -> Self {
         Self::with_bounds(Self::KUBERNETES_BOUNDS)
     }
 
-    /// An adapter that is in no registry, with buckets of your own.
+    /// Creates an adapter with your own buckets, outside of any registry.
     ///
-    /// Bounds are upper bounds in seconds, in any order. What is negative or no finite
-    /// number is left out, and a last bucket takes all that is above the highest bound.
-    /// Choose your own when keys wait or work for longer than ten seconds, where
-    /// Kubernetes' bounds end.
+    /// Bounds are upper bounds in seconds, in any order. Negative, infinite and NaN bounds are
+    /// ignored. A last bucket takes everything above the highest bound. The bounds of
+    /// Kubernetes end at ten seconds: choose your own if keys wait or run for longer.
     ///
     /// # Examples
     ///
-    /// The bounds of controller-runtime, which go on to 1000 seconds:
+    /// The bounds of controller-runtime, up to 1000 seconds:
     ///
     /// ```
     /// use requeue::metrics::Prometheus;
@@ -162,9 +160,9 @@ impl Prometheus {
         Self { reports: Arc::new(Reports { queues, pools: Pools::new() }) }
     }
 
-    /// Makes an adapter with Kubernetes' buckets and puts it into `registry`.
+    /// Creates an adapter with the buckets of Kubernetes and registers it.
     ///
-    /// A prefix or labels of the registry apply to these metrics too; with a prefix the
+    /// A prefix or labels of the registry apply to these metrics too. With a prefix, the
     /// names are no longer those of Kubernetes.
     pub fn register(registry: &mut Registry) -> Self {
         let prometheus = Self::new();
@@ -172,15 +170,15 @@ impl Prometheus {
         prometheus
     }
 
-    /// Puts this adapter into `registry`, once.
+    /// Registers this adapter. Call it once per registry.
     pub fn register_in(&self, registry: &mut Registry) {
         registry.register_collector(Box::new(Arc::clone(&self.reports)));
     }
 
-    /// Writes all metrics in the text format of Prometheus, version 0.0.4.
+    /// Returns all metrics in the text format of Prometheus, version 0.0.4.
     ///
-    /// Serve it with [`Prometheus::CONTENT_TYPE`]. Where a registry is served already, use
-    /// [`register`](Prometheus::register) and leave the writing to its encoder.
+    /// Serve it with [`Prometheus::CONTENT_TYPE`]. If your program already serves a registry,
+    /// use [`register`](Prometheus::register) instead.
     pub fn encode(&self) -> String {
         Text(&self.reports.families()).to_string()
     }
@@ -189,8 +187,8 @@ impl Prometheus {
 impl Reports {
     /// Reads everything, sorted by name.
     fn families(&self) -> Vec<Family> {
-        let families = self.queues.families().chain(self.pools.families());
-        let mut families: Vec<_> = families.collect();
+        let mut families = self.queues.families();
+        families.extend(self.pools.families());
         families.sort_by_key(|family| family.name);
         families
     }
@@ -198,41 +196,58 @@ impl Reports {
 
 impl Queues {
     fn lock(&self) -> MutexGuard<'_, BTreeMap<String, Named>> {
-        // Nothing that can panic stands between two changes that belong together.
+        // No code between two related changes can panic.
         self.by_name.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Adds a queue; what counts its events comes back.
+    /// Adds a queue and returns the counters of its name.
     fn join(&self, name: &str, probe: Probe) -> Arc<Totals> {
         let mut by_name = self.lock();
         let named = by_name.entry(name.to_owned()).or_insert_with(|| Named {
             totals: Arc::new(Totals::new(&self.bounds)),
             probes: Vec::new(),
         });
-        named.probes.retain(|probe| !probe.is_gone()); // even if nobody ever scrapes
+        named.probes.retain(|probe| !probe.is_dropped()); // a program may never be scraped
         named.probes.push(probe);
         Arc::clone(&named.totals)
     }
 
-    /// Reads all metrics of all queues; each queue is looked at once.
-    fn families(&self) -> impl Iterator<Item = Family> {
+    /// Reads all metrics of all queues. Each queue is locked once.
+    fn families(&self) -> Vec<Family> {
         let by_name = self.lock().clone();
         let samples: Vec<_> =
             by_name.into_iter().map(|(name, named)| named.read(name)).collect();
-        CATALOGUE.iter().filter_map(move |metric| {
+        let families = CATALOGUE.iter().filter_map(|metric| {
             let series = samples.iter().flat_map(|sample| {
-                let labels = vec![("name", sample.name.clone())];
-                metric.read(&labels, &sample.totals, sample.gauges.as_ref())
+                metric.read(&sample.labels(), &sample.totals, sample.gauges.as_ref())
             });
             Family::new(metric, series.collect())
-        })
+        });
+        families.chain(extra_families(&samples)).collect()
+    }
+}
+
+/// Reads the gauges that only some queues have.
+fn extra_families(samples: &[Sample]) -> impl Iterator<Item = Family> {
+    let mut families: BTreeMap<&str, Family> = BTreeMap::new();
+    for sample in samples {
+        for gauge in sample.gauges.iter().flat_map(|gauges| &gauges.extra) {
+            let family = families.entry(gauge.name).or_insert_with(|| Family::of(gauge));
+            family.series.push((sample.labels(), Value::Gauge(gauge.value)));
+        }
+    }
+    families.into_values()
+}
+
+impl Sample {
+    fn labels(&self) -> Labels {
+        vec![("name", self.name.clone())]
     }
 }
 
 impl Named {
     fn read(self, name: String) -> Sample {
-        // Before the totals are read: a queue that is looked at tells what it has counted.
-        let gauges = self.probes.iter().filter_map(Probe::read).reduce(together);
+        let gauges = self.probes.iter().filter_map(Probe::read).reduce(merge);
         Sample { name, totals: self.totals, gauges }
     }
 }
@@ -258,18 +273,6 @@ impl Recorder for Events {
 
     fn done(&self, worked: Duration) {
         self.0.worked.observe(worked);
-    }
-
-    fn added_many(&self, count: u64) {
-        self.0.adds.fetch_add(count, Ordering::Relaxed);
-    }
-
-    fn got_many(&self, waited: Duration, count: u64) {
-        self.0.waited.observe_many(waited, count);
-    }
-
-    fn done_many(&self, worked: Duration, count: u64) {
-        self.0.worked.observe_many(worked, count);
     }
 
     fn delayed(&self) {

@@ -1,7 +1,7 @@
 //! The metrics as a collector in a registry of prometheus-client.
 //!
-//! A collector and not registered metrics: gauges are read when scraped, gone queues
-//! disappear, and help texts stay as they are (registering appends a full stop).
+//! A collector, not registered metrics: it reads gauges when scraped and drops the series of
+//! dropped queues, and the registry does not append a full stop to its help texts.
 
 use std::collections::HashMap;
 use std::fmt;
@@ -14,9 +14,9 @@ use prometheus_client::metrics::MetricType;
 use prometheus_client::metrics::exemplar::Exemplar;
 
 use super::Reports;
-use super::catalogue::Level;
 use super::family::{Family, Kind, Value};
 use super::histogram::Snapshot;
+use crate::metrics::GaugeValue;
 
 impl Collector for Reports {
     fn encode(&self, mut encoder: DescriptorEncoder<'_>) -> fmt::Result {
@@ -65,7 +65,7 @@ fn encode_histogram(mut encoder: MetricEncoder<'_>, snapshot: &Snapshot) -> fmt:
     encoder.encode_histogram(snapshot.sum, snapshot.count(), &snapshot.buckets, exemplars)
 }
 
-impl EncodeGaugeValue for Level {
+impl EncodeGaugeValue for GaugeValue {
     fn encode(&self, encoder: &mut GaugeValueEncoder<'_>) -> fmt::Result {
         match self {
             Self::Count(count) => EncodeGaugeValue::encode(count, encoder),

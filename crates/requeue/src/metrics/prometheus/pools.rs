@@ -1,14 +1,14 @@
-//! The metrics of pools: controller-runtime's names for what its controllers do.
+//! The metrics of pools, under the names of controller-runtime.
 
 use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, PoisonError, Weak};
 use std::time::Duration;
 
-use super::catalogue::{Level, Metric, Source};
+use super::catalogue::{Metric, Source};
 use super::family::{Family, Labels};
 use super::histogram::{Bounds, Histogram};
-use crate::metrics::{Ended, PoolRecorder};
+use crate::metrics::{Ended, GaugeValue, PoolRecorder};
 
 /// All pools that report to one [`Prometheus`](super::Prometheus).
 pub(super) struct Pools {
@@ -20,11 +20,11 @@ pub(super) struct Pools {
 #[derive(Clone)]
 struct Named {
     totals: Arc<Totals>,
-    /// One for each pool; those of pools that are gone are dangling.
-    crews: Vec<Weak<Crew>>,
+    /// One per pool. The pointer of a dropped pool dangles.
+    workers: Vec<Weak<Workers>>,
 }
 
-/// What all pools of one name have counted.
+/// The counters of all pools of one name.
 #[derive(Debug)]
 pub(super) struct Totals {
     success: AtomicU64,
@@ -39,25 +39,25 @@ pub(super) struct Totals {
 
 /// The workers of one pool.
 #[derive(Debug, Default)]
-struct Crew {
-    workers: AtomicUsize,
+struct Workers {
+    configured: AtomicUsize,
     active: AtomicUsize,
 }
 
-/// The workers of all pools of one name, at the moment of a scrape.
+/// The workers of all pools of one name when they are scraped.
 #[derive(Clone, Copy, Debug, Default)]
-pub(super) struct Workers {
-    max: usize,
+pub(super) struct WorkerCounts {
+    configured: usize,
     active: usize,
 }
 
 /// Counts the runs of one pool.
 struct Events {
     totals: Arc<Totals>,
-    crew: Arc<Crew>,
+    workers: Arc<Workers>,
 }
 
-/// In seconds; those of controller-runtime.
+/// The bounds of controller-runtime, in seconds.
 const BOUNDS: [f64; 40] = [
     0.005, 0.01, 0.025, 0.05, 0.1, 0.15, 0.2, 0.25, 0.3, 0.35, 0.4, 0.45, 0.5, 0.6, 0.7,
     0.8, 0.9, 1.0, 1.25, 1.5, 1.75, 2.0, 2.5, 3.0, 3.5, 4.0, 4.5, 5.0, 6.0, 7.0, 8.0,
@@ -69,17 +69,17 @@ impl Pools {
         Self { bounds: Arc::new(Bounds::new(BOUNDS)), by_name: Mutex::default() }
     }
 
-    /// Adds a pool; what counts its runs comes back.
+    /// Adds a pool and returns the recorder of its runs.
     pub(super) fn join(&self, name: &str) -> Box<dyn PoolRecorder> {
         let mut by_name = self.by_name.lock().unwrap_or_else(PoisonError::into_inner);
         let named = by_name.entry(name.to_owned()).or_insert_with(|| Named {
             totals: Arc::new(Totals::new(&self.bounds)),
-            crews: Vec::new(),
+            workers: Vec::new(),
         });
-        let crew = Arc::new(Crew::default());
-        named.crews.retain(|crew| crew.strong_count() > 0);
-        named.crews.push(Arc::downgrade(&crew));
-        Box::new(Events { totals: Arc::clone(&named.totals), crew })
+        let workers = Arc::new(Workers::default());
+        named.workers.retain(|workers| workers.strong_count() > 0);
+        named.workers.push(Arc::downgrade(&workers));
+        Box::new(Events { totals: Arc::clone(&named.totals), workers })
     }
 
     /// Reads all metrics of all pools.
@@ -88,27 +88,27 @@ impl Pools {
         POOL_CATALOGUE.iter().filter_map(move |metric| {
             let series = by_name.iter().flat_map(|(name, named)| {
                 let labels: Labels = vec![(label_of(metric.name), name.clone())];
-                metric.read(&labels, &named.totals, named.workers().as_ref())
+                metric.read(&labels, &named.totals, named.worker_counts().as_ref())
             });
             Family::new(metric, series.collect())
         })
     }
 }
 
-/// The label that carries the name of the pool.
+/// Returns the label for the name of the pool.
 pub(super) fn label_of(metric: &str) -> &'static str {
     if metric.starts_with("controller_runtime_") { "controller" } else { "name" }
 }
 
 impl Named {
-    /// `None` once every pool of that name is gone.
-    fn workers(&self) -> Option<Workers> {
-        let crews = self.crews.iter().filter_map(Weak::upgrade).map(|crew| Workers {
-            max: crew.workers.load(Ordering::Relaxed),
-            active: crew.active.load(Ordering::Relaxed),
+    /// Returns `None` after the last pool of that name is dropped.
+    fn worker_counts(&self) -> Option<WorkerCounts> {
+        let counts = self.workers.iter().filter_map(Weak::upgrade).map(|workers| {
+            let configured = workers.configured.load(Ordering::Relaxed);
+            WorkerCounts { configured, active: workers.active.load(Ordering::Relaxed) }
         });
-        crews.reduce(|one, other| Workers {
-            max: one.max.saturating_add(other.max),
+        counts.reduce(|one, other| WorkerCounts {
+            configured: one.configured.saturating_add(other.configured),
             active: one.active + other.active,
         })
     }
@@ -129,7 +129,8 @@ impl Totals {
         }
     }
 
-    /// The result of a run, and what is counted besides. A cancelled run has no result.
+    /// Returns the counters of a run: its result, and a special cause. A cancelled run has
+    /// neither.
     fn counted(&self, how: Ended) -> [Option<&AtomicU64>; 2] {
         match how {
             Ended::Done => [Some(&self.success), None],
@@ -145,15 +146,15 @@ impl Totals {
 
 impl PoolRecorder for Events {
     fn workers(&self, workers: usize) {
-        self.crew.workers.store(workers, Ordering::Relaxed);
+        self.workers.configured.store(workers, Ordering::Relaxed);
     }
 
     fn started(&self) {
-        self.crew.active.fetch_add(1, Ordering::Relaxed);
+        self.workers.active.fetch_add(1, Ordering::Relaxed);
     }
 
     fn ended(&self, how: Ended, took: Duration) {
-        self.crew.active.fetch_sub(1, Ordering::Relaxed);
+        self.workers.active.fetch_sub(1, Ordering::Relaxed);
         for count in self.totals.counted(how).into_iter().flatten() {
             count.fetch_add(1, Ordering::Relaxed);
         }
@@ -169,22 +170,22 @@ impl PoolRecorder for Events {
     }
 }
 
-/// Sorted by name. Names, labels and bounds that begin with `controller_runtime_` are
-/// those of controller-runtime; the help texts are ours.
-pub(super) const POOL_CATALOGUE: &[Metric<Totals, Workers>] = &[
+/// Sorted by name. Names, labels and bounds that start with `controller_runtime_` are those of
+/// controller-runtime; the help texts are ours.
+pub(super) const POOL_CATALOGUE: &[Metric<Totals, WorkerCounts>] = &[
     Metric {
         name: "controller_runtime_active_workers",
         help: "Workers that run a handler.",
-        source: Source::Gauge(|workers| Some(Level::Count(workers.active))),
+        source: Source::Gauge(|workers| Some(GaugeValue::Count(workers.active))),
     },
     Metric {
         name: "controller_runtime_max_concurrent_reconciles",
-        help: "Workers that there are to be.",
-        source: Source::Gauge(|workers| Some(Level::Count(workers.max))),
+        help: "Configured number of workers.",
+        source: Source::Gauge(|workers| Some(GaugeValue::Count(workers.configured))),
     },
     Metric {
         name: "controller_runtime_reconcile_errors_total",
-        help: "Total number of runs that did not go well.",
+        help: "Total number of failed runs.",
         source: Source::Counter(|totals| &totals.error),
     },
     Metric {
@@ -194,12 +195,12 @@ pub(super) const POOL_CATALOGUE: &[Metric<Totals, Workers>] = &[
     },
     Metric {
         name: "controller_runtime_reconcile_time_seconds",
-        help: "How long in seconds a run takes.",
+        help: "Duration of a run, in seconds.",
         source: Source::Histogram(|totals| &totals.time),
     },
     Metric {
         name: "controller_runtime_reconcile_timeouts_total",
-        help: "Total number of runs that took longer than their timeout.",
+        help: "Total number of runs that exceeded their timeout.",
         source: Source::Counter(|totals| &totals.timeouts),
     },
     Metric {
@@ -220,7 +221,7 @@ pub(super) const POOL_CATALOGUE: &[Metric<Totals, Workers>] = &[
     },
     Metric {
         name: "requeue_dead_total",
-        help: "Total number of keys that failed for good.",
+        help: "Total number of keys that were given up.",
         source: Source::Counter(|totals| &totals.dead),
     },
 ];

@@ -1,14 +1,14 @@
-//! Prometheus' own text format, version 0.0.4, as Go programs write it.
+//! The text format of Prometheus, version 0.0.4, as Go programs write it.
 //!
-//! The text encoder of prometheus-client writes `OpenMetrics`, where the family of a
-//! counter is named without `_total` and a bound is spelt `1e-8`. `promtool check metrics`
-//! reads this format only, and Kubernetes writes it.
+//! Kubernetes writes this format, and `promtool check metrics` reads no other. The encoder of
+//! prometheus-client writes `OpenMetrics`, which drops `_total` from the family of a counter
+//! and spells a bound `1e-8`.
 
 use std::fmt::{self, Display, Write};
 
-use super::catalogue::Level;
 use super::family::{Family, Labels, Value};
 use super::histogram::Snapshot;
+use crate::metrics::GaugeValue;
 
 /// All metrics of all queues and pools.
 pub(super) struct Text<'a>(pub(super) &'a [Family]);
@@ -54,7 +54,7 @@ fn write_histogram(
     writeln!(f, "{metric}_count{{{labels}}} {}", snapshot.count())
 }
 
-/// The labels of a series, as they stand between braces.
+/// The labels of a series, without the braces around them.
 struct Labelled<'a>(&'a Labels);
 
 impl Display for Labelled<'_> {
@@ -68,7 +68,7 @@ impl Display for Labelled<'_> {
     }
 }
 
-impl Display for Level {
+impl Display for GaugeValue {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::Count(count) => count.fmt(f),
@@ -77,7 +77,7 @@ impl Display for Level {
     }
 }
 
-/// A label's value, fit to stand between double quotes.
+/// The value of a label, escaped for double quotes.
 struct Escaped<'a>(&'a str);
 
 impl Display for Escaped<'_> {
@@ -92,8 +92,8 @@ impl Display for Escaped<'_> {
 }
 
 /// A number in the spelling of Go's `strconv` with format `g`, so that a bound is the same
-/// label value as in Kubernetes: an exponent below -4 or above 5 is written out, with a
-/// sign and two digits.
+/// label value as in Kubernetes: an exponent below -4 or above 5 is written with a sign and
+/// two digits.
 pub(super) struct GoFloat(pub(super) f64);
 
 impl Display for GoFloat {

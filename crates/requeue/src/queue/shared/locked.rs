@@ -1,11 +1,18 @@
-//! The queue's lock, held.
+//! The queue's lock: what happens when it is taken, and when it is released.
+//!
+//! Time moves forward when the lock is taken: keys whose delay has ended become ready. The
+//! clock is read only if a key is delayed, or if the queue has metrics. When the lock is
+//! released, the invariants of `park` are restored, getters are woken, and events are
+//! reported to the recorder.
 
 use std::ops::{Deref, DerefMut};
 
 use super::{Core, Shared};
 use crate::contain::contain;
+use crate::queue::delay::Progress;
 use crate::queue::finish::drop_each;
 use crate::queue::nanos::Nanos;
+use crate::queue::state::{Deferred, State};
 use crate::sync::{MutexGuard, lock};
 
 /// Exclusive access to the queue, until [`unlock`](Self::unlock).
@@ -24,14 +31,153 @@ struct Unwinding<'a, K> {
     armed: bool,
 }
 
-impl<'a, K> Locked<'a, K> {
+impl<'a, K> Unwinding<'a, K> {
+    #[inline]
+    fn new(shared: &'a Shared<K>) -> Self {
+        Self { shared, armed: true }
+    }
+}
+
+/// How far a call moves time forward before it acts.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(in crate::queue) enum Advance {
+    /// All keys whose delay has ended become ready first: the call depends on their order.
+    Fully,
+    /// Chunks of them do, until a key can be delivered.
+    ToNextKey,
+    /// The call does not depend on time.
+    Not,
+}
+
+impl Advance {
+    /// At least to the next key: the call takes one as well.
+    #[inline]
+    pub(in crate::queue) fn or_to_next_key(self) -> Self {
+        match self {
+            Self::Not | Self::ToNextKey => Self::ToNextKey,
+            Self::Fully => Self::Fully,
+        }
+    }
+}
+
+impl<K> Shared<K> {
+    /// Locks the queue and adds all keys whose delay has ended.
     #[inline(always)]
     #[expect(clippy::inline_always, reason = "measured: a tenth of a worker's cycle")]
-    pub(super) fn new(shared: &'a Shared<K>) -> Self {
-        let unwinding = Unwinding { shared, armed: true };
-        Self { core: lock(&shared.core), unwinding, now: None }
+    pub(in crate::queue) fn lock(&self) -> Locked<'_, K> {
+        self.lock_and_advance(None, |_| Advance::Fully, |this, _| this.now())
     }
 
+    /// As [`lock`](Self::lock), for a caller that has read the clock already.
+    #[inline]
+    pub(in crate::queue) fn lock_at(&self, now: Nanos) -> Locked<'_, K> {
+        let mut locked =
+            self.lock_and_advance(Some(now), |_| Advance::Fully, |this, _| this.now());
+        locked.state.observe_time(now);
+        locked
+    }
+
+    /// As [`lock`](Self::lock), but adds only as many of those keys as a getter needs.
+    #[inline(always)]
+    #[expect(clippy::inline_always, reason = "measured: a tenth of a worker's cycle")]
+    pub(in crate::queue) fn lock_to_take(&self) -> Locked<'_, K> {
+        self.lock_and_advance(None, |_| Advance::ToNextKey, |this, _| this.now())
+    }
+
+    /// Locks the queue for a call that must not fail, such as the end of a lease, and moves
+    /// time forward as far as `advance` says.
+    #[inline(always)]
+    #[expect(clippy::inline_always, reason = "measured: a tenth of a worker's cycle")]
+    pub(in crate::queue) fn lock_to_end(
+        &self,
+        advance: impl FnOnce(&State<K>) -> Advance,
+    ) -> Locked<'_, K> {
+        self.lock_and_advance(None, advance, Self::now_under_lock)
+    }
+
+    /// Locks the queue for a call that does not depend on time.
+    pub(in crate::queue) fn lock_timeless(&self) -> Locked<'_, K> {
+        Locked { core: lock(&self.core), unwinding: Unwinding::new(self), now: None }
+    }
+
+    #[inline(always)]
+    #[expect(clippy::inline_always, reason = "measured: a tenth of a worker's cycle")]
+    fn lock_and_advance(
+        &self,
+        now: Option<Nanos>,
+        advance: impl FnOnce(&State<K>) -> Advance,
+        read_clock: fn(&Self, &mut State<K>) -> Nanos,
+    ) -> Locked<'_, K> {
+        let (mut core, mut now) = (lock(&self.core), now);
+        if core.state.needs_time() {
+            let advance = advance(&core.state);
+            (core, now) = self.advance(core, now, advance, read_clock);
+        }
+        Locked { core, unwinding: Unwinding::new(self), now }
+    }
+
+    /// Moves time forward. Many keys become ready in several lock scopes, a chunk in each, so
+    /// that other callers get their turn.
+    #[inline(never)]
+    fn advance<'a>(
+        &'a self,
+        core: MutexGuard<'a, Core<K>>,
+        mut now: Option<Nanos>,
+        advance: Advance,
+        read_clock: fn(&Self, &mut State<K>) -> Nanos,
+    ) -> (MutexGuard<'a, Core<K>>, Option<Nanos>) {
+        let mut unwinding = Unwinding::new(self);
+        // Declared after the other guard, so dropped before it.
+        let mut core = core;
+        self.start_timing(&mut core.state, &mut now);
+        if advance != Advance::Not && core.state.ends_delays() {
+            let time = now.unwrap_or_else(|| read_clock(self, &mut core.state));
+            now = Some(time);
+            while add_due(&mut core.state, time, advance) == Progress::More {
+                self.unlock(core);
+                core = lock(&self.core);
+                self.start_timing(&mut core.state, &mut now);
+            }
+        }
+        unwinding.armed = false;
+        (core, now)
+    }
+
+    /// Reads the time of a lock scope, if the queue has metrics. All events of the scope are
+    /// timed by this one reading.
+    fn start_timing(&self, state: &mut State<K>, now: &mut Option<Nanos>) {
+        let Some(meter) = &self.meter else { return };
+        let time = meter.now().or_else(|| {
+            *now = now.or_else(|| contain(|| self.now()));
+            *now
+        });
+        if let Some(time) = time {
+            state.start_timing(time);
+        }
+    }
+
+    /// Reads the clock for a call that must not fail. If it panics, the latest time seen
+    /// counts.
+    pub(in crate::queue) fn now_under_lock(&self, state: &mut State<K>) -> Nanos {
+        if self.clock.is_system() {
+            return self.now();
+        }
+        contain(|| self.now()).unwrap_or_else(|| {
+            state.note_panic();
+            state.latest()
+        })
+    }
+}
+
+/// Adds a chunk of the keys whose delay has ended. A chunk of work on the delays may end
+/// before it has reached the first due key.
+fn add_due<K>(state: &mut State<K>, now: Nanos, advance: Advance) -> Progress {
+    let progress = state.advance(now);
+    let enough = advance == Advance::ToNextKey && state.deliverable() > 0;
+    if enough { Progress::Done } else { progress }
+}
+
+impl<K> Locked<'_, K> {
     /// Restores the invariants of `park`, unlocks, wakes getters and reports to the recorder,
     /// in this order.
     #[inline(always)]
@@ -39,18 +185,22 @@ impl<'a, K> Locked<'a, K> {
     pub(in crate::queue) fn unlock(self) {
         let Self { core, mut unwinding, .. } = self;
         unwinding.armed = false;
-        if !core.is_quiet() || core.state.has_news() {
-            unwinding.shared.unlock_and_notify(core);
-        }
+        unwinding.shared.unlock(core);
     }
 }
 
 impl<K> Shared<K> {
+    #[inline(always)]
+    #[expect(clippy::inline_always, reason = "measured: a tenth of a worker's cycle")]
+    fn unlock(&self, core: MutexGuard<'_, Core<K>>) {
+        if !core.is_quiet() || core.state.has_deferred() {
+            self.unlock_and_notify(core);
+        }
+    }
+
     #[inline(never)]
     fn unlock_and_notify(&self, mut core: MutexGuard<'_, Core<K>>) {
-        let latest = core.state.latest();
-        let news = core.state.take_news(|| self.now_or(latest));
-        let (panics, discarded) = (core.state.take_panics(), core.state.take_discarded());
+        let deferred = core.state.take_deferred();
         if core.is_quiet() {
             drop(core);
         } else {
@@ -58,16 +208,18 @@ impl<K> Shared<K> {
             drop(core);
             wakes.wake();
         }
-        self.tell(news.as_ref(), panics);
-        drop_each(discarded);
+        if let Some(deferred) = deferred {
+            self.run_deferred(deferred);
+        }
     }
 
-    /// Reads the clock; if it panics, `latest` counts.
-    fn now_or(&self, latest: Nanos) -> Nanos {
-        if self.clock.is_system() {
-            return self.now();
-        }
-        contain(|| self.now()).unwrap_or(latest)
+    fn run_deferred(&self, deferred: Deferred<K>) {
+        let Deferred { report, panics, discarded } = deferred;
+        self.record(|recorder| {
+            report.send(recorder);
+            (0..panics).for_each(|_| recorder.panicked());
+        });
+        drop_each(discarded);
     }
 }
 

@@ -18,7 +18,8 @@ fn sum_goes_on_past_what_64_bits_hold() {
     let histogram = Histogram::new(Arc::new(Bounds::new([1.0])));
     let longest = Duration::from_nanos(u64::MAX);
     histogram.observe(longest);
-    histogram.observe_many(longest, 2);
+    histogram.observe(longest);
+    histogram.observe(longest);
     histogram.observe(Duration::MAX);
     let snapshot = histogram.snapshot();
     let expected = longest.as_secs_f64() * 4.0;

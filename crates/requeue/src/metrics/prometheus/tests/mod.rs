@@ -2,24 +2,23 @@ mod histogram;
 mod pools;
 mod texts;
 
-use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex};
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use prometheus_client::registry::Registry;
 
 use super::{Gauges, Metrics, PoolRecorder, Probe, Prometheus, Recorder};
-use crate::metrics::{Keeper, Probed, Told};
-use crate::{Clock, Queue, SystemClock};
+use crate::Counts;
+use crate::metrics::{Gauge, GaugeValue, Probed};
 use texts::parse;
 
-/// A queue that has the gauges it is told to have.
+/// A queue with the gauges that a test gives it.
 #[derive(Default)]
 struct Fake(Mutex<Gauges>);
 
 impl Probed for Fake {
     fn gauges(&self) -> Gauges {
-        *self.0.lock().unwrap()
+        self.0.lock().unwrap().clone()
     }
 }
 
@@ -41,14 +40,12 @@ struct Joined {
 
 fn busy() -> Gauges {
     Gauges {
-        ready: 5,
-        delayed: 7,
-        processing: 3,
-        dirty: 2,
+        keys: Some(Counts { ready: 5, delayed: 7, processing: 3, dirty: 2 }),
+        shared: false,
         parked: 1,
         unfinished: Duration::from_millis(4500),
         longest_running: Duration::from_secs(2),
-        keeper: Keeper::Memory,
+        extra: Vec::new(),
     }
 }
 
@@ -109,66 +106,11 @@ fn values_are_those_of_the_queue() {
     assert_eq!(value(worked), "1");
 }
 
-/// Goes on by a tenth of a microsecond with each reading.
-struct Ticking(Instant, AtomicU64);
-
-impl Clock for Ticking {
-    fn now(&self) -> Instant {
-        self.0 + Duration::from_nanos(self.1.fetch_add(100, Ordering::Relaxed))
-    }
-}
-
-#[test]
-fn counts_are_exact_when_scraped_and_once_the_queue_is_gone() {
-    let prometheus = Prometheus::new();
-    let clock = Ticking(SystemClock.now(), AtomicU64::new(0));
-    let builder = Queue::builder().name("busy").clock(clock);
-    let queue = builder.metrics(prometheus.clone()).build();
-    let check = |count: u64, texts: [String; 2]| {
-        for (text, name) in texts.iter().flat_map(|text| {
-            let histograms =
-                ["queue_duration_seconds_count", "work_duration_seconds_count"];
-            histograms.into_iter().chain(["adds_total"]).map(move |name| (text, name))
-        }) {
-            let sample = format!("workqueue_{name}{{name=\"busy\"}} {count}\n");
-            assert!(text.contains(&sample), "{sample} in {text}");
-        }
-    };
-    for key in 1..=10_000 {
-        queue.add(key).unwrap();
-        queue.try_get().unwrap().done();
-        if key % 999 == 0 {
-            check(key, [prometheus.encode(), openmetrics(&prometheus)]);
-        }
-    }
-    drop(queue);
-    check(10_000, [openmetrics(&prometheus), prometheus.encode()]);
-}
-
-#[test]
-fn many_events_are_as_many_single_ones() {
-    let (singly, at_once) = (Prometheus::new(), Prometheus::new());
-    let one = Fake::join(busy(), &singly, "a");
-    let many = Fake::join(busy(), &at_once, "a");
-    for (time, count) in [(0, 3), (11, 1), (10_000, 64), (20_000_000_000, 7)] {
-        let time = Duration::from_nanos(time);
-        for _ in 0..count {
-            one.recorder.added();
-            one.recorder.got(time);
-            one.recorder.done(time * 2);
-        }
-        many.recorder.added_many(count);
-        many.recorder.got_many(time, count);
-        many.recorder.done_many(time * 2, count);
-    }
-    assert_eq!(singly.encode(), at_once.encode());
-}
-
 #[test]
 fn gauges_are_read_when_scraped() {
     let (prometheus, joined) = eventful();
     assert!(prometheus.encode().contains("requeue_ready{name=\"deployment\"} 5\n"));
-    joined.queue.0.lock().unwrap().ready = 9;
+    joined.queue.0.lock().unwrap().keys.as_mut().unwrap().ready = 9;
     assert!(prometheus.encode().contains("requeue_ready{name=\"deployment\"} 9\n"));
     assert!(openmetrics(&prometheus).contains("requeue_ready{name=\"deployment\"} 9\n"));
 }
@@ -202,38 +144,37 @@ fn queues_of_one_name_are_added_up() {
     assert!(text.contains("workqueue_adds_total{name=\"deployment\"} 7\n"));
 }
 
-/// A queue on a store, as it was told.
-fn shared(ready: usize) -> Gauges {
-    let told =
-        Told { failing: 4, dead: 3, oldest_ready: Duration::from_secs(9), paused: true };
-    Gauges { ready, keeper: Keeper::Store(told), ..busy() }
+/// A queue that other processes share, with two gauges of its own.
+fn shared(ready: usize, dead: usize) -> Gauges {
+    let dead = Gauge { name: "dead", help: "Dead keys.", value: GaugeValue::Count(dead) };
+    let age = GaugeValue::Seconds(Duration::from_millis(9500));
+    let age = Gauge { name: "age_seconds", help: "Age.", value: age };
+    let keys = Some(Counts { ready, ..busy().keys.unwrap() });
+    Gauges { keys, shared: true, extra: vec![dead, age], ..busy() }
 }
 
 #[test]
-fn a_queue_on_a_store_tells_more() {
+fn further_gauges_of_a_queue_are_exposed() {
     let prometheus = Prometheus::new();
-    let _joined = Fake::join(shared(5), &prometheus, "a");
+    let _joined = Fake::join(shared(5, 3), &prometheus, "a");
+    let _plain = Fake::join(busy(), &prometheus, "b");
     for text in [prometheus.encode(), openmetrics(&prometheus)] {
-        for sample in ["requeue_dead{name=\"a\"} 3\n", "requeue_failing{name=\"a\"} 4\n"]
-        {
-            assert!(text.contains(sample), "{sample}{text}");
-        }
-        assert!(text.contains("requeue_paused{name=\"a\"} 1\n"));
-        assert!(text.contains("requeue_oldest_ready_seconds{name=\"a\"} 9"));
+        assert!(text.contains("# HELP dead Dead keys.\n# TYPE dead gauge\n"), "{text}");
+        assert!(text.contains("\ndead{name=\"a\"} 3\n"));
+        assert!(text.contains("\nage_seconds{name=\"a\"} 9.5\n"));
+        assert!(!text.contains("\ndead{name=\"b\"}"));
         assert!(text.contains("workqueue_depth{name=\"a\"} 7\n"));
-        assert!(text.contains("workqueue_queue_duration_seconds_count{name=\"a\"} 0\n"));
     }
 }
 
 #[test]
-fn numbers_that_a_store_has_not_told_are_left_out() {
+fn unknown_numbers_of_keys_are_left_out() {
     let prometheus = Prometheus::new();
-    let gauges = Gauges { keeper: Keeper::SilentStore, ..busy() };
-    let _joined = Fake::join(gauges, &prometheus, "a");
+    let _joined = Fake::join(Gauges { keys: None, ..busy() }, &prometheus, "a");
     let text = prometheus.encode();
     assert!(text.contains("requeue_parked{name=\"a\"} 1\n"));
     assert!(text.contains("workqueue_unfinished_work_seconds{name=\"a\"} 4.5\n"));
-    for name in ["depth", "requeue_ready", "requeue_processing", "requeue_dead{"] {
+    for name in ["depth", "requeue_ready", "requeue_processing"] {
         assert!(!text.contains(name), "{name} in {text}");
     }
 }
@@ -241,16 +182,13 @@ fn numbers_that_a_store_has_not_told_are_left_out() {
 #[test]
 fn handles_of_one_shared_queue_are_not_added_up() {
     let prometheus = Prometheus::new();
-    let silent = Gauges { keeper: Keeper::SilentStore, ..Gauges::default() };
-    let handles = [shared(5), shared(6), silent];
+    let unknown = Gauges { shared: true, ..Gauges::default() };
+    let handles = [shared(5, 4), shared(6, 3), unknown];
     let _joined = handles.map(|gauges| Fake::join(gauges, &prometheus, "a"));
     let text = prometheus.encode();
     assert!(text.contains("requeue_ready{name=\"a\"} 6\n"), "{text}");
-    assert!(text.contains("requeue_dead{name=\"a\"} 3\n"));
-    assert!(
-        text.contains("requeue_parked{name=\"a\"} 2\n"),
-        "workers are of each handle"
-    );
+    assert!(text.contains("dead{name=\"a\"} 4\n"));
+    assert!(text.contains("requeue_parked{name=\"a\"} 2\n"), "parked in this process");
 }
 
 #[test]
