@@ -1,7 +1,11 @@
-//! What the queue on disk does in a second, next to a plain file on the same disk.
+//! Throughput and latency of the store, compared with a plain file on the same disk.
 //!
-//! `cargo bench -p requeue-fjall [-- FOLDER]`; the folder must be on the disk that is meant.
-#![allow(clippy::print_stdout, clippy::unwrap_used, reason = "a benchmark, run by hand")]
+//! `cargo bench -p requeue-fjall [-- FOLDER]`; choose a folder on the disk to measure.
+#![allow(
+    clippy::print_stdout,
+    clippy::unwrap_used,
+    reason = "a benchmark that prints its results"
+)]
 #![allow(
     clippy::cast_precision_loss,
     clippy::cast_possible_truncation,
@@ -23,18 +27,18 @@ use requeue_fjall::FjallStore;
 use requeue_store::{Add, FinishRequest, Hold, Key, LeaseRequest, Owner, Store, When};
 use tokio::sync::oneshot;
 
-/// What a record of a ready key takes: a tag, the key, the value.
+/// Bytes of the record of a ready key: tag, key and value.
 const RECORD: usize = 1 + 20 + 18;
 
 fn main() {
     let folder = std::env::args().skip(1).find(|word| !word.starts_with('-'));
-    let place = match folder {
+    let folder = match folder {
         Some(folder) => tempfile::tempdir_in(folder),
         None => tempfile::tempdir(),
     }
     .unwrap();
     let runtime = tokio::runtime::Builder::new_current_thread().build().unwrap();
-    runtime.block_on(run(place.path()));
+    runtime.block_on(run(folder.path()));
 }
 
 async fn run(folder: &Path) {
@@ -59,8 +63,7 @@ async fn run(folder: &Path) {
     million(folder).await;
 }
 
-/// What the disk can do: the same bytes in a file, with one fdatasync for each group, and
-/// nobody who waits for an answer.
+/// Measures the disk: writes the same bytes to a file, with one fdatasync per group.
 fn raw(folder: &Path, group: usize, count: usize) {
     let mut file = File::create(folder.join("raw")).unwrap();
     let bytes = vec![7; group * RECORD];
@@ -74,9 +77,10 @@ fn raw(folder: &Path, group: usize, count: usize) {
     meter.print(&format!("file, groups of {group}"), count);
 }
 
-/// The ceiling: a file to which one thread writes what tasks have given it meanwhile, and
-/// each task waits until its record is on disk. There is no queue behind it. The keys are
-/// made as those of the queue are.
+/// Measures the upper bound: group commit to a file, without a queue.
+///
+/// One thread writes the records of many tasks, and each task waits until its record is on
+/// disk.
 async fn journal(folder: &Path, tasks: usize, count: usize) {
     let mut file = File::create(folder.join("journal")).unwrap();
     let (give, taken) = mpsc::channel::<(Vec<u8>, oneshot::Sender<()>)>();
@@ -126,8 +130,9 @@ async fn cycles(store: &FjallStore, tasks: usize, count: usize) {
     .await;
 }
 
-/// Has so many tasks call `work`, each with the first number of its next `batch`, until
-/// `count` numbers are given out; prints what that took.
+/// Calls `work` from `tasks` tasks until `count` numbers are used, and prints the figures.
+///
+/// Each call gets the first number of its batch.
 async fn in_tasks<F: Future<Output = ()> + Send>(
     name: &str,
     tasks: usize,
@@ -166,7 +171,7 @@ async fn cycle(store: &FjallStore, number: u64) {
     store.finish(&[FinishRequest::new(hold, Finish::Succeed)]).await.unwrap();
 }
 
-/// A million keys: how long it takes to open them, and what they take on disk.
+/// Measures how long opening a million keys takes, and their size on disk.
 async fn million(folder: &Path) {
     let path = folder.join("million");
     let store = FjallStore::builder(&path).open().unwrap();
@@ -182,7 +187,7 @@ async fn million(folder: &Path) {
     println!("1M keys: opened in {took:.2?}, {} MB on disk", used(&path) >> 20);
 }
 
-/// The bytes that a folder takes, without the holes of its files.
+/// Returns the disk usage of a folder, without the holes of sparse files.
 fn used(path: &Path) -> u64 {
     use std::os::unix::fs::MetadataExt;
     let entries = fs::read_dir(path).unwrap().map(|entry| entry.unwrap().path());
@@ -201,7 +206,7 @@ fn add(number: u64) -> Add {
     Add { revive_after: Duration::ZERO, ..Add::new(key, When::Now) }
 }
 
-/// Time, latencies and CPU of one run.
+/// Measures wall time, latencies and CPU time of one run.
 struct Meter {
     begun: Instant,
     cpu: Duration,
@@ -230,7 +235,7 @@ impl Meter {
     }
 }
 
-/// What this process has used, by the kernel's count in hundredths of a second.
+/// Returns the CPU time of this process, in steps of 10 ms.
 fn cpu() -> Duration {
     let stat = fs::read_to_string("/proc/self/stat").unwrap();
     let fields: Vec<_> = stat.rsplit(')').next().unwrap().split_whitespace().collect();

@@ -1,13 +1,13 @@
-//! Opening a queue on disk.
+//! Options for opening a store.
 
 use std::path::{Path, PathBuf};
 
 use requeue_store::{EngineClock, Error, Now};
 
-use crate::engine::Engine;
-use crate::{FjallStore, place};
+use crate::fjall_journal::FjallJournal;
+use crate::{FjallStore, folder};
 
-/// How a queue on disk is opened; see [`FjallStore::builder`].
+/// Configures and opens a [`FjallStore`]; see [`FjallStore::builder`].
 #[derive(Clone, Debug)]
 pub struct FjallStoreBuilder {
     path: PathBuf,
@@ -19,32 +19,33 @@ impl FjallStoreBuilder {
         Self { path: path.to_owned(), now: Now::default() }
     }
 
-    /// Takes the time from `clock` instead of the system: for tests, which move it.
+    /// Reads the time from `clock` instead of the system clock, for tests.
     #[must_use]
     pub fn clock(mut self, clock: EngineClock) -> Self {
         self.now = Now::Told(clock);
         self
     }
 
-    /// Opens the queue with all that it kept, or makes an empty one.
+    /// Opens the queue, or creates an empty one.
     ///
-    /// It reads every key and blocks meanwhile: some seconds for a million.
+    /// This reads all keys into memory and blocks until it has done so: a few seconds for a
+    /// million keys.
     ///
     /// # Errors
     ///
-    /// * [`Conflict`](requeue_store::ErrorKind::Conflict): the queue is open already, in
-    ///   this process or another.
-    /// * [`Invalid`](requeue_store::ErrorKind::Invalid): the path is a file, or a folder
-    ///   that cannot be made or holds something else;
-    ///   [`Denied`](requeue_store::ErrorKind::Denied) if that is for want of rights.
-    /// * [`Version`](requeue_store::ErrorKind::Version): it was written by a program of
-    ///   another version.
-    /// * [`Corrupt`](requeue_store::ErrorKind::Corrupt): what it holds cannot be read.
-    /// * [`Unavailable`](requeue_store::ErrorKind::Unavailable): the disk is full, or there
-    ///   is no thread to be had.
+    /// * [`Conflict`](requeue_store::ErrorKind::Conflict): the queue is already open, in
+    ///   this process or another one.
+    /// * [`Invalid`](requeue_store::ErrorKind::Invalid): the path is a file, or the folder
+    ///   cannot be created or contains other files.
+    /// * [`Denied`](requeue_store::ErrorKind::Denied): missing permissions.
+    /// * [`Version`](requeue_store::ErrorKind::Version): an incompatible version of this
+    ///   program or of fjall wrote the queue.
+    /// * [`Corrupt`](requeue_store::ErrorKind::Corrupt): the files are damaged.
+    /// * [`Unavailable`](requeue_store::ErrorKind::Unavailable): the disk is full, or the
+    ///   writer thread cannot be started.
     pub fn open(self) -> Result<FjallStore, Error> {
-        place::prepare(&self.path)?;
-        let engine = Engine::open(&self.path)?;
-        FjallStore::on(Box::new(engine), self.path, self.now)
+        folder::prepare(&self.path)?;
+        let journal = FjallJournal::open(&self.path)?;
+        FjallStore::restore(Box::new(journal), self.path, self.now)
     }
 }

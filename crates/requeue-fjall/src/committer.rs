@@ -1,7 +1,7 @@
-//! Group commit: one thread writes what has gathered while it wrote what was before.
+//! Group commit: one thread writes all changes that accumulated during its last write.
 //!
-//! A lone call is written at once; the calls that come meanwhile are one group, and one
-//! fsync is enough for all of them. There is no timer.
+//! A single call is written at once. Calls made during that write form the next group and
+//! share one fsync. There is no timer.
 
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::path::PathBuf;
@@ -11,172 +11,181 @@ use std::thread::{Builder, JoinHandle};
 use requeue_store::{Error, ErrorKind, Now};
 use tokio::sync::Notify;
 
+use crate::commit::CommitWait;
 use crate::group::Group;
 use crate::journal::Journal;
-use crate::ledger::{Ledger, Stage, Turn};
-use crate::outcome::Ticket;
+use crate::journaled_machine::{JournaledMachine, Lifecycle, Operation};
 
-/// What calls and the committer share.
+/// State shared by callers and the committer thread.
 #[derive(Debug)]
 pub(crate) struct Shared {
-    ledger: Mutex<Ledger>,
-    /// Told when there is something to write, or when the store is closed.
-    work: Condvar,
+    journaled: Mutex<JournaledMachine>,
+    /// Notifies the committer of a new group or of closing.
+    committer_wake: Condvar,
     pub(crate) now: Now,
-    /// Woken when a key is ready. It keeps one wake-up for the next who waits, so a key
-    /// that comes between a look and the wait is not missed.
-    pub(crate) ready: Notify,
+    /// Notified when a key is ready. It stores one notification for the next waiter, so a
+    /// key that becomes ready between a look and the wait is not missed.
+    pub(crate) key_ready: Notify,
     pub(crate) path: PathBuf,
 }
 
 impl Shared {
-    pub(crate) fn new(ledger: Ledger, now: Now, path: PathBuf) -> Self {
-        let (ledger, work, ready) = (Mutex::new(ledger), Condvar::new(), Notify::new());
-        Self { ledger, work, now, ready, path }
+    pub(crate) fn new(journaled: JournaledMachine, now: Now, path: PathBuf) -> Self {
+        Self {
+            journaled: Mutex::new(journaled),
+            committer_wake: Condvar::new(),
+            now,
+            key_ready: Notify::new(),
+            path,
+        }
     }
 
-    pub(crate) fn lock(&self) -> MutexGuard<'_, Ledger> {
-        // Every transition is whole, and no code of users runs inside: what a panic leaves
-        // behind is sound.
-        self.ledger.lock().unwrap_or_else(PoisonError::into_inner)
+    pub(crate) fn lock(&self) -> MutexGuard<'_, JournaledMachine> {
+        // Transitions are atomic and run no user code, so the state is sound even after a
+        // panic.
+        self.journaled.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Carries out a call once there is room for what it changes, and waits until what it
-    /// must wait for is on disk.
+    /// Runs a call once there is room for its changes, and waits for the commit it needs.
     pub(crate) async fn call<T>(
         &self,
-        act: impl FnOnce(&mut Turn<'_>) -> T,
+        act: impl FnOnce(&mut Operation<'_>) -> T,
     ) -> Result<T, Error> {
-        while let Some(ticket) = self.crowded()? {
-            self.wait_for(ticket).await?;
+        while let Some(room) = self.wait_for_room()? {
+            self.wait_for(room).await?;
         }
-        let (answer, ticket) = self.act(act)?;
-        if let Some(ticket) = ticket {
-            self.wait_for(ticket).await?;
+        let (answer, commit) = self.run(act)?;
+        if let Some(commit) = commit {
+            self.wait_for(commit).await?;
         }
         Ok(answer)
     }
 
-    /// Takes no more calls, and has what is left written.
+    /// Refuses further calls, and lets the committer write the remaining changes.
     pub(crate) fn close(&self) {
         self.lock().close();
-        self.work.notify_one();
-        self.ready.notify_waiters();
+        self.committer_wake.notify_one();
+        self.key_ready.notify_waiters();
     }
 
-    /// Takes no more calls, because the disk has failed.
+    /// Refuses further calls because a write failed.
     fn poison(&self, cause: &Arc<str>) {
         self.lock().poison(cause);
-        self.ready.notify_waiters();
+        self.key_ready.notify_waiters();
     }
 
-    fn crowded(&self) -> Result<Option<Ticket>, Error> {
-        let ledger = self.lock();
-        self.check(&ledger)?;
-        Ok(ledger.crowded())
+    fn wait_for_room(&self) -> Result<Option<CommitWait>, Error> {
+        let journaled = self.lock();
+        self.check_open(&journaled)?;
+        Ok(journaled.wait_for_room())
     }
 
-    fn act<T>(
+    fn run<T>(
         &self,
-        act: impl FnOnce(&mut Turn<'_>) -> T,
-    ) -> Result<(T, Option<Ticket>), Error> {
-        let mut ledger = self.lock();
-        self.check(&ledger)?;
-        let mut turn = Turn::new(&mut ledger, self.now.read());
-        let answer = act(&mut turn);
-        let ticket = turn.ticket();
-        let ready = ledger.machine().has_ready();
-        let wake = ledger.has_group() && std::mem::take(&mut ledger.idle);
-        drop(ledger);
+        act: impl FnOnce(&mut Operation<'_>) -> T,
+    ) -> Result<(T, Option<CommitWait>), Error> {
+        let mut journaled = self.lock();
+        self.check_open(&journaled)?;
+        let mut operation = Operation::new(&mut journaled, self.now.read());
+        let answer = act(&mut operation);
+        let commit = operation.wait();
+        let ready = journaled.machine().has_ready();
+        let wake =
+            journaled.has_changes() && std::mem::take(&mut journaled.committer_is_idle);
+        drop(journaled);
         if wake {
-            self.work.notify_one();
+            self.committer_wake.notify_one();
         }
         if ready {
-            self.ready.notify_one();
+            self.key_ready.notify_one();
         }
-        Ok((answer, ticket))
+        Ok((answer, commit))
     }
 
-    /// Whether calls are taken.
-    pub(crate) fn check(&self, ledger: &Ledger) -> Result<(), Error> {
-        match ledger.stage() {
-            Stage::Open => Ok(()),
-            Stage::Closed => Err(self.closed()),
-            Stage::Poisoned(cause) => Err(self.poisoned(cause)),
+    /// Fails if the store is closed or poisoned.
+    pub(crate) fn check_open(&self, journaled: &JournaledMachine) -> Result<(), Error> {
+        match journaled.lifecycle() {
+            Lifecycle::Open => Ok(()),
+            Lifecycle::Closed => Err(self.closed()),
+            Lifecycle::Poisoned(cause) => Err(self.poisoned(cause)),
         }
     }
 
-    async fn wait_for(&self, ticket: Ticket) -> Result<(), Error> {
-        ticket.await.map_err(|cause| self.poisoned(&cause))
+    async fn wait_for(&self, commit: CommitWait) -> Result<(), Error> {
+        commit.await.map_err(|cause| self.poisoned(&cause))
     }
 
-    pub(crate) fn closed(&self) -> Error {
+    fn closed(&self) -> Error {
         let text = format!("the queue at {} is closed", self.path.display());
         Error::new(ErrorKind::Closed, text)
     }
 
     pub(crate) fn poisoned(&self, cause: &str) -> Error {
         let text = format!(
-            "the queue at {} could not be written and accepts nothing more; open it anew to \
-             see what it kept",
+            "a write to the queue at {} failed, and the store has stopped; open it again to \
+             continue",
             self.path.display()
         );
         Error::new(ErrorKind::Poisoned, text).because(cause)
     }
 
-    /// Waits for something to write: nothing, if the store is closed and all is written.
+    /// Waits for the next group. Returns `None` when the store is closed and all is written.
     fn next_group(&self) -> Option<Arc<Group>> {
-        let mut ledger = self.lock();
+        let mut journaled = self.lock();
         loop {
-            if ledger.has_group() {
-                return Some(ledger.take_group(self.now.read()));
+            if journaled.has_changes() {
+                return Some(journaled.take_group(self.now.read()));
             }
-            if !matches!(ledger.stage(), Stage::Open) {
+            if !matches!(journaled.lifecycle(), Lifecycle::Open) {
                 return None;
             }
-            ledger.idle = true;
-            ledger = self.work.wait(ledger).unwrap_or_else(PoisonError::into_inner);
+            journaled.committer_is_idle = true;
+            let woken = self.committer_wake.wait(journaled);
+            journaled = woken.unwrap_or_else(PoisonError::into_inner);
         }
     }
 }
 
-/// Starts the thread that writes.
+/// Starts the committer thread.
 pub(crate) fn start(
     shared: Arc<Shared>,
     journal: Box<dyn Journal>,
 ) -> Result<JoinHandle<()>, Error> {
-    let text = format!("no thread could be started for {}", shared.path.display());
+    let text = format!(
+        "cannot start the writer thread of the queue at {}",
+        shared.path.display()
+    );
     Builder::new()
         .name("requeue-fjall".to_owned())
-        .spawn(move || run(&shared, journal))
+        .spawn(move || commit_groups(&shared, journal))
         .map_err(|error| Error::new(ErrorKind::Unavailable, text).because(error))
 }
 
-fn run(shared: &Shared, mut journal: Box<dyn Journal>) {
+fn commit_groups(shared: &Shared, mut journal: Box<dyn Journal>) {
     while let Some(group) = shared.next_group() {
-        // A journal that panics has failed as one that says so.
+        // A panic in the journal is handled like an error.
         let written = catch_unwind(AssertUnwindSafe(|| {
-            journal.append(&mut group.writes(), group.reach())
+            journal.append(&mut group.writes(), group.durability())
         }));
         let cause = match written {
             Ok(Ok(())) => {
-                shared.lock().wrote();
-                group.end(Ok(()));
+                shared.lock().group_written();
+                group.complete(Ok(()));
                 continue;
             }
-            Ok(Err(error)) => chain(&error),
-            Err(_) => "the engine panicked".to_owned(),
+            Ok(Err(error)) => with_causes(&error),
+            Err(_) => "fjall panicked".to_owned(),
         };
         let cause = Arc::from(cause);
         shared.poison(&cause);
-        group.end(Err(cause));
+        group.complete(Err(cause));
         break;
     }
     journal.close();
 }
 
-/// An error and its causes on one line.
-fn chain(error: &dyn std::error::Error) -> String {
+/// Formats an error and its causes on one line.
+fn with_causes(error: &dyn std::error::Error) -> String {
     let causes = std::iter::successors(Some(error), |error| error.source());
     causes.map(ToString::to_string).collect::<Vec<_>>().join(": ")
 }

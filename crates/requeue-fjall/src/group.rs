@@ -1,109 +1,125 @@
-//! What is written together, and who waits for it.
+//! A commit group: changes that are written together.
 
 use std::sync::Arc;
 
 use requeue_store::Key;
 use requeue_store::machine::Lasting;
 
-use crate::journal::{Reach, Write};
-use crate::outcome::{Outcome, Pending, Ticket};
-use crate::record::{Encoder, State};
+use crate::commit::{Commit, CommitResult, CommitWait};
+use crate::journal::{Durability, Write};
+use crate::record::{Encoder, QueueState};
 
-/// What is written together.
+/// Changes that are written together. Each key has at most one change, the latest.
 #[derive(Debug)]
 pub(crate) struct Group {
-    /// In the order in which the keys were first changed: neighbours in the engine's tree
-    /// are often changed together, and are then found the faster.
+    /// In the order in which the keys were first changed. Neighbours in fjall's tree are
+    /// often changed together, which makes inserting them faster.
     changes: Vec<Change>,
-    /// Where among the changes that of a key is.
-    places: foldhash::HashMap<Key, usize>,
-    pub(crate) state: Option<State>,
-    /// Somebody waits for it.
-    pub(crate) firm: bool,
-    done: Arc<Pending>,
+    /// Indices into `changes`.
+    indices: foldhash::HashMap<Key, usize>,
+    queue_state: Option<QueueState>,
+    /// The strongest durability that any change needs.
+    durability: Durability,
+    commit: Arc<Commit>,
 }
 
+/// The new record of a key, or `None` to delete it.
 #[derive(Debug)]
 struct Change {
     key: Key,
-    kept: Option<Lasting>,
-    firm: bool,
+    record: Option<Lasting>,
+    durability: Durability,
 }
 
 impl Group {
-    pub(crate) fn new() -> Self {
-        let (changes, places) = (Vec::new(), foldhash::HashMap::default());
-        Self { changes, places, state: None, firm: false, done: Arc::default() }
-    }
-
-    /// An empty one after this, with room for as much.
-    pub(crate) fn next(&self) -> Self {
-        let mut next = Self::new();
-        next.changes.reserve(self.changes.len());
-        next.places.reserve(self.changes.len());
-        next
+    /// Creates an empty group with room for this many keys.
+    pub(crate) fn with_capacity(keys: usize) -> Self {
+        let mut indices = foldhash::HashMap::default();
+        indices.reserve(keys);
+        Self {
+            changes: Vec::with_capacity(keys),
+            indices,
+            queue_state: None,
+            durability: Durability::Buffered,
+            commit: Arc::default(),
+        }
     }
 
     pub(crate) fn is_empty(&self) -> bool {
-        self.changes.is_empty() && self.state.is_none()
+        self.changes.is_empty() && self.queue_state.is_none()
     }
 
-    /// How many keys it has.
+    /// Returns the number of changed keys.
     pub(crate) fn len(&self) -> usize {
         self.changes.len()
     }
 
-    /// Has it write what is kept of a key now, waited for or not.
-    pub(crate) fn put(&mut self, key: Key, kept: Option<Lasting>, firm: bool) {
-        self.firm |= firm;
-        let place = *self.places.entry(key.clone()).or_insert(self.changes.len());
-        match self.changes.get_mut(place) {
-            None => self.changes.push(Change { key, kept, firm }),
+    /// Adds the change of a key, replacing an earlier one.
+    pub(crate) fn put(
+        &mut self,
+        key: Key,
+        record: Option<Lasting>,
+        durability: Durability,
+    ) {
+        self.durability = self.durability.max(durability);
+        let index = *self.indices.entry(key.clone()).or_insert(self.changes.len());
+        match self.changes.get_mut(index) {
+            None => self.changes.push(Change { key, record, durability }),
             Some(change) => {
-                change.kept = kept;
-                change.firm |= firm;
+                change.record = record;
+                change.durability = change.durability.max(durability);
             }
         }
     }
 
-    /// Whether somebody waits for its change of this key.
-    pub(crate) fn has_firm(&self, key: &Key) -> bool {
-        self.places.get(key).is_some_and(|place| self.changes[*place].firm)
+    /// Adds the state of the queue, replacing an earlier one.
+    pub(crate) fn put_queue_state(&mut self, state: QueueState, durability: Durability) {
+        self.durability = self.durability.max(durability);
+        self.queue_state = Some(state);
     }
 
-    /// How far it must get.
-    pub(crate) fn reach(&self) -> Reach {
-        if self.firm { Reach::Disk } else { Reach::System }
+    pub(crate) fn queue_state(&self) -> Option<&QueueState> {
+        self.queue_state.as_ref()
     }
 
-    /// Its records.
+    /// Returns whether it contains a durable change of this key.
+    pub(crate) fn has_durable_change(&self, key: &Key) -> bool {
+        let change = self.indices.get(key).map(|index| &self.changes[*index]);
+        change.is_some_and(|change| change.durability == Durability::Durable)
+    }
+
+    pub(crate) fn durability(&self) -> Durability {
+        self.durability
+    }
+
+    /// Encodes the changes.
     pub(crate) fn writes(&self) -> impl Iterator<Item = Write> {
         let mut encoder = Encoder::default();
-        let state = self.state.as_ref().map(|state| Write {
-            name: encoder.state_name(),
-            value: Some(encoder.state(state)),
+        let state = self.queue_state.as_ref().map(|state| Write {
+            name: encoder.queue_state_name(),
+            value: Some(encoder.queue_state(state)),
         });
         let keys = self.changes.iter().map(move |change| Write {
             name: encoder.key_name(&change.key),
-            value: change.kept.as_ref().map(|kept| encoder.key(kept)),
+            value: change.record.as_ref().map(|record| encoder.key(record)),
         });
         keys.chain(state)
     }
 
-    /// A wait for it.
-    pub(crate) fn ticket(&self) -> Ticket {
-        self.done.ticket()
+    /// Returns a future that completes when the group is committed or has failed.
+    pub(crate) fn wait(&self) -> CommitWait {
+        self.commit.wait()
     }
 
-    /// Tells those who wait how it came out.
-    pub(crate) fn end(&self, outcome: Outcome) {
-        self.done.end(outcome);
+    /// Reports the result to all waiting callers.
+    pub(crate) fn complete(&self, result: CommitResult) {
+        self.commit.complete(result);
     }
 }
 
-/// Who waits for a group that nobody will write any more is told.
+/// Fails the waiting callers of a group that will never be written.
 impl Drop for Group {
     fn drop(&mut self) {
-        self.end(Err("its thread has ended".into()));
+        self.complete(Err("the writer thread has ended".into()));
     }
 }

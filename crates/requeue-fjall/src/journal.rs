@@ -1,41 +1,41 @@
-//! What the store needs of an engine: to keep groups of records in the order in which they
-//! were given, and to tell them again.
+//! The interface to the storage engine: ordered, atomic writes of groups of records.
 
 use fjall::Slice;
 use requeue_store::Error;
 
-/// One record to be kept under its name, or to be dropped.
+/// Sets the value of a record, or deletes the record if there is no value.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Write {
     pub(crate) name: Slice,
     pub(crate) value: Option<Slice>,
 }
 
-/// How far a group must get before it counts as written.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Reach {
-    /// It is with the system, and outlives the process.
-    System,
-    /// It is on disk, with all that was given before.
-    Disk,
+/// What a change survives once it is written. The stronger guarantee is the greater.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub(crate) enum Durability {
+    /// In the operating system's buffers: survives the process.
+    Buffered,
+    /// On disk, with all earlier writes: survives a power failure.
+    Durable,
 }
 
-/// What takes each record that was kept: its name and its value.
+/// Receives the name and the value of each stored record.
 pub(crate) type Visitor<'a> = dyn FnMut(&[u8], &[u8]) -> Result<(), Error> + 'a;
 
-/// Where records are kept.
+/// Stores records.
 pub(crate) trait Journal: Send + 'static {
-    /// Tells all records, in any order.
+    /// Visits all records, in any order.
     fn load(&mut self, visit: &mut Visitor<'_>) -> Result<(), Error>;
 
-    /// Keeps a group: all of it, or nothing if the process dies meanwhile. After an error
-    /// the journal is not used again.
+    /// Writes a group atomically: after a crash either all or none of it is there.
+    ///
+    /// The journal is not used again after an error.
     fn append(
         &mut self,
         group: &mut dyn Iterator<Item = Write>,
-        reach: Reach,
+        durability: Durability,
     ) -> Result<(), Error>;
 
-    /// Lets go of the files, for others to open.
+    /// Closes the files, so that they can be opened again.
     fn close(self: Box<Self>);
 }

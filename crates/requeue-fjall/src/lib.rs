@@ -1,8 +1,9 @@
-//! The queue of [`requeue`](https://docs.rs/requeue) on disk, in the process that uses it.
+//! Embedded, durable store for [`requeue`](https://docs.rs/requeue): a queue in a folder.
 //!
-//! For a program that runs on one machine and must not lose keys when it dies: no server,
-//! one folder. Nothing is acknowledged before it is on disk, and calls that come while the
-//! disk is busy share its next write, so many at once cost hardly more than one.
+//! Use it for a program that runs on one machine and must not lose keys when it crashes.
+//! It needs no server. Every change is on disk before it is acknowledged. Calls made while
+//! the disk is busy share the next write (group commit): a hundred concurrent calls cost
+//! little more than one.
 //!
 //! ```
 //! use requeue_fjall::FjallStore;
@@ -14,70 +15,72 @@
 //! # let path = folder.path().join("mail");
 //! let queue = SharedQueue::<String, _>::new(FjallStore::open(&path)?);
 //! queue.add("mail/7".to_owned()).await?; // on disk
-//! while let Some(lease) = queue.try_get().await? { // or get(), which waits
+//! while let Some(lease) = queue.try_get().await? { // get() waits for a key
 //!     assert_eq!(lease.key(), "mail/7");
-//!     lease.succeed().await?; // on disk as well; or retry()
+//!     lease.succeed().await?; // on disk; retry() for a failure
 //! }
 //! # Ok(())
 //! # }
 //! ```
 //!
-//! # What is on disk when
+//! # Durability
 //!
-//! | call | answered | after `kill -9` | after a power cut |
+//! | call | returns | after `kill -9` | after a power failure |
 //! |---|---|---|---|
-//! | `add`, `finish`, `reclaim`, `forget`, `remove`, `revive`, `drop_dead`, `pause`, `resume` | once it is on disk | kept | kept |
-//! | the same, if it changed nothing | once what it found is on disk | kept | kept |
-//! | `lease`, `expire`, and what `look` and `stats` move | at once | kept, but for the last moments | kept with the next call that waits |
+//! | `add`, `finish`, `reclaim`, `forget`, `remove`, `revive`, `drop_dead`, `pause`, `resume` | when the change is on disk | kept | kept |
+//! | the same calls, if they change nothing | when the state they report is on disk | kept | kept |
+//! | `lease`, `expire`, and delays that end during `look` and `stats` | without waiting for the disk | kept, except the last few | kept up to the last durable write |
 //!
-//! What the last row may lose costs nobody a key. A grant is written down to count how often
-//! a key was handed out: see [`max_deliveries`](requeue_store::LeaseRequest::max_deliveries).
-//! It is handed to the system with the next write, which is under way when the lease is
-//! answered; a key that brings its process down faster than that may be counted once less.
-//! When the process is gone, so is whoever held a lease: in the next life those leases have
-//! run out, and the first who asks for keys takes them over.
+//! Losing changes of the last row never loses a key. A delivery is recorded only to count
+//! deliveries: see [`max_deliveries`](requeue_store::LeaseRequest::max_deliveries). It is
+//! part of the next write, which `lease` starts but does not wait for. If a key crashes its
+//! process sooner than that, one delivery may be missing from the count.
 //!
-//! Tokens grow from life to life, also if the clock was set back in between: see
+//! Leases end with the process. After a restart they have expired, and the next call to
+//! `lease` delivers their keys again.
+//!
+//! Tokens keep growing across restarts, even if the system clock was set back: see
 //! [`Token`](requeue_store::Token).
 //!
-//! # What it does not keep
+//! # What is not stored
 //!
-//! Who was there ([`workers`](requeue_store::Store::workers)), and the shared
-//! [`Rate`](requeue_store::Rate) only as it was with the last write.
+//! The list of [`workers`](requeue_store::Store::workers) is not stored. The shared
+//! [`Rate`](requeue_store::Rate) is stored as of the last write.
 //!
 //! # When the disk fails
 //!
-//! After a write or an fsync that failed nobody knows what is on disk, and another fsync
-//! would not tell. So the store takes nothing more: every call, and those that wait, get
-//! [`ErrorKind::Poisoned`](requeue_store::ErrorKind::Poisoned). Open it anew to see what was
-//! kept; what was acknowledged is.
+//! After a failed write or fsync the content of the disk is unknown, and another fsync
+//! would not reveal it. The store therefore stops: pending and later calls fail with
+//! [`ErrorKind::Poisoned`](requeue_store::ErrorKind::Poisoned). Open the store again to
+//! continue; it holds every acknowledged change.
 //!
-//! # In a debug build
+//! # Debug builds
 //!
-//! fjall asserts, in debug builds only, that the last record of a journal is whole, before it
-//! finds out that a crash has torn it. A folder after such a crash is then refused as damaged
-//! by a debug build, and opened by a release build, which loses nothing that was
-//! acknowledged. If your tests crash processes, tell cargo:
+//! A crash can leave a torn record at the end of fjall's journal. A release build detects
+//! and discards it, and no acknowledged change is lost. A debug build of fjall runs into an
+//! assertion first, so the store reports the folder as damaged. If your tests kill
+//! processes, disable fjall's debug assertions:
 //!
 //! ```toml
 //! [profile.dev.package.fjall]
 //! debug-assertions = false
 //! ```
 //!
-//! # One process
+//! # One process at a time
 //!
-//! A folder is open once. Another process, or a second [`open`](FjallStoreBuilder::open), gets
+//! Only one store can have a folder open. Another process, or a second
+//! [`open`](FjallStoreBuilder::open), gets
 //! [`ErrorKind::Conflict`](requeue_store::ErrorKind::Conflict) until the first store is
-//! [closed](FjallStore::close), or it and its clones are dropped.
+//! [closed](FjallStore::close) or its last clone is dropped.
 
 mod builder;
+mod commit;
 mod committer;
-mod engine;
+mod fjall_journal;
+mod folder;
 mod group;
 mod journal;
-mod ledger;
-mod outcome;
-mod place;
+mod journaled_machine;
 mod record;
 mod store;
 

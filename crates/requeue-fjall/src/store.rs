@@ -1,4 +1,4 @@
-//! The store: a queue in memory, and a journal that is always a step ahead of the answers.
+//! The store: a queue in memory, with a journal written before calls are answered.
 
 use std::fmt;
 use std::num::NonZeroU32;
@@ -16,78 +16,79 @@ use requeue_store::{
 use crate::FjallStoreBuilder;
 use crate::committer::{self, Shared};
 use crate::journal::Journal;
-use crate::ledger::{Ledger, Stage, Turn};
+use crate::journaled_machine::{JournaledMachine, Lifecycle, Operation};
 use crate::record;
 
-/// A queue on disk that one process has open.
+/// A durable queue in a folder.
 ///
-/// All keys are in memory as well; the disk is read when it is opened and only written
-/// after that. Clones are the same store. It needs no runtime: a thread of its own writes.
+/// All keys are also in memory: the disk is read only when the store is opened. Clones
+/// share one store. It has its own writer thread and needs no async runtime.
 ///
-/// When the last clone is dropped, what is not written yet is, and the files are let go:
-/// that takes as long as a write. [`close`](FjallStore::close) does the same and tells how
-/// it went.
+/// Dropping the last clone writes the remaining changes and closes the files. It blocks for
+/// about one write. [`close`](FjallStore::close) does the same and reports errors.
 #[derive(Clone)]
 pub struct FjallStore {
-    open: Arc<Open>,
+    committer: Arc<CommitterHandle>,
 }
 
-/// The part that ends the thread when nobody has the store any more.
-struct Open {
+/// Ends the committer thread when the last clone of the store is dropped.
+struct CommitterHandle {
     shared: Arc<Shared>,
     thread: Mutex<Option<JoinHandle<()>>>,
 }
 
-impl Open {
+impl CommitterHandle {
     fn close(&self) {
         self.shared.close();
         let thread = self.thread.lock().unwrap_or_else(PoisonError::into_inner).take();
         if let Some(thread) = thread {
-            // A thread that panicked has written what it could, and nothing waits for it.
+            // After a panic there is nothing left to wait for, or to report here.
             drop(thread.join());
         }
     }
 }
 
-impl Drop for Open {
+impl Drop for CommitterHandle {
     fn drop(&mut self) {
         self.close();
     }
 }
 
 impl FjallStore {
-    /// Opens the queue in the folder `path`, which is made if it is not there.
+    /// Opens the queue in the folder `path`, which is created if it is missing.
     ///
     /// # Errors
     ///
-    /// As [`FjallStoreBuilder::open`].
+    /// The same as [`FjallStoreBuilder::open`].
     pub fn open(path: impl AsRef<Path>) -> Result<Self, Error> {
         Self::builder(path).open()
     }
 
-    /// What opens the queue in the folder `path`, which is made if it is not there.
+    /// Returns a builder for the queue in the folder `path`.
     pub fn builder(path: impl AsRef<Path>) -> FjallStoreBuilder {
         FjallStoreBuilder::new(path.as_ref())
     }
 
-    /// Closes the store for all who have it, and lets go of its files. It blocks until all
-    /// is written; calls that come later get
-    /// [`ErrorKind::Closed`](requeue_store::ErrorKind::Closed).
+    /// Closes the store and all its clones.
+    ///
+    /// Blocks until the remaining changes are written and the files are closed. Later calls
+    /// fail with [`ErrorKind::Closed`](requeue_store::ErrorKind::Closed).
     ///
     /// # Errors
     ///
-    /// [`ErrorKind::Poisoned`](requeue_store::ErrorKind::Poisoned) if the disk has failed.
+    /// [`ErrorKind::Poisoned`](requeue_store::ErrorKind::Poisoned) if a write failed, now or
+    /// earlier.
     pub fn close(&self) -> Result<(), Error> {
-        self.open.close();
-        let stage = self.shared().lock().stage().clone();
-        match stage {
-            Stage::Poisoned(cause) => Err(self.shared().poisoned(&cause)),
-            Stage::Open | Stage::Closed => Ok(()),
+        self.committer.close();
+        let lifecycle = self.shared().lock().lifecycle().clone();
+        match lifecycle {
+            Lifecycle::Poisoned(cause) => Err(self.shared().poisoned(&cause)),
+            Lifecycle::Open | Lifecycle::Closed => Ok(()),
         }
     }
 
-    /// A store on a journal, with what it kept.
-    pub(crate) fn on(
+    /// Restores a store from a journal.
+    pub(crate) fn restore(
         mut journal: Box<dyn Journal>,
         path: PathBuf,
         now: Now,
@@ -97,20 +98,20 @@ impl FjallStore {
             records.push(record::decode(name, value)?);
             Ok(())
         })?;
-        let ledger = Ledger::restore(records, now.read());
-        let shared = Arc::new(Shared::new(ledger, now, path));
+        let journaled = JournaledMachine::restore(records, now.read());
+        let shared = Arc::new(Shared::new(journaled, now, path));
         let thread = committer::start(Arc::clone(&shared), journal)?;
         let thread = Mutex::new(Some(thread));
-        Ok(Self { open: Arc::new(Open { shared, thread }) })
+        Ok(Self { committer: Arc::new(CommitterHandle { shared, thread }) })
     }
 
     fn shared(&self) -> &Shared {
-        &self.open.shared
+        &self.committer.shared
     }
 
     fn call<'a, T: Send + 'a>(
         &'a self,
-        act: impl FnOnce(&mut Turn<'_>) -> T + Send + 'a,
+        act: impl FnOnce(&mut Operation<'_>) -> T + Send + 'a,
     ) -> Reply<'a, T> {
         Box::pin(self.shared().call(act))
     }
@@ -132,15 +133,16 @@ impl Store for FjallStore {
     }
 
     fn add<'a>(&'a self, adds: &'a [Add]) -> Reply<'a, Vec<Receipt>> {
-        self.call(|turn| {
-            let add =
-                |add: &Add| turn.on_key(&add.key, |machine, now| machine.add(add, now));
+        self.call(|operation| {
+            let add = |add: &Add| {
+                operation.durable_on_key(&add.key, |machine, now| machine.add(add, now))
+            };
             adds.iter().map(add).collect()
         })
     }
 
     fn lease<'a>(&'a self, request: &'a LeaseRequest) -> Reply<'a, Leased> {
-        self.call(|turn| turn.lease(request))
+        self.call(|operation| operation.lease(request))
     }
 
     fn extend<'a>(
@@ -149,49 +151,52 @@ impl Store for FjallStore {
         held: &'a [Hold],
         lease: Duration,
     ) -> Reply<'a, Vec<bool>> {
-        self.call(move |turn| {
-            turn.softly(|machine, now| machine.extend(owner, held, lease, now))
+        self.call(move |operation| {
+            operation.buffered(|machine, now| machine.extend(owner, held, lease, now))
         })
     }
 
     fn finish<'a>(&'a self, requests: &'a [FinishRequest]) -> Reply<'a, Vec<Finished>> {
-        self.call(|turn| {
+        self.call(|operation| {
             let finish = |request: &FinishRequest| {
                 let key = &request.hold.key;
-                turn.on_key(key, |machine, now| machine.finish(request, now))
+                operation.durable_on_key(key, |machine, now| machine.finish(request, now))
             };
             requests.iter().map(finish).collect()
         })
     }
 
     fn reclaim<'a>(&'a self, owner: &'a Owner, held: &'a [Hold]) -> Reply<'a, u64> {
-        self.call(|turn| turn.firmly(|machine, now| machine.reclaim(owner, held, now)))
+        self.call(|operation| {
+            operation.durable(|machine, now| machine.reclaim(owner, held, now))
+        })
     }
 
     fn expire(&self, max_deliveries: Option<NonZeroU32>) -> Reply<'_, Expired> {
-        self.call(move |turn| {
-            turn.softly(|machine, now| machine.expire(max_deliveries, now))
+        self.call(move |operation| {
+            operation.buffered(|machine, now| machine.expire(max_deliveries, now))
         })
     }
 
     fn forget<'a>(&'a self, keys: &'a [Key]) -> Reply<'a, ()> {
-        self.call(move |turn| {
+        self.call(move |operation| {
             for key in keys {
-                turn.on_key(key, |machine, _| machine.forget(key));
+                operation.durable_on_key(key, |machine, _| machine.forget(key));
             }
         })
     }
 
     fn remove<'a>(&'a self, keys: &'a [Key]) -> Reply<'a, Vec<bool>> {
-        self.call(|turn| {
-            let remove = |key| turn.on_key(key, |machine, _| machine.remove(key));
+        self.call(|operation| {
+            let remove =
+                |key| operation.durable_on_key(key, |machine, _| machine.remove(key));
             keys.iter().map(remove).collect()
         })
     }
 
     fn look<'a>(&'a self, keys: &'a [Key]) -> Reply<'a, Vec<Look>> {
-        self.call(|turn| {
-            turn.softly(|machine, now| {
+        self.call(|operation| {
+            operation.buffered(|machine, now| {
                 machine.move_due(now);
                 keys.iter().map(|key| machine.look(key, now)).collect()
             })
@@ -199,8 +204,8 @@ impl Store for FjallStore {
     }
 
     fn stats(&self) -> Reply<'_, Stats> {
-        self.call(|turn| {
-            turn.softly(|machine, now| {
+        self.call(|operation| {
+            operation.buffered(|machine, now| {
                 machine.move_due(now);
                 machine.stats(now)
             })
@@ -208,38 +213,44 @@ impl Store for FjallStore {
     }
 
     fn failing(&self, limit: usize) -> Reply<'_, Vec<Failing>> {
-        self.call(move |turn| turn.softly(|machine, now| machine.failing(limit, now)))
+        self.call(move |operation| {
+            operation.buffered(|machine, now| machine.failing(limit, now))
+        })
     }
 
     fn workers(&self) -> Reply<'_, Vec<Worker>> {
-        self.call(|turn| turn.softly(Machine::workers))
+        self.call(|operation| operation.buffered(Machine::workers))
     }
 
     fn dead(&self, limit: usize) -> Reply<'_, Vec<Dead>> {
-        self.call(move |turn| turn.softly(|machine, now| machine.dead(limit, now)))
+        self.call(move |operation| {
+            operation.buffered(|machine, now| machine.dead(limit, now))
+        })
     }
 
     fn revive<'a>(&'a self, which: &'a Which) -> Reply<'a, u64> {
-        self.call(|turn| turn.firmly(|machine, now| machine.revive(which, now)))
+        self.call(|operation| {
+            operation.durable(|machine, now| machine.revive(which, now))
+        })
     }
 
     fn drop_dead<'a>(&'a self, which: &'a Which) -> Reply<'a, u64> {
-        self.call(|turn| turn.firmly(|machine, _| machine.drop_dead(which)))
+        self.call(|operation| operation.durable(|machine, _| machine.drop_dead(which)))
     }
 
     fn pause(&self) -> Reply<'_, ()> {
-        self.call(|turn| turn.set_paused(true))
+        self.call(|operation| operation.set_paused(true))
     }
 
     fn resume(&self) -> Reply<'_, ()> {
-        self.call(|turn| turn.set_paused(false))
+        self.call(|operation| operation.set_paused(false))
     }
 
     fn wait(&self, at_most: Duration) -> Reply<'_, ()> {
         Box::pin(async move {
             let shared = self.shared();
-            shared.check(&shared.lock())?;
-            within(at_most, shared.ready.notified()).await;
+            shared.check_open(&shared.lock())?;
+            within(at_most, shared.key_ready.notified()).await;
             Ok(())
         })
     }

@@ -1,4 +1,4 @@
-//! The store on a journal whose every write the test lets pass or fail.
+//! The store on a journal whose writes succeed or fail as the test decides.
 
 use std::future::Future;
 use std::pin::Pin;
@@ -15,23 +15,23 @@ use requeue_store::{
 
 use super::*;
 use crate::FjallStore;
-use crate::journal::{Reach, Visitor, Write};
+use crate::journal::{Durability, Visitor, Write};
 
-/// What becomes of a write.
-enum Verdict {
-    Kept,
-    Lost,
-    Panic,
+/// How a write requests.
+enum WriteResult {
+    Written,
+    Failed,
+    Panicked,
 }
 
-/// A journal that tells of each write and waits for its verdict.
-struct Judged {
-    begun: Sender<(Vec<Write>, Reach)>,
-    verdicts: Receiver<Verdict>,
+/// A journal that reports each write to the test and waits for its result.
+struct ScriptedJournal {
+    begun: Sender<(Vec<Write>, Durability)>,
+    results: Receiver<WriteResult>,
     closed: Sender<()>,
 }
 
-impl Journal for Judged {
+impl Journal for ScriptedJournal {
     fn load(&mut self, _: &mut Visitor<'_>) -> Result<(), Error> {
         Ok(())
     }
@@ -39,16 +39,16 @@ impl Journal for Judged {
     fn append(
         &mut self,
         group: &mut dyn Iterator<Item = Write>,
-        reach: Reach,
+        durability: Durability,
     ) -> Result<(), Error> {
-        self.begun.send((group.collect(), reach)).unwrap();
-        match self.verdicts.recv().unwrap() {
-            Verdict::Kept => Ok(()),
-            Verdict::Lost => {
-                let cause = std::io::Error::other("no space left on the disk");
-                Err(Error::new(ErrorKind::Poisoned, "not kept").because(cause))
+        self.begun.send((group.collect(), durability)).unwrap();
+        match self.results.recv().unwrap() {
+            WriteResult::Written => Ok(()),
+            WriteResult::Failed => {
+                let cause = std::io::Error::other("no space left on device");
+                Err(Error::new(ErrorKind::Poisoned, "write failed").because(cause))
             }
-            Verdict::Panic => panic!("a journal that panics, as the test wants"),
+            WriteResult::Panicked => panic!("the test makes the journal panic"),
         }
     }
 
@@ -57,38 +57,40 @@ impl Journal for Judged {
     }
 }
 
-/// The store, and the other ends of its journal, which are dropped first: a store whose
-/// journal waits for a verdict would not end.
-struct Bench {
-    verdicts: Sender<Verdict>,
-    begun: Receiver<(Vec<Write>, Reach)>,
+/// A store, and the test's requests of its journal's channels.
+///
+/// The channels are dropped before the store. Otherwise a journal that waits for a result
+/// would block the store's drop forever.
+struct Fixture {
+    results: Sender<WriteResult>,
+    begun: Receiver<(Vec<Write>, Durability)>,
     closed: Receiver<()>,
     store: FjallStore,
 }
 
-impl Bench {
+impl Fixture {
     fn new() -> Self {
         let (begun_in, begun) = channel();
-        let (verdicts, verdicts_out) = channel();
+        let (results, results_out) = channel();
         let (closed_in, closed) = channel();
         let journal =
-            Judged { begun: begun_in, verdicts: verdicts_out, closed: closed_in };
+            ScriptedJournal { begun: begun_in, results: results_out, closed: closed_in };
         let now = Now::Told(EngineClock::new());
-        let store = FjallStore::on(Box::new(journal), "queue".into(), now).unwrap();
-        Self { verdicts, begun, closed, store }
+        let store = FjallStore::restore(Box::new(journal), "queue".into(), now).unwrap();
+        Self { results, begun, closed, store }
     }
 
-    /// Waits for the next write and lets it pass: what was written, and how far.
-    fn pass(&self) -> (Vec<Write>, Reach) {
+    /// Waits for the next write and lets it succeed.
+    fn pass(&self) -> (Vec<Write>, Durability) {
         let write = self.begun.recv().unwrap();
-        self.verdicts.send(Verdict::Kept).unwrap();
+        self.results.send(WriteResult::Written).unwrap();
         write
     }
 
-    /// Lets every write from now on pass.
+    /// Lets all further writes succeed.
     fn pass_all(&self) {
         for _ in 0..1000 {
-            self.verdicts.send(Verdict::Kept).unwrap();
+            self.results.send(WriteResult::Written).unwrap();
         }
     }
 }
@@ -99,7 +101,7 @@ fn poll<T>(future: &mut Boxed<'_, T>) -> Poll<T> {
     future.as_mut().poll(&mut Context::from_waker(Waker::noop()))
 }
 
-/// Waits for a future whose end comes from another thread.
+/// Blocks until the future is ready.
 fn wait<T>(future: Boxed<'_, T>) -> T {
     tokio::runtime::Builder::new_current_thread().build().unwrap().block_on(future)
 }
@@ -121,31 +123,31 @@ fn names(write: &[Write]) -> Vec<&[u8]> {
 }
 
 #[test]
-fn nothing_is_answered_before_it_is_on_disk() {
-    let bench = Bench::new();
+fn call_returns_only_once_its_change_is_on_disk() {
+    let fixture = Fixture::new();
     let a = add("a");
-    let mut adding = bench.store.add(&a);
+    let mut adding = fixture.store.add(&a);
     assert!(poll(&mut adding).is_pending());
-    let (write, reach) = bench.begun.recv().unwrap();
-    assert_eq!((names(&write), reach), (vec![&b"\x01a"[..]], Reach::Disk));
-    assert!(poll(&mut adding).is_pending(), "it is being written");
-    bench.verdicts.send(Verdict::Kept).unwrap();
+    let (write, durability) = fixture.begun.recv().unwrap();
+    assert_eq!((names(&write), durability), (vec![&b"\x01a"[..]], Durability::Durable));
+    assert!(poll(&mut adding).is_pending(), "the write is in flight");
+    fixture.results.send(WriteResult::Written).unwrap();
     wait(adding).unwrap();
-    bench.pass_all();
+    fixture.pass_all();
 }
 
 #[test]
-fn calls_that_come_during_a_write_are_one_group() {
-    let bench = Bench::new();
+fn calls_made_during_a_write_share_the_next_one() {
+    let fixture = Fixture::new();
     let keys = ["a", "b", "c", "d"].map(add);
-    let mut adding: Vec<_> = keys.iter().map(|key| bench.store.add(key)).collect();
+    let mut adding: Vec<_> = keys.iter().map(|key| fixture.store.add(key)).collect();
     assert!(poll(&mut adding[0]).is_pending());
-    let (first, _) = bench.begun.recv().unwrap();
+    let (first, _) = fixture.begun.recv().unwrap();
     for add in &mut adding[1..] {
         assert!(poll(add).is_pending());
     }
-    bench.verdicts.send(Verdict::Kept).unwrap();
-    let (second, _) = bench.pass();
+    fixture.results.send(WriteResult::Written).unwrap();
+    let (second, _) = fixture.pass();
     assert_eq!(
         (first.len(), names(&second)),
         (1, vec![&b"\x01b"[..], b"\x01c", b"\x01d"])
@@ -156,167 +158,183 @@ fn calls_that_come_during_a_write_are_one_group() {
 }
 
 #[test]
-fn a_repeated_add_is_answered_when_the_first_one_is_on_disk() {
-    let bench = Bench::new();
+fn duplicate_add_returns_only_once_the_first_add_is_on_disk() {
+    let fixture = Fixture::new();
     let a = add("a");
-    let (mut first, mut second) = (bench.store.add(&a), bench.store.add(&a));
+    let (mut first, mut second) = (fixture.store.add(&a), fixture.store.add(&a));
     assert!(poll(&mut first).is_pending());
-    let (write, _) = bench.begun.recv().unwrap();
+    let (write, _) = fixture.begun.recv().unwrap();
     assert!(poll(&mut second).is_pending(), "the key is not on disk yet");
     assert_eq!(write.len(), 1);
-    bench.verdicts.send(Verdict::Kept).unwrap();
+    fixture.results.send(WriteResult::Written).unwrap();
     wait(first).unwrap();
     wait(second).unwrap();
-    let third = poll(&mut bench.store.add(&a));
-    assert!(third.is_ready(), "what is there and on disk needs no write");
-    bench.pass_all();
+    let third = poll(&mut fixture.store.add(&a));
+    assert!(third.is_ready(), "a duplicate of a key on disk needs no write");
+    fixture.pass_all();
 }
 
 #[test]
-fn a_grant_is_not_waited_for_and_is_written_behind_the_answer() {
-    let bench = Bench::new();
+fn delivery_is_buffered_and_lease_does_not_wait_for_it() {
+    let fixture = Fixture::new();
     let (a, one) = (add("a"), request(1));
-    let mut adding = bench.store.add(&a);
+    let mut adding = fixture.store.add(&a);
     assert!(poll(&mut adding).is_pending());
-    bench.pass();
+    fixture.pass();
     wait(adding).unwrap();
-    // The first grant of a life raises the mark of the tokens, which is waited for.
-    let mut leasing = bench.store.lease(&one);
+    // The first delivery after opening raises the token watermark, which is durable.
+    let mut leasing = fixture.store.lease(&one);
     assert!(poll(&mut leasing).is_pending());
-    let (write, reach) = bench.pass();
-    assert_eq!((names(&write), reach), (vec![&b"\0"[..], b"\x01a"], Reach::Disk));
+    let (write, durability) = fixture.pass();
+    assert_eq!(
+        (names(&write), durability),
+        (vec![&b"\0"[..], b"\x01a"], Durability::Durable)
+    );
     assert_eq!(wait(leasing).unwrap().grants.len(), 1);
 
     let b = add("b");
-    let mut adding = bench.store.add(&b);
+    let mut adding = fixture.store.add(&b);
     assert!(poll(&mut adding).is_pending());
-    bench.pass();
+    fixture.pass();
     wait(adding).unwrap();
-    assert!(poll(&mut bench.store.lease(&one)).is_ready());
-    let (write, reach) = bench.pass();
-    assert_eq!((names(&write), reach), (vec![&b"\x01b"[..]], Reach::System));
+    assert!(poll(&mut fixture.store.lease(&one)).is_ready());
+    let (write, durability) = fixture.pass();
+    assert_eq!((names(&write), durability), (vec![&b"\x01b"[..]], Durability::Buffered));
 }
 
 #[test]
-fn a_key_that_comes_and_goes_while_the_disk_is_busy_is_written_once() {
-    let bench = Bench::new();
+fn key_added_and_finished_during_a_write_is_written_once() {
+    let fixture = Fixture::new();
     let (a, b, one) = (add("a"), add("b"), request(1));
-    let (mut adding, mut leasing) = (bench.store.add(&a), bench.store.lease(&one));
+    let (mut adding, mut leasing) = (fixture.store.add(&a), fixture.store.lease(&one));
     assert!(poll(&mut adding).is_pending());
-    bench.begun.recv().unwrap();
-    assert!(poll(&mut leasing).is_pending(), "the mark of the tokens is not on disk");
-    bench.verdicts.send(Verdict::Kept).unwrap();
-    bench.pass();
+    fixture.begun.recv().unwrap();
+    assert!(poll(&mut leasing).is_pending(), "the token watermark is not on disk");
+    fixture.results.send(WriteResult::Written).unwrap();
+    fixture.pass();
     wait(adding).unwrap();
     wait(leasing).unwrap();
 
-    let mut resuming = bench.store.resume();
+    let mut resuming = fixture.store.resume();
     assert!(poll(&mut resuming).is_pending());
-    bench.begun.recv().unwrap();
-    let mut adding = bench.store.add(&b);
+    fixture.begun.recv().unwrap();
+    let mut adding = fixture.store.add(&b);
     assert!(poll(&mut adding).is_pending());
-    let Poll::Ready(Ok(leased)) = poll(&mut bench.store.lease(&one)) else {
-        panic!("a key that is not on disk yet can be leased at once");
+    let Poll::Ready(Ok(leased)) = poll(&mut fixture.store.lease(&one)) else {
+        panic!("a key that is not on disk yet can be leased");
     };
     let (key, token) = (leased.grants[0].key.clone(), leased.grants[0].token);
-    let ends = [FinishRequest::new(Hold { key, token }, Finish::Succeed)];
-    let mut finishing = bench.store.finish(&ends);
+    let requests = [FinishRequest::new(Hold { key, token }, Finish::Succeed)];
+    let mut finishing = fixture.store.finish(&requests);
     assert!(poll(&mut finishing).is_pending());
-    bench.verdicts.send(Verdict::Kept).unwrap();
-    let (write, reach) = bench.pass();
+    fixture.results.send(WriteResult::Written).unwrap();
+    let (write, durability) = fixture.pass();
     let gone = Write { name: Slice::new(b"\x01b"), value: None };
-    assert_eq!((write, reach), (vec![gone], Reach::Disk));
+    assert_eq!((write, durability), (vec![gone], Durability::Durable));
     wait(resuming).unwrap();
     wait(adding).unwrap();
     assert_eq!(wait(finishing).unwrap(), [Finished::Done]);
 }
 
 #[test]
-fn a_failed_write_poisons_the_store_for_those_who_wait_and_all_who_come() {
-    let bench = Bench::new();
+fn failed_write_fails_pending_and_later_calls() {
+    let fixture = Fixture::new();
     let (a, b) = (add("a"), add("b"));
-    let (mut begun, mut queued) = (bench.store.add(&a), bench.store.add(&b));
+    let (mut begun, mut queued) = (fixture.store.add(&a), fixture.store.add(&b));
     assert!(poll(&mut begun).is_pending());
-    bench.begun.recv().unwrap();
+    fixture.begun.recv().unwrap();
     assert!(poll(&mut queued).is_pending());
-    bench.verdicts.send(Verdict::Lost).unwrap();
+    fixture.results.send(WriteResult::Failed).unwrap();
     for call in [begun, queued] {
-        assert_poisoned(&wait(call).unwrap_err(), "not kept: no space left on the disk");
+        assert_poisoned(
+            &wait(call).unwrap_err(),
+            "write failed: no space left on device",
+        );
     }
-    let later = wait(bench.store.stats()).unwrap_err();
-    assert_poisoned(&later, "not kept: no space left on the disk");
-    assert_poisoned(&wait(bench.store.wait(Duration::MAX)).unwrap_err(), "not kept: no");
-    assert!(bench.begun.try_recv().is_err(), "nothing is tried again");
-    bench.closed.recv().expect("the files are let go, to be opened anew");
-    assert_eq!(bench.store.close().unwrap_err().kind(), ErrorKind::Poisoned);
+    let later = wait(fixture.store.stats()).unwrap_err();
+    assert_poisoned(&later, "write failed: no space left on device");
+    assert_poisoned(
+        &wait(fixture.store.wait(Duration::MAX)).unwrap_err(),
+        "write failed: no",
+    );
+    assert!(fixture.begun.try_recv().is_err(), "a failed write is not repeated");
+    fixture
+        .closed
+        .recv()
+        .expect("the files are closed, so that they can be opened again");
+    assert_eq!(fixture.store.close().unwrap_err().kind(), ErrorKind::Poisoned);
 }
 
 #[test]
-fn a_journal_that_panics_poisons_the_store() {
-    let bench = Bench::new();
+fn panicking_journal_poisons_the_store() {
+    let fixture = Fixture::new();
     let a = add("a");
-    let mut adding = bench.store.add(&a);
+    let mut adding = fixture.store.add(&a);
     assert!(poll(&mut adding).is_pending());
-    bench.verdicts.send(Verdict::Panic).unwrap();
-    assert_poisoned(&wait(adding).unwrap_err(), "the engine panicked");
-    assert_poisoned(&wait(bench.store.add(&a)).unwrap_err(), "the engine panicked");
+    fixture.results.send(WriteResult::Panicked).unwrap();
+    assert_poisoned(&wait(adding).unwrap_err(), "fjall panicked");
+    assert_poisoned(&wait(fixture.store.add(&a)).unwrap_err(), "fjall panicked");
 }
 
 fn assert_poisoned(error: &Error, cause: &str) {
     assert_eq!(error.kind(), ErrorKind::Poisoned);
     assert_eq!(
         error.to_string(),
-        "the queue at queue could not be written and accepts nothing more; open it anew to \
-         see what it kept"
+        "a write to the queue at queue failed, and the store has stopped; open it again to \
+         continue"
     );
     let source = std::error::Error::source(error).unwrap().to_string();
     assert!(source.starts_with(cause), "{source}");
 }
 
 #[test]
-fn who_waits_for_a_key_is_told_when_the_disk_fails() {
-    let bench = Bench::new();
-    let mut waiting = bench.store.wait(Duration::MAX);
+fn failed_write_ends_a_wait_for_a_key() {
+    let fixture = Fixture::new();
+    let mut waiting = fixture.store.wait(Duration::MAX);
     assert!(poll(&mut waiting).is_pending());
-    bench.verdicts.send(Verdict::Lost).unwrap();
-    wait(bench.store.pause()).unwrap_err();
+    fixture.results.send(WriteResult::Failed).unwrap();
+    wait(fixture.store.pause()).unwrap_err();
     wait(waiting).unwrap();
 }
 
 #[test]
-fn closing_writes_what_nobody_waited_for_and_refuses_what_comes_later() {
-    let bench = Bench::new();
+fn close_writes_changes_of_cancelled_calls_and_refuses_later_calls() {
+    let fixture = Fixture::new();
     let (a, b) = (add("a"), add("b"));
-    let (mut first, mut dropped) = (bench.store.add(&a), bench.store.add(&b));
+    let (mut first, mut dropped) = (fixture.store.add(&a), fixture.store.add(&b));
     assert!(poll(&mut first).is_pending());
-    bench.begun.recv().unwrap();
+    fixture.begun.recv().unwrap();
     assert!(poll(&mut dropped).is_pending());
     drop(dropped);
-    bench.pass_all();
+    fixture.pass_all();
     wait(first).unwrap();
-    bench.store.close().unwrap();
-    let (write, _) = bench.begun.recv().unwrap();
+    fixture.store.close().unwrap();
+    let (write, _) = fixture.begun.recv().unwrap();
     assert_eq!(names(&write), [b"\x01b"]);
-    let error = wait(bench.store.add(&a)).unwrap_err();
+    let error = wait(fixture.store.add(&a)).unwrap_err();
     assert_eq!(error.kind(), ErrorKind::Closed);
     assert_eq!(error.to_string(), "the queue at queue is closed");
 }
 
 #[test]
-fn callers_wait_for_room_when_too_much_is_to_be_written() {
-    let bench = Bench::new();
+fn callers_wait_when_too_many_keys_are_unwritten() {
+    let fixture = Fixture::new();
     let (a, z) = (add("a"), add("z"));
     let many: Vec<_> = (0..70_000).map(|n| add(&n.to_string())[0].clone()).collect();
-    let (mut first, mut filling) = (bench.store.add(&a), bench.store.add(&many));
+    let (mut first, mut filling) = (fixture.store.add(&a), fixture.store.add(&many));
     assert!(poll(&mut first).is_pending());
-    bench.begun.recv().unwrap();
+    fixture.begun.recv().unwrap();
     assert!(poll(&mut filling).is_pending());
-    let mut adding = bench.store.add(&z);
+    let mut adding = fixture.store.add(&z);
     assert!(poll(&mut adding).is_pending());
-    bench.verdicts.send(Verdict::Kept).unwrap();
-    let (full, _) = bench.pass();
-    assert_eq!(full.len(), many.len(), "without the key for which there was no room");
+    fixture.results.send(WriteResult::Written).unwrap();
+    let (full, _) = fixture.pass();
+    assert_eq!(
+        full.len(),
+        many.len(),
+        "the key beyond the limit is not part of this group"
+    );
     wait(filling).unwrap();
-    bench.pass_all();
+    fixture.pass_all();
     assert_eq!(wait(adding).unwrap().len(), 1);
 }

@@ -8,7 +8,7 @@ fn at(micros: u64) -> Moment {
     Moment::from_micros(micros)
 }
 
-/// A key that has everything at once, which no machine makes.
+/// Has every field at once, which no real key has.
 fn full() -> Lasting {
     Lasting {
         ready: Some((at(0x0102_0304), 5)),
@@ -22,7 +22,7 @@ fn full() -> Lasting {
     }
 }
 
-/// Files are read by later programs: these bytes never change for version 2.
+/// The bytes of version 2 never change, because later versions read these files.
 const FULL: &[u8] = b"\x02\x7f\
     \0\0\0\0\x01\x02\x03\x04\0\0\0\0\0\0\0\x05\
     \0\0\0\x02w1\
@@ -39,44 +39,44 @@ const PAUSED: &[u8] = b"\x02\x01\
     \0\0\0\0\0\0\x03\x04\
     \0\0\0\0\0\0\x05\x06";
 
-fn paused() -> State {
+fn paused() -> QueueState {
     let debt = Duration::from_micros(0x0506);
-    State { paused: true, mark: 0x0102, at: at(0x0304), debt }
+    QueueState { paused: true, watermark: 0x0102, at: at(0x0304), debt }
 }
 
 #[test]
-fn the_bytes_of_version_2_are_these() {
+fn version_2_is_encoded_as_these_bytes() {
     let mut encoder = Encoder::default();
     assert_eq!(encoder.key(&full()), FULL);
     let ready = Lasting { ready: Some((at(256), 2)), ..Lasting::default() };
     assert_eq!(encoder.key(&ready), READY_ONLY);
     assert_eq!(encoder.key(&Lasting::default()), [2, 0]);
-    assert_eq!(encoder.state(&paused()), PAUSED);
+    assert_eq!(encoder.queue_state(&paused()), PAUSED);
     assert_eq!(encoder.key_name(&key("ab")), b"\x01ab");
     assert_eq!(encoder.key_name(&key("")), b"\x01");
-    assert_eq!(encoder.state_name(), b"\0");
+    assert_eq!(encoder.queue_state_name(), b"\0");
 }
 
 #[test]
-fn the_bytes_of_version_2_are_read_as_what_they_were() {
+fn version_2_can_be_decoded() {
     let read = |name: &[u8], value: &[u8]| decode(name, value).unwrap();
     assert_eq!(read(b"\x01ab", FULL), Record::Key(key("ab"), full()));
     assert_eq!(read(b"\x01", &[2, 0]), Record::Key(key(""), Lasting::default()));
-    assert_eq!(read(b"\0", PAUSED), Record::State(paused()));
+    assert_eq!(read(b"\0", PAUSED), Record::QueueState(paused()));
 }
 
 #[test]
-fn the_bytes_of_version_1_are_those_without_a_priority() {
+fn version_1_is_decoded_without_a_priority() {
     let (_, rest) = FULL.split_at(2);
     let before = [b"\x01\x3f", &rest[..rest.len() - 1]].concat();
-    let kept = Lasting { priority: 0, ..full() };
-    assert_eq!(decode(b"\x01ab", &before).unwrap(), Record::Key(key("ab"), kept));
+    let record = Lasting { priority: 0, ..full() };
+    assert_eq!(decode(b"\x01ab", &before).unwrap(), Record::Key(key("ab"), record));
     let state = [b"\x01", &PAUSED[1..]].concat();
-    assert_eq!(decode(b"\0", &state).unwrap(), Record::State(paused()));
+    assert_eq!(decode(b"\0", &state).unwrap(), Record::QueueState(paused()));
 }
 
 #[test]
-fn every_field_alone_comes_back() {
+fn every_single_field_survives_a_round_trip() {
     let Lasting { ready, held_by, wake_at, failures, deliveries, .. } = full();
     let Lasting { error, buried, priority, .. } = full();
     let none = Lasting::default;
@@ -90,14 +90,14 @@ fn every_field_alone_comes_back() {
         Lasting { buried, ..none() },
         Lasting { priority, ..none() },
     ];
-    for kept in alone {
-        let read = decode(b"\x01k", &Encoder::default().key(&kept)).unwrap();
-        assert_eq!(read, Record::Key(key("k"), kept));
+    for record in alone {
+        let read = decode(b"\x01k", &Encoder::default().key(&record)).unwrap();
+        assert_eq!(read, Record::Key(key("k"), record));
     }
 }
 
 #[test]
-fn a_record_that_is_cut_short_or_too_long_is_corrupt() {
+fn truncated_or_too_long_record_is_corrupt() {
     for (name, whole) in [(&b"\x01k"[..], FULL), (b"\0", PAUSED)] {
         for len in 0..whole.len() {
             let error = decode(name, &whole[..len]).unwrap_err();
@@ -109,34 +109,39 @@ fn a_record_that_is_cut_short_or_too_long_is_corrupt() {
 }
 
 #[test]
-fn what_no_program_wrote_is_corrupt_and_the_text_names_the_key() {
+fn invalid_record_is_corrupt_and_the_message_names_the_key() {
     let text = |name: &[u8], value: &[u8]| {
         let error = decode(name, value).unwrap_err();
         assert_eq!(error.kind(), ErrorKind::Corrupt);
         error.to_string()
     };
-    let damaged = "the record of the key \"mail/7\" cannot be read: it is damaged";
+    let damaged = "the record of the key \"mail/7\" is damaged";
     assert_eq!(text(b"\x01mail/7", b"\x01\x80"), damaged);
-    assert_eq!(text(b"\x01mail/7", b"\x01\x02\0\0\0\0"), damaged, "held, but not ready");
+    assert_eq!(
+        text(b"\x01mail/7", b"\x01\x02\0\0\0\0"),
+        damaged,
+        "an owner, but neither ready nor leased"
+    );
     assert_eq!(
         text(b"\x01mail/7", b"\x01\x08\0\0\0\x01\0\0\0\x01\xff"),
         damaged,
-        "no UTF-8"
+        "invalid UTF-8"
     );
     assert_eq!(text(b"\x01mail/7", b"\x01\x08\0\0\0\x01\xff\xff\xff\xff"), damaged);
-    let state = "the record of the queue's state cannot be read: it is damaged";
+    let state = "the state of the queue is damaged";
     assert_eq!(text(b"\0", b"\x01\x02"), state);
-    let strange = "the record named \"zoo\" cannot be read: it is damaged";
-    assert_eq!(text(b"zoo", &[1, 0]), strange);
+    let unknown = "the record named \"zoo\" is damaged";
+    assert_eq!(text(b"zoo", &[1, 0]), unknown);
     assert_eq!(decode(&[1; 2000], &[1, 0]).unwrap_err().kind(), ErrorKind::Corrupt);
 }
 
 #[test]
-fn another_version_is_refused_by_name() {
+fn unknown_version_is_refused_and_the_message_names_the_key() {
     let error = decode(b"\x01mail/7", b"\x03whatever").unwrap_err();
     assert_eq!(error.kind(), ErrorKind::Version);
     assert_eq!(
         error.to_string(),
-        "the record of the key \"mail/7\" is of version 3; this program knows versions up to 2"
+        "the record of the key \"mail/7\" has format version 3; this program supports versions \
+         up to 2"
     );
 }

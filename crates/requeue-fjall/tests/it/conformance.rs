@@ -1,25 +1,25 @@
-//! What every store must do.
+//! Runs the conformance suite of requeue-store.
 
 use requeue_fjall::FjallStore;
 use requeue_store::{EngineClock, Store, forward_store};
 use tempfile::TempDir;
 
-/// A store whose folder goes with it.
-struct Passing {
+/// A store that deletes its folder when it is dropped.
+struct TemporaryStore {
     store: FjallStore,
     _folder: TempDir,
 }
 
-impl Store for Passing {
+impl Store for TemporaryStore {
     forward_store!(self => self.store; describe, add, lease, extend, finish, reclaim,
         expire, forget, remove, look, stats, failing, workers, dead, revive, drop_dead,
         pause, resume, wait);
 }
 
-async fn make(clock: EngineClock) -> Passing {
+async fn make(clock: EngineClock) -> TemporaryStore {
     let folder = tempfile::tempdir().unwrap();
     let store = FjallStore::builder(folder.path()).clock(clock).open().unwrap();
-    Passing { store, _folder: folder }
+    TemporaryStore { store, _folder: folder }
 }
 
 requeue_store::conformance_tests!(make);

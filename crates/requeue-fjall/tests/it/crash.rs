@@ -1,4 +1,4 @@
-//! kill -9: what was acknowledged is kept, what was finished stays so.
+//! `kill -9` loses no acknowledged key and brings no finished key back.
 
 use std::collections::BTreeSet;
 use std::env;
@@ -10,53 +10,53 @@ use requeue::Finish;
 use requeue_fjall::FjallStore;
 use requeue_store::{Key, Store};
 
-use crate::support::{Place, add, finish, is_there, key, lease};
+use crate::support::{TestQueue, add, finish, is_there, key, lease};
 
-/// Tells a process of this test that it is the one that writes, and where.
+/// Set in the child process; its value is the folder to write to.
 const WRITER: &str = "REQUEUE_FJALL_WRITER";
 
-/// After how many lines of a writer it is killed: early, late, and in between.
+/// The numbers of output lines after which a writer is killed.
 const KILLS: [usize; 8] = [1, 40, 7, 333, 150, 2, 801, 77];
 
-/// What writers said, up to where they were killed.
+/// The keys that writers reported before they were killed.
 #[derive(Default)]
-struct Told {
+struct Reported {
     added: BTreeSet<String>,
-    ending: BTreeSet<String>,
-    ended: BTreeSet<String>,
+    finishing: BTreeSet<String>,
+    finished: BTreeSet<String>,
 }
 
-impl Told {
-    fn hear(&mut self, line: &str) {
+impl Reported {
+    fn record(&mut self, line: &str) {
         let (verb, key) = line.split_at(1);
-        let said = match verb {
+        let keys = match verb {
             "+" => &mut self.added,
-            "?" => &mut self.ending,
-            "-" => &mut self.ended,
+            "?" => &mut self.finishing,
+            "-" => &mut self.finished,
             _ => return,
         };
-        said.insert(key.to_owned());
+        keys.insert(key.to_owned());
     }
 }
 
 #[test]
-fn what_was_acknowledged_outlives_kill_9_and_what_was_finished_does_not_come_back() {
+fn acknowledged_adds_and_finishes_survive_kill_9() {
     if let Some(path) = env::var_os(WRITER) {
         return write(Path::new(&path));
     }
-    let place = Place::new();
-    let mut told = Told::default();
+    let queue = TestQueue::new();
+    let mut reported = Reported::default();
     for lines in KILLS {
-        let mut writer = start(&place.path());
-        listen(&mut writer, lines, &mut told);
-        check(&place.path(), &told);
+        let mut writer = start(&queue.path());
+        kill_after(&mut writer, lines, &mut reported);
+        check(&queue.path(), &reported);
     }
-    assert!(!told.ended.is_empty());
+    assert!(!reported.finished.is_empty());
 }
 
-/// This test once more, as the process that writes.
+/// Starts this test again as a child process that writes.
 fn start(path: &Path) -> Child {
-    let name = "crash::what_was_acknowledged_outlives_kill_9_and_what_was_finished_does_not_come_back";
+    let name = "crash::acknowledged_adds_and_finishes_survive_kill_9";
     Command::new(env::current_exe().unwrap())
         .args(["--exact", name, "--nocapture"])
         .env(WRITER, path)
@@ -65,47 +65,53 @@ fn start(path: &Path) -> Child {
         .unwrap()
 }
 
-/// Kills the writer after so many lines of its own, and hears all that it said.
-fn listen(writer: &mut Child, lines: usize, told: &mut Told) {
+/// Kills the writer after `lines` lines and records all its output.
+fn kill_after(writer: &mut Child, lines: usize, reported: &mut Reported) {
     let mut output = BufReader::new(writer.stdout.take().unwrap());
-    let (mut said, mut line) = (0, String::new());
+    let (mut seen, mut line) = (0, String::new());
     while output.read_line(&mut line).unwrap() > 0 {
-        // A line without an end was cut off by the kill.
+        // The kill can truncate the last line.
         if let Some(line) = line.strip_suffix('\n').filter(|line| line.contains('/')) {
-            told.hear(line);
-            said += 1;
+            reported.record(line);
+            seen += 1;
         }
         line.clear();
-        if said == lines {
+        if seen == lines {
             writer.kill().unwrap();
         }
     }
-    assert!(!writer.wait().unwrap().success(), "it writes until it is killed");
-    assert!(said >= lines, "it ended by itself");
+    assert!(!writer.wait().unwrap().success(), "the writer runs until it is killed");
+    assert!(seen >= lines, "the writer ended by itself");
 }
 
 #[tokio::main(flavor = "current_thread")]
-async fn check(path: &Path, told: &Told) {
+async fn check(path: &Path, reported: &Reported) {
     let store = FjallStore::builder(path).open().unwrap();
-    let keys: Vec<Key> = told.added.iter().map(|text| key(text)).collect();
+    let keys: Vec<Key> = reported.added.iter().map(|text| key(text)).collect();
     let looks = store.look(&keys).await.unwrap();
-    for (text, look) in told.added.iter().zip(&looks) {
+    for (text, look) in reported.added.iter().zip(&looks) {
         let there = is_there(look);
-        assert!(there || told.ending.contains(text), "{text} was added, and is lost");
-        assert!(!there || !told.ended.contains(text), "{text} was finished, and is back");
+        assert!(
+            there || reported.finishing.contains(text),
+            "{text} was added but is lost"
+        );
+        assert!(
+            !there || !reported.finished.contains(text),
+            "{text} was finished but is back"
+        );
     }
 }
 
-/// Adds and finishes keys, several at a time, and says so before and after.
+/// Adds and finishes keys concurrently, and reports each step.
 #[tokio::main(flavor = "current_thread")]
 async fn write(path: &Path) {
     let store = FjallStore::builder(path).open().unwrap();
-    let lives = std::process::id();
+    let process = std::process::id();
     let tasks = (0..8).map(|task| {
         let store = store.clone();
         tokio::spawn(async move {
             for number in 0_u64.. {
-                let text = format!("/{lives}/{task}/{number}");
+                let text = format!("/{process}/{task}/{number}");
                 add(&store, &text).await;
                 println!("+{text}");
                 work(&store, number).await;
@@ -117,7 +123,7 @@ async fn write(path: &Path) {
     }
 }
 
-/// Finishes one key, or leaves it to the next life.
+/// Finishes one key, or leaves it leased for the next process.
 async fn work(store: &FjallStore, number: u64) {
     let Some(grant) = lease(store, 1).await.pop() else { return };
     if number % 3 == 2 {

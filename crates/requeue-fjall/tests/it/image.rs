@@ -1,4 +1,4 @@
-//! Crash images: what a folder would hold if the machine had stopped at some moment.
+//! Crash images: copies of a folder as a power failure could leave it.
 
 use std::collections::BTreeSet;
 use std::fs::{self, File};
@@ -10,17 +10,17 @@ use requeue::Finish;
 use requeue_fjall::FjallStore;
 use requeue_store::Store;
 
-use crate::support::{Place, add, finish, is_there, key, lease, open};
+use crate::support::{TestQueue, add, finish, is_there, key, lease, open};
 
-/// How long the engine makes a journal ahead of what is written: the rest is zeros.
-const AHEAD: u64 = 64 << 20;
+/// The size to which fjall preallocates a journal with zeros.
+const PREALLOCATED: u64 = 64 << 20;
 
-/// Copies a folder; of journals only what is written.
+/// Copies a folder, and only the written part of its journals.
 fn copy(from: &Path, to: &Path) {
     fs::create_dir_all(to).unwrap();
     let mut entries: Vec<_> =
         fs::read_dir(from).unwrap().map(|it| it.unwrap().path()).collect();
-    // The journal last: it must know of no less than the rest.
+    // The journal last: it must be at least as new as the other files.
     entries.sort_by_key(|path| is_journal(path));
     for entry in entries {
         let target = to.join(entry.file_name().unwrap());
@@ -50,7 +50,7 @@ fn newest_journal(folder: &Path) -> PathBuf {
     entries.filter(|path| is_journal(path)).max().unwrap()
 }
 
-/// The keys of an image that are there.
+/// Returns which of the first `all` keys are in the store.
 async fn keys(store: &FjallStore, all: u64) -> BTreeSet<u64> {
     let names: Vec<_> = (0..all).map(|number| key(&number.to_string())).collect();
     let looks = store.look(&names).await.unwrap();
@@ -61,7 +61,7 @@ async fn keys(store: &FjallStore, all: u64) -> BTreeSet<u64> {
         .collect()
 }
 
-/// Step `n` adds key `n`, and each third one finishes the oldest key.
+/// Adds key `number`, and finishes the oldest key in every third step.
 async fn step(store: &FjallStore, number: u64) {
     add(store, &number.to_string()).await;
     if number % 3 == 2 {
@@ -70,7 +70,7 @@ async fn step(store: &FjallStore, number: u64) {
     }
 }
 
-/// What is there after each write of `steps` steps, the state before the first included.
+/// Returns the keys before the first write and after each write of `steps` steps.
 fn states(steps: u64) -> Vec<BTreeSet<u64>> {
     let mut states = vec![BTreeSet::new()];
     let mut now = BTreeSet::new();
@@ -85,17 +85,17 @@ fn states(steps: u64) -> Vec<BTreeSet<u64>> {
     states
 }
 
-/// However much of the end of the journal is lost, and whether or not zeros stand there,
-/// the queue opens with what it held after some write, and with no less the longer it is.
+/// Cuts the journal at many lengths, with and without zeros behind the cut. The queue must
+/// open in its state after some write, and a longer journal must not contain less.
 #[tokio::test]
-async fn a_journal_that_is_cut_off_anywhere_opens_as_it_was_after_some_write() {
+async fn truncated_journal_opens_in_the_state_after_some_write() {
     const STEPS: u64 = 30;
-    let (place, image) = (Place::new(), Place::new());
-    let store = place.open();
+    let (queue, image) = (TestQueue::new(), TestQueue::new());
+    let store = queue.open();
     for number in 0..STEPS {
         step(&store, number).await;
     }
-    copy(&place.path(), &image.path());
+    copy(&queue.path(), &image.path());
     let whole = written(&newest_journal(&image.path()));
     let states = states(STEPS);
     let mut last = 0;
@@ -104,25 +104,35 @@ async fn a_journal_that_is_cut_off_anywhere_opens_as_it_was_after_some_write() {
             let left = reopen_cut(&image, &whole[..cut], zeros, STEPS).await;
             let at = states.iter().rposition(|state| *state == left);
             let at =
-                at.unwrap_or_else(|| panic!("{cut} bytes: {left:?} was never there"));
-            assert!(at >= last, "{cut} bytes hold less than fewer did");
+                at.unwrap_or_else(|| panic!("{cut} bytes: {left:?} was never the state"));
+            assert!(at >= last, "{cut} bytes contain less than a shorter journal");
             last = at;
         }
     }
-    assert_eq!(last, states.len() - 1, "the whole journal holds everything");
+    assert_eq!(last, states.len() - 1, "the whole journal contains every write");
 }
 
-async fn reopen_cut(image: &Place, left: &[u8], zeros: bool, all: u64) -> BTreeSet<u64> {
-    let cut = Place::new();
+async fn reopen_cut(
+    image: &TestQueue,
+    left: &[u8],
+    zeros: bool,
+    all: u64,
+) -> BTreeSet<u64> {
+    let cut = TestQueue::new();
     copy(&image.path(), &cut.path());
     let journal = newest_journal(&cut.path());
     fs::write(&journal, left).unwrap();
     if zeros {
-        File::options().write(true).open(&journal).unwrap().set_len(AHEAD).unwrap();
+        File::options()
+            .write(true)
+            .open(&journal)
+            .unwrap()
+            .set_len(PREALLOCATED)
+            .unwrap();
     }
     let store = cut.open();
     let there = keys(&store, all).await;
-    // What is written after that is kept as well.
+    // Later writes are kept as well.
     add(&store, "later").await;
     drop(store);
     let store = cut.open();
@@ -132,9 +142,9 @@ async fn reopen_cut(image: &Place, left: &[u8], zeros: bool, all: u64) -> BTreeS
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_copy_that_is_made_during_writes_holds_all_that_was_acknowledged_before() {
-    let place = Place::new();
-    let store = place.open();
+async fn copy_made_during_writes_contains_all_acknowledged_keys() {
+    let queue = TestQueue::new();
+    let store = queue.open();
     let acknowledged = Arc::new(AtomicU64::new(0));
     let count = Arc::clone(&acknowledged);
     let writer = tokio::spawn(async move {
@@ -148,10 +158,10 @@ async fn a_copy_that_is_made_during_writes_holds_all_that_was_acknowledged_befor
             tokio::task::yield_now().await;
         }
         let before = acknowledged.load(Ordering::Acquire);
-        let image = Place::new();
-        copy(&place.path(), &image.path());
+        let image = TestQueue::new();
+        copy(&queue.path(), &image.path());
         let there = keys(&open(&image.path(), &image.clock), before).await;
-        assert_eq!(there.len() as u64, before, "of {before} acknowledged keys");
+        assert_eq!(there.len() as u64, before, "{before} keys were acknowledged");
     }
     writer.abort();
 }

@@ -1,6 +1,6 @@
-//! The queue on disk, with real files.
-#![allow(clippy::unwrap_used, reason = "helpers of tests")]
-#![allow(clippy::print_stdout, reason = "how a process that is killed tells what it did")]
+//! The store on real files.
+#![allow(clippy::unwrap_used, reason = "test helpers")]
+#![allow(clippy::print_stdout, reason = "a child process reports its progress on stdout")]
 
 mod conformance;
 mod crash;

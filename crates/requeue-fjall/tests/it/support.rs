@@ -1,4 +1,4 @@
-//! What the tests share: short names for long requests.
+//! Test helpers: short forms of long requests.
 
 use std::num::NonZeroU32;
 use std::path::Path;
@@ -14,13 +14,13 @@ use tempfile::TempDir;
 
 pub(crate) const LEASE: Duration = Duration::from_secs(30);
 
-/// A folder that is not there yet, in one that goes when the test ends.
-pub(crate) struct Place {
+/// A path for a queue, in a temporary folder, and the clock of its stores.
+pub(crate) struct TestQueue {
     folder: TempDir,
     pub(crate) clock: EngineClock,
 }
 
-impl Place {
+impl TestQueue {
     pub(crate) fn new() -> Self {
         Self { folder: tempfile::tempdir().unwrap(), clock: EngineClock::new() }
     }
@@ -47,7 +47,12 @@ pub(crate) async fn add_when(store: &FjallStore, text: &str, when: When) -> Rece
     store.add(&[add]).await.unwrap()[0]
 }
 
-pub(crate) async fn add_ranked(store: &FjallStore, text: &str, when: When, priority: i8) {
+pub(crate) async fn add_with_priority(
+    store: &FjallStore,
+    text: &str,
+    when: When,
+    priority: i8,
+) {
     let add = Add { priority, ..Add::new(key(text), when) };
     store.add(&[add]).await.unwrap();
 }
@@ -62,7 +67,7 @@ pub(crate) async fn add_all(store: &FjallStore, texts: &[&str]) {
     }
 }
 
-/// Up to `max` keys; one that was granted `max_deliveries` times does not come again.
+/// Leases up to `max` keys; a key with `max_deliveries` deliveries is buried instead.
 pub(crate) async fn lease_at_most(
     store: &FjallStore,
     max: usize,
@@ -78,7 +83,7 @@ pub(crate) async fn lease(store: &FjallStore, max: usize) -> Vec<Grant> {
     lease_at_most(store, max, None).await
 }
 
-/// The keys that are handed out, in their order.
+/// Leases all ready keys and returns them in order.
 pub(crate) async fn lease_keys(store: &FjallStore) -> Vec<String> {
     let grants = lease(store, usize::MAX).await;
     grants.iter().map(|grant| grant.key.to_string()).collect()
@@ -103,7 +108,7 @@ pub(crate) async fn look(store: &FjallStore, text: &str) -> Look {
     store.look(&[key(text)]).await.unwrap().remove(0)
 }
 
-/// Whether the key will be worked on, or is being worked on.
+/// Returns whether the key is ready, delayed or leased.
 pub(crate) fn is_there(look: &Look) -> bool {
     look.phase != Phase::Absent || look.delayed.is_some()
 }

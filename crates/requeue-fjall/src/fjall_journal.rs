@@ -1,4 +1,4 @@
-//! The journal on fjall: an LSM tree behind a journal that is allocated ahead.
+//! The journal on fjall: an LSM tree with a preallocated journal file.
 
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::path::Path;
@@ -6,33 +6,33 @@ use std::path::Path;
 use fjall::{Database, Keyspace, KeyspaceCreateOptions, PersistMode};
 use requeue_store::{Error, ErrorKind};
 
-use crate::journal::{Journal, Reach, Visitor, Write};
-use crate::place;
+use crate::folder;
+use crate::journal::{Durability, Journal, Visitor, Write};
 
-/// The keyspace that holds the records.
+/// The keyspace that contains all records.
 const KEYSPACE: &str = "queue";
 
-/// A folder of fjall's, open.
-pub(crate) struct Engine {
+/// An open fjall database.
+pub(crate) struct FjallJournal {
     database: Database,
     records: Keyspace,
 }
 
-/// What is said of a panic in the engine: see the documentation of the crate.
+/// Describes a panic in fjall. Debug builds: see the crate's documentation.
 const PANICKED: &str = if cfg!(debug_assertions) {
-    "the engine panicked, which a debug build of it also does where a crash has torn the \
-     last record; a release build may open it"
+    "fjall panicked; debug builds also do this for a record torn by a crash, which a \
+     release build can open"
 } else {
-    "the engine panicked"
+    "fjall panicked"
 };
 
-impl Engine {
-    /// Opens the folder, and makes it if it is not there.
+impl FjallJournal {
+    /// Opens the database, or creates it in an empty folder.
     pub(crate) fn open(path: &Path) -> Result<Self, Error> {
-        // fjall asserts some of what it reads.
+        // fjall asserts properties of the files it reads.
         let opened = catch_unwind(AssertUnwindSafe(|| Self::try_open(path)));
         let opened = opened.map_err(|_| damaged(path).because(PANICKED))?;
-        opened.map_err(|error| failed_to_open(path, error))
+        opened.map_err(|error| open_error(path, error))
     }
 
     fn try_open(path: &Path) -> fjall::Result<Self> {
@@ -42,10 +42,10 @@ impl Engine {
     }
 }
 
-impl Journal for Engine {
+impl Journal for FjallJournal {
     fn load(&mut self, visit: &mut Visitor<'_>) -> Result<(), Error> {
         for record in self.records.iter() {
-            let (name, value) = record.into_inner().map_err(failed_to_read)?;
+            let (name, value) = record.into_inner().map_err(read_error)?;
             visit(&name, &value)?;
         }
         Ok(())
@@ -54,11 +54,11 @@ impl Journal for Engine {
     fn append(
         &mut self,
         group: &mut dyn Iterator<Item = Write>,
-        reach: Reach,
+        durability: Durability,
     ) -> Result<(), Error> {
-        let mode = match reach {
-            Reach::System => PersistMode::Buffer,
-            Reach::Disk => PersistMode::SyncData,
+        let mode = match durability {
+            Durability::Buffered => PersistMode::Buffer,
+            Durability::Durable => PersistMode::SyncData,
         };
         let mut batch = self.database.batch().durability(Some(mode));
         for Write { name, value } in group {
@@ -68,15 +68,16 @@ impl Journal for Engine {
             }
         }
         batch.commit().map_err(|error| {
-            Error::new(ErrorKind::Poisoned, "a group was not kept").because(cause(error))
+            Error::new(ErrorKind::Poisoned, "cannot write to the journal")
+                .because(cause(error))
         })
     }
 
     fn close(self: Box<Self>) {}
 }
 
-/// What the disk said, if it is that, without what fjall says about it.
-#[expect(clippy::wildcard_enum_match_arm, reason = "all else is fjall's own to say")]
+/// Unwraps an I/O error, which says more than fjall's text about it.
+#[expect(clippy::wildcard_enum_match_arm, reason = "other errors are fjall's own")]
 fn cause(error: fjall::Error) -> Box<dyn std::error::Error + Send + Sync> {
     match error {
         fjall::Error::Io(error) => error.into(),
@@ -84,36 +85,39 @@ fn cause(error: fjall::Error) -> Box<dyn std::error::Error + Send + Sync> {
     }
 }
 
-fn failed_to_read(error: fjall::Error) -> Error {
-    let text = "the records of the queue cannot be read";
+fn read_error(error: fjall::Error) -> Error {
+    let text = "cannot read the records of the queue";
     Error::new(ErrorKind::Corrupt, text).because(error)
 }
 
 fn damaged(path: &Path) -> Error {
-    let text = format!("the queue at {} cannot be read: it is damaged", path.display());
+    let text = format!("the queue at {} is damaged", path.display());
     Error::new(ErrorKind::Corrupt, text)
 }
 
-/// What it means that fjall does not open a folder.
+/// Classifies fjall's reason for not opening a folder.
 #[expect(
     clippy::wildcard_enum_match_arm,
-    reason = "whatever else fjall says, and will say, is that it cannot read its files"
+    reason = "every other error, of later versions too, means unreadable files"
 )]
-fn failed_to_open(path: &Path, error: fjall::Error) -> Error {
+fn open_error(path: &Path, error: fjall::Error) -> Error {
     let shown = path.display();
     match error {
         fjall::Error::Locked => {
-            let text =
-                format!("the queue at {shown} is in use, by another process or this one");
+            let text = format!(
+                "the queue at {shown} is already open, in this process or another one"
+            );
             Error::new(ErrorKind::Conflict, text)
         }
         fjall::Error::InvalidVersion(found) => {
-            let found = found.map_or("an unknown one".to_owned(), |it| it.to_string());
-            let text =
-                format!("the files at {shown} are of fjall's version {found}, not 3");
+            let found = found.map_or("unknown".to_owned(), |it| it.to_string());
+            let text = format!(
+                "the queue at {shown} has an unsupported fjall format: version {found}, \
+                 expected 3"
+            );
             Error::new(ErrorKind::Version, text)
         }
-        fjall::Error::Io(error) => place::failed(path, error),
+        fjall::Error::Io(error) => folder::open_error(path, error),
         error => damaged(path).because(error),
     }
 }
