@@ -129,10 +129,9 @@ impl JournaledMachine {
 
     /// Records that the group in flight is written.
     pub(crate) fn group_written(&mut self) {
-        if let Some(group) = self.in_flight.take() {
-            if let Some(state) = group.queue_state() {
-                self.watermark_on_disk = state.watermark;
-            }
+        let written = self.in_flight.take();
+        if let Some(state) = written.as_ref().and_then(|group| group.queue_state()) {
+            self.watermark_on_disk = state.watermark;
         }
     }
 
