@@ -19,7 +19,7 @@ use requeue::Clock;
 use tokio::sync::Notify;
 
 use crate::sync::lock;
-use crate::{Hold, race};
+use crate::{Hold, Key, race};
 
 /// All leases that are held.
 #[derive(Debug)]
@@ -73,6 +73,13 @@ impl HeldLeases {
 
     pub(crate) fn is_empty(&self) -> bool {
         lock(&self.leases).is_empty()
+    }
+
+    /// Returns the keys of the leases that have neither ended nor expired.
+    pub(crate) fn running(&self) -> Vec<Key> {
+        let leases = lock(&self.leases);
+        let held = leases.values().filter(|lease| matches!(lease.fate(), Fate::Held(_)));
+        held.map(|lease| lease.hold.key.clone()).collect()
     }
 
     /// What the engine is told is held: not what is known to be lost.
@@ -148,6 +155,14 @@ impl HeldLease {
             }
             Fate::Held(_) | Fate::Ended => false,
             Fate::Lost => true,
+        }
+    }
+
+    /// Returns when the holder must have stopped, unless the lease is extended.
+    pub(crate) fn fence(&self) -> Option<Instant> {
+        match self.fate() {
+            Fate::Held(fence) => fence,
+            Fate::Lost | Fate::Ended => None,
         }
     }
 

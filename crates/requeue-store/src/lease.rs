@@ -14,6 +14,7 @@ use crate::batch::{Answer, answered};
 use crate::engine::Engine;
 use crate::held::HeldLease;
 use crate::meter::{Begun, Meter};
+use crate::source::LeaseExpiry;
 use crate::{Error, FinishRequest, Finished, Grant, Store, Token};
 
 /// A lease whose key is still bytes.
@@ -135,13 +136,11 @@ impl<S: Store> fmt::Debug for RawLease<S> {
 pub struct SharedLease<K, S: Store> {
     key: K,
     raw: RawLease<S>,
-    /// Waits for the loss on behalf of [`poll_lost`](Self::poll_lost).
-    watch: Option<Pin<Box<dyn Future<Output = ()> + Send>>>,
 }
 
 impl<K, S: Store> SharedLease<K, S> {
     pub(crate) fn new(key: K, raw: RawLease<S>) -> Self {
-        Self { key, raw, watch: None }
+        Self { key, raw }
     }
 
     /// Returns the key.
@@ -187,11 +186,9 @@ impl<K, S: Store> SharedLease<K, S> {
         self.raw.lost()
     }
 
-    pub(crate) fn poll_lost(&mut self, cx: &mut Context<'_>) -> Poll<()> {
-        if self.watch.is_none() {
-            self.watch = Some(Box::pin(self.raw.lost()));
-        }
-        self.watch.as_mut().map_or(Poll::Pending, |watch| watch.as_mut().poll(cx))
+    pub(crate) fn expiry(&self) -> LeaseExpiry {
+        let clock = Arc::clone(&self.raw.engine.terms.clock);
+        LeaseExpiry { held: Arc::clone(&self.raw.held), clock }
     }
 
     /// Sets the error that people read about the key if its run failed.

@@ -62,7 +62,7 @@
 //! let pool = Pool::new(queue.clone())
 //!     .workers(4)
 //!     .max_retries(5) // then the key goes to the dead, with its last error
-//!     .run(|key: &String| if key.is_empty() { Err("no name") } else { Ok(()) })
+//!     .spawn_threads(|run| if run.is_empty() { Err("no name") } else { Ok(()) })
 //!     .expect("the system gives us four threads");
 //! pool.stop(Duration::from_secs(10)).await;
 //! # Ok::<(), Error>(())

@@ -5,12 +5,14 @@ use std::future::Future;
 use std::pin::Pin;
 use std::sync::Arc;
 use std::task::{Context, Poll};
+use std::time::Instant;
 
-use requeue::Finish;
-use requeue::pool::{Conclusion, Settled, Source, Work};
+use requeue::pool::{Expiry, Failure, Source, Stopped, Work};
+use requeue::{Clock, Finish};
 
 use crate::engine::Engine;
 use crate::getters::handed;
+use crate::held::HeldLease;
 use crate::lease::{Finishing, SharedLease};
 use crate::queue::decode;
 use crate::{SharedQueue, Store, StoreKey};
@@ -45,12 +47,14 @@ where
         self.close();
     }
 
-    fn close_now(&self) -> Vec<K> {
+    fn close_now(&self) -> Stopped<K> {
         self.close();
-        Vec::new()
+        let leased = self.engine().held.running();
+        let keys = leased.iter().filter_map(|key| K::decode(key).ok());
+        Stopped::new(keys.collect(), Vec::new())
     }
 
-    fn settled(&self) -> Settled {
+    fn flush(&self) -> Pin<Box<dyn Future<Output = ()> + Send>> {
         let engine = Arc::clone(self.engine());
         Box::pin(async move { engine.rest().await })
     }
@@ -72,15 +76,43 @@ where
         self.num_requeues()
     }
 
-    fn poll_lost(&mut self, cx: &mut Context<'_>) -> Poll<()> {
-        self.poll_lost(cx)
+    fn priority(&self) -> i32 {
+        self.priority()
     }
 
-    fn next(self, conclusion: &Conclusion<'_>) -> SharedGet<K, S> {
-        let finish = if conclusion.dead { Finish::GiveUp } else { conclusion.finish };
-        let failure = conclusion.failure.map(ToString::to_string).unwrap_or_default();
+    fn expiry(&self) -> Option<Arc<dyn Expiry>> {
+        Some(Arc::new(self.expiry()))
+    }
+
+    fn next(self, finish: Finish, failure: Option<&Failure>) -> SharedGet<K, S> {
+        let failure = failure.map(ToString::to_string).unwrap_or_default();
         let finishing = self.with_error(failure).finish(finish);
         SharedGet::new(Arc::clone(finishing.engine()), Some(finishing))
+    }
+}
+
+/// The expiry of one lease, as this process knows it.
+pub(crate) struct LeaseExpiry {
+    pub(crate) held: Arc<HeldLease>,
+    pub(crate) clock: Arc<dyn Clock>,
+}
+
+impl Expiry for LeaseExpiry {
+    fn token(&self) -> u64 {
+        self.held.hold.token.0
+    }
+
+    fn deadline(&self) -> Option<Instant> {
+        self.held.fence()
+    }
+
+    fn is_lost(&self) -> bool {
+        self.held.is_lost(&*self.clock)
+    }
+
+    fn lost(&self) -> Pin<Box<dyn Future<Output = ()> + Send>> {
+        let (held, clock) = (Arc::clone(&self.held), Arc::clone(&self.clock));
+        Box::pin(async move { held.lost(&*clock).await })
     }
 }
 

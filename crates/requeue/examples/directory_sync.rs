@@ -1,13 +1,12 @@
-//! Keeps a directory equal to another.
+//! Keeps a copy of a directory up to date.
 //!
-//! `cargo run -p requeue --example directory_sync` shows it on a directory of its own and
-//! ends; `cargo run -p requeue --example directory_sync -- SOURCE TARGET` goes on until it
-//! is killed.
+//! `cargo run -p requeue --example directory_sync -- SOURCE TARGET` copies the files of
+//! SOURCE to TARGET until it is killed. Without arguments it runs a demonstration on a
+//! temporary directory.
 //!
-//! A key is the name of a file. One more key stands for the look at the whole source: it
-//! adds the files that changed, and asks to come again after a moment. A file that cannot
-//! be copied is retried, later each time, without holding up the others; one that changes
-//! ten times before its turn is copied once.
+//! Each file is a key. One more key scans the source: it adds the files that have changed,
+//! and runs again after a moment. A file that changes ten times before it is copied is copied
+//! once. A file that cannot be copied is retried with backoff and does not delay the others.
 
 #![expect(clippy::print_stdout, reason = "the example shows what happens")]
 
@@ -18,68 +17,71 @@ use std::sync::{Mutex, PoisonError};
 use std::time::{Duration, SystemTime};
 use std::{env, fs, io, process};
 
-use requeue::pool::{Handle, Outcome, Pool};
+use requeue::pool::{Failed, Handle, Pool};
 use requeue::retry::Exponential;
-use requeue::{Clock, Queue, SystemClock};
+use requeue::{Clock, Finish, Queue, SystemClock};
 
-const WORKERS: usize = 4;
-const LOOK_EVERY: Duration = Duration::from_millis(100);
+const SCAN_INTERVAL: Duration = Duration::from_millis(100);
 
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 enum Key {
-    /// Look for changes in the source.
-    Look,
-    /// Bring this file of the target to its right state.
+    Scan,
     File(OsString),
 }
 
-fn main() -> io::Result<()> {
+fn main() -> Result<(), Box<dyn std::error::Error>> {
     let arguments: Vec<PathBuf> = env::args_os().skip(1).map(PathBuf::from).collect();
     match &arguments[..] {
-        [source, target] => {
-            start(source, target)?.join_blocking();
-            Ok(())
-        }
-        _ => demonstrate(),
+        [source, target] => start(source, target)?.join_blocking(),
+        _ => demonstrate()?,
     }
+    Ok(())
 }
 
-/// Starts to keep `target` as `source` is.
-fn start(source: &Path, target: &Path) -> io::Result<Handle<Key>> {
+/// Starts to copy `source` to `target`.
+fn start(
+    source: &Path,
+    target: &Path,
+) -> Result<Handle<Queue<Key>>, Box<dyn std::error::Error>> {
     let backoff = Exponential::new(Duration::from_millis(50), Duration::from_secs(30));
     let queue = Queue::builder().name("files").retry(backoff).build();
-    queue.add(Key::Look).unwrap();
+    queue.add(Key::Scan)?;
 
     let (source, target) = (source.to_owned(), target.to_owned());
     let seen = Mutex::new(HashMap::new());
-    let adder = queue.clone();
-    Pool::new(queue)
-        .workers(WORKERS)
+    let weak = queue.downgrade(); // a strong handle would keep the queue open
+    let pool = Pool::new(queue)
+        .workers(4)
         .on_failure(|key, failure| println!("{key:?} failed: {failure}"))
-        .run(move |key| match key {
-            Key::Look => {
-                let mut seen = seen.lock().unwrap_or_else(PoisonError::into_inner);
-                adder
-                    .add_all(changes(&source, &mut seen)?.into_iter().map(Key::File))
-                    .unwrap();
-                Ok::<_, io::Error>(Outcome::After(LOOK_EVERY))
+        .spawn_threads(move |run| {
+            match run.key() {
+                Key::Scan => {
+                    let mut seen = seen.lock().unwrap_or_else(PoisonError::into_inner);
+                    let changed = changes(&source, &mut seen)?;
+                    if let Some(queue) = weak.upgrade() {
+                        queue.add_all(changed.into_iter().map(Key::File)).ok();
+                    }
+                    return Ok(Finish::RequeueAfter(SCAN_INTERVAL));
+                }
+                Key::File(name) => sync(&source, &target, name)?,
             }
-            Key::File(name) => sync(&source, &target, name).map(|()| Outcome::Done),
-        })
+            Ok::<_, Failed>(Finish::Succeed)
+        })?;
+    Ok(pool)
 }
 
-/// What changes when a file does.
+/// Changes whenever the file does.
 type Stamp = (SystemTime, u64);
 
-/// The names of files that are new, different or gone since the last look.
+/// Returns the names of the files that were added, changed or removed since the last scan.
 fn changes(
     source: &Path,
     seen: &mut HashMap<OsString, Stamp>,
 ) -> io::Result<Vec<OsString>> {
     let now = stamps(source)?;
     let changed = now.iter().filter(|(name, stamp)| seen.get(*name) != Some(stamp));
-    let gone = seen.keys().filter(|name| !now.contains_key(*name));
-    let names = changed.map(|(name, _)| name).chain(gone).cloned().collect();
+    let removed = seen.keys().filter(|name| !now.contains_key(*name));
+    let names = changed.map(|(name, _)| name).chain(removed).cloned().collect();
     *seen = now;
     Ok(names)
 }
@@ -88,19 +90,19 @@ fn stamps(source: &Path) -> io::Result<HashMap<OsString, Stamp>> {
     let mut stamps = HashMap::new();
     for entry in fs::read_dir(source)? {
         let entry = entry?;
-        let about = entry.metadata()?;
-        if about.is_file() {
-            stamps.insert(entry.file_name(), (about.modified()?, about.len()));
+        let metadata = entry.metadata()?;
+        if metadata.is_file() {
+            stamps.insert(entry.file_name(), (metadata.modified()?, metadata.len()));
         }
     }
     Ok(stamps)
 }
 
-/// Looks at the file as it is by now, whatever it was when its key was added.
+/// Copies or removes one file, depending on the current state of the source.
 fn sync(source: &Path, target: &Path, name: &OsStr) -> io::Result<()> {
     let (from, to) = (source.join(name), target.join(name));
     if from.exists() {
-        // Copied beside and renamed: nobody ever sees half a file.
+        // Renamed into place, so that no reader sees an incomplete file.
         let mut part = OsString::from(".part-");
         part.push(name);
         let part = target.join(part);
@@ -114,8 +116,8 @@ fn sync(source: &Path, target: &Path, name: &OsStr) -> io::Result<()> {
     Ok(())
 }
 
-/// Changes a directory, and waits until its copy has followed.
-fn demonstrate() -> io::Result<()> {
+/// Changes a directory and waits until its copy follows.
+fn demonstrate() -> Result<(), Box<dyn std::error::Error>> {
     let root = env::temp_dir().join(format!("requeue-directory-sync-{}", process::id()));
     let (source, target) = (root.join("source"), root.join("target"));
     fs::create_dir_all(&source)?;
@@ -128,19 +130,19 @@ fn demonstrate() -> io::Result<()> {
     }
     wait_until(|| is_copied(&source, &target, "one.txt"));
     wait_until(|| is_copied(&source, &target, "two.txt"));
-    SystemClock.park_until(SystemClock.now() + Duration::from_millis(500));
-    println!("--- the way is free");
+    pause(Duration::from_millis(500));
+    println!("--- unblock the third");
     fs::remove_dir(target.join("blocked.txt"))?;
     wait_until(|| is_copied(&source, &target, "blocked.txt"));
-    println!("--- one changes, one goes");
+    println!("--- change the first, remove the second");
     fs::write(source.join("one.txt"), "this has changed")?;
     fs::remove_file(source.join("two.txt"))?;
     wait_until(|| is_copied(&source, &target, "one.txt"));
     wait_until(|| !target.join("two.txt").exists());
 
     let stopped = pool.stop_blocking(Duration::from_secs(5));
-    println!("--- stopped; left over: {:?}", stopped.left);
-    fs::remove_dir_all(root)
+    println!("--- stopped; keys left: {:?}", stopped.left);
+    Ok(fs::remove_dir_all(root)?)
 }
 
 fn is_copied(source: &Path, target: &Path, name: &str) -> bool {
@@ -150,6 +152,10 @@ fn is_copied(source: &Path, target: &Path, name: &str) -> bool {
 
 fn wait_until(condition: impl Fn() -> bool) {
     while !condition() {
-        SystemClock.park_until(SystemClock.now() + Duration::from_millis(10));
+        pause(Duration::from_millis(10));
     }
+}
+
+fn pause(duration: Duration) {
+    SystemClock.park_until(SystemClock.now() + duration);
 }

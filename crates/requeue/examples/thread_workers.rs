@@ -1,89 +1,74 @@
-//! Workers on plain threads: no runtime, no feature.
+//! Workers on plain threads, without an async runtime.
 //!
-//! Run it with `cargo run -p requeue --example thread_workers`. It renders the pages of a
-//! small site and ends.
+//! `cargo run -p requeue --example thread_workers` renders the pages of a small site.
 //!
-//! What to look for: a page that is changed ten times is rendered once or twice, one whose
-//! renderer panics or fails is tried again and does no harm to others, one that never
-//! works is dead after four tries, and when the time is over the pool says what it left.
+//! Many changes of a page collapse into one or two runs. A page that fails or panics is
+//! retried without disturbing the others, and is dead after its last retry. When the pool
+//! stops, it returns the keys that are left.
 
 #![expect(clippy::print_stdout, reason = "the example shows what happens")]
 
-use std::collections::HashMap;
-use std::io;
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::Duration;
 
-use requeue::pool::{Outcome, Pool};
+use requeue::pool::{Pool, Run};
 use requeue::retry::Exponential;
-use requeue::{Clock, Queue, SystemClock};
+use requeue::{Clock, Finish, Queue, SystemClock};
 
 const PAGES: [&str; 8] =
     ["about", "blog", "broken", "contact", "flaky", "index", "news", "panics"];
 
-fn main() -> io::Result<()> {
-    std::panic::set_hook(Box::new(|_| {})); // the pool tells us; no need for a backtrace
+fn main() -> Result<(), Box<dyn std::error::Error>> {
+    std::panic::set_hook(Box::new(|_| {})); // `on_failure` prints the message
 
     let backoff = Exponential::new(Duration::from_millis(20), Duration::from_secs(5));
     let queue = Queue::builder().name("pages").retry(backoff).build();
-    let tries = Arc::new(Tries::default());
+    let runs = Arc::new(AtomicU32::new(0));
 
-    let counted = Arc::clone(&tries);
+    let count = Arc::clone(&runs);
     let pool = Pool::new(queue.clone())
         .workers(2)
         .max_retries(3)
         .on_failure(|page, failure| println!("{page:<8} {failure}"))
         .on_dead(|page, _| println!("{page:<8} is dead"))
-        .run(move |page: &&str| render(page, counted.count(page)))?;
+        .spawn_threads(move |run| {
+            count.fetch_add(1, Ordering::Relaxed);
+            render(run)
+        })?;
 
     println!("--- ten changes of each page, two workers");
     for _ in 0..10 {
-        queue.add_all(PAGES).unwrap();
+        queue.add_all(PAGES)?;
     }
-    SystemClock.park_until(SystemClock.now() + Duration::from_millis(30));
-    println!("--- six workers");
+    pause(Duration::from_millis(30));
+    println!("--- one more change, six workers");
     pool.set_workers(6)?;
-    queue.add_all(PAGES).unwrap();
+    queue.add_all(PAGES)?;
 
-    // "news" comes again and again, so the queue never runs empty. All else is over soon.
-    SystemClock.park_until(SystemClock.now() + Duration::from_millis(600));
+    // "news" is requeued forever. The other pages are finished by then.
+    pause(Duration::from_millis(600));
     let stopped = pool.stop_blocking(Duration::from_secs(5));
-    let total = tries.total();
-    println!("--- {} changes made {total} runs", 11 * PAGES.len());
+    println!("--- {} changes, {} runs", 11 * PAGES.len(), runs.load(Ordering::Relaxed));
     println!("--- still running: {:?}; left: {:?}", stopped.still_running, stopped.left);
     Ok(())
 }
 
-/// Renders a page. `tries` is how often that was tried before.
-fn render(page: &str, tries: u32) -> Result<Outcome, String> {
-    // Stands for work that takes its time.
-    SystemClock.park_until(SystemClock.now() + Duration::from_millis(10));
-    match page {
-        "broken" => return Err("a tag is never closed".to_owned()),
-        "flaky" if tries < 2 => return Err("the template is being edited".to_owned()),
-        "panics" => assert!(tries > 0, "the first render finds no theme"),
+fn render(run: &Run<&str>) -> Result<Finish, &'static str> {
+    pause(Duration::from_millis(10)); // stands for work
+    match *run.key() {
+        "broken" => return Err("a tag is never closed"),
+        "flaky" if run.attempt() < 3 => return Err("the template is being edited"),
+        "panics" => assert!(run.attempt() > 1, "there is no theme yet"),
         _ => {}
     }
-    println!("{page:<8} rendered");
-    if page == "news" {
-        return Ok(Outcome::After(Duration::from_millis(200))); // it shows the time
+    println!("{:<8} rendered", run.key());
+    match *run.key() {
+        "news" => Ok(Finish::RequeueAfter(Duration::from_millis(200))),
+        _ => Ok(Finish::Succeed),
     }
-    Ok(Outcome::Done)
 }
 
-/// How often each page was tried.
-#[derive(Default)]
-struct Tries(Mutex<HashMap<String, u32>>);
-
-impl Tries {
-    fn count(&self, page: &str) -> u32 {
-        let mut tries = self.0.lock().unwrap_or_else(PoisonError::into_inner);
-        let count = tries.entry(page.to_owned()).or_default();
-        *count += 1;
-        *count - 1
-    }
-
-    fn total(&self) -> u32 {
-        self.0.lock().unwrap_or_else(PoisonError::into_inner).values().sum()
-    }
+fn pause(duration: Duration) {
+    SystemClock.park_until(SystemClock.now() + duration);
 }

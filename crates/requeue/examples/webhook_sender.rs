@@ -1,12 +1,11 @@
-//! Tells subscribers what changed, under a rate limit.
+//! Sends webhooks for changed orders, under a rate limit.
 //!
-//! Run it with `cargo run -p requeue --features tokio --example webhook_sender`. It starts a
-//! server of its own on the loopback interface, sends to it, and ends.
+//! `cargo run -p requeue --features tokio --example webhook_sender` starts a local server,
+//! sends webhooks to it, and stops when all are sent or at Ctrl-C.
 //!
-//! A key is an order whose subscribers are to be told. An order that changes again before
-//! it was sent is sent once, as it is by then. All workers together send at most twenty a
-//! second, after a burst of five; a server that is busy is asked again later, and an
-//! address that does not exist is given up.
+//! Each order is a key. An order that changes again before it is sent is sent once. All
+//! workers together send at most twenty requests per second, after a burst of five. A busy
+//! server chooses when it is asked again, and a webhook to a missing address is given up.
 
 #![expect(clippy::print_stdout, reason = "the example shows what happens")]
 
@@ -16,7 +15,7 @@ use std::net::SocketAddr;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
-use requeue::pool::{Outcome, Pool};
+use requeue::pool::{Failed, Pool};
 use requeue::rate::{Limit, Limiter};
 use requeue::retry::Exponential;
 use requeue::{Clock, Queue, SystemClock};
@@ -24,7 +23,7 @@ use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::{TcpListener, TcpStream};
 
 #[tokio::main]
-async fn main() -> io::Result<()> {
+async fn main() -> Result<(), Box<dyn std::error::Error>> {
     let (server, began) = (Server::start().await?, SystemClock.now());
     let backoff = Exponential::new(Duration::from_millis(100), Duration::from_secs(60));
     let queue = Queue::<String>::builder().name("webhooks").retry(backoff).build();
@@ -35,39 +34,36 @@ async fn main() -> io::Result<()> {
         .workers(4)
         .timeout(Duration::from_secs(10))
         .max_retries(8)
-        .on_failure(move |order, failure| line(began, order, &failure.to_string()))
-        .on_dead(|order, _| println!("         {order:<10} is dead"))
-        .run_async(move |order: String| {
+        .on_failure(move |order, failure| print_line(began, order, failure))
+        .on_dead(move |order, _| print_line(began, order, "is dead"))
+        .spawn_tasks(move |run| {
             let limiter = Arc::clone(&limiter);
             async move {
-                limiter.wait().await.map_err(io::Error::other)?;
-                let outcome = send(address, &order).await?;
-                line(began, &order, &format!("{outcome:?}"));
-                Ok::<_, io::Error>(outcome)
+                limiter.wait().await?;
+                send(address, run.key()).await?;
+                print_line(began, run.key(), "sent");
+                Ok::<_, Failed>(())
             }
         })?;
 
-    for round in 0..3 {
-        for number in 1..=12 {
-            queue.add(format!("order-{number}")).unwrap();
-        }
-        println!("round {round}: {} orders wait", queue.len());
+    for _ in 0..3 {
+        queue.add_all((1..=12).map(|number| format!("order-{number}")))?;
     }
-    queue.add("busy-1".to_owned()).unwrap(); // the server is busy at first
-    queue.add("gone-1".to_owned()).unwrap(); // nobody is at that address
+    println!("36 changes, {} orders to send", queue.len());
+    queue.add("busy-1".to_owned())?; // the server is busy at first
+    queue.add("gone-1".to_owned())?; // the server does not know this one
 
-    queue.wait_idle().await; // retries included
+    tokio::select! {
+        () = queue.wait_idle() => {} // retries included
+        interrupted = tokio::signal::ctrl_c() => interrupted?,
+    }
     let stopped = pool.stop(Duration::from_secs(5)).await;
-    println!(
-        "38 changes made {} requests; left over: {:?}",
-        server.requests(),
-        stopped.left
-    );
+    println!("{} requests; orders left: {:?}", server.requests(), stopped.left);
     Ok(())
 }
 
-/// Posts an order. What the server's answer means for the order is decided here.
-async fn send(address: SocketAddr, order: &str) -> io::Result<Outcome> {
+/// Posts an order, and decides what the response means for it.
+async fn send(address: SocketAddr, order: &str) -> Result<(), Failed> {
     let body = format!("{{\"order\":\"{order}\"}}");
     let request = format!(
         "POST /{order} HTTP/1.1\r\nHost: {address}\r\nConnection: close\r\n\
@@ -76,22 +72,23 @@ async fn send(address: SocketAddr, order: &str) -> io::Result<Outcome> {
     );
     let mut stream = TcpStream::connect(address).await?;
     stream.write_all(request.as_bytes()).await?;
-    let mut answer = String::new();
-    stream.read_to_string(&mut answer).await?;
-    match answer.split(' ').nth(1) {
-        Some("200") => Ok(Outcome::Done),
-        Some("404" | "410") => Ok(Outcome::GiveUp),
-        Some(status) => Err(io::Error::other(format!("status {status}"))),
-        None => Err(io::Error::other("no answer")),
+    let mut response = String::new();
+    stream.read_to_string(&mut response).await?;
+    match response.split(' ').nth(1) {
+        Some("200") => Ok(()),
+        Some("404" | "410") => Err(Failed::give_up("unknown address")),
+        Some("503") => Err(Failed::retry_after("busy", Duration::from_millis(200))),
+        Some(status) => Err(format!("status {status}").into()),
+        None => Err("no response".into()),
     }
 }
 
-fn line(began: Instant, order: &str, text: &str) {
+fn print_line(began: Instant, order: &str, text: impl std::fmt::Display) {
     let ms = (SystemClock.now() - began).as_millis();
     println!("{ms:>5} ms {order:<10} {text}");
 }
 
-/// A server that is busy for some, and does not know others.
+/// A server that is busy for some orders and does not know others.
 struct Server {
     address: SocketAddr,
     requests: Arc<Mutex<HashMap<String, u32>>>,
@@ -105,7 +102,7 @@ impl Server {
             Self { address: listener.local_addr()?, requests: Arc::clone(&requests) };
         tokio::spawn(async move {
             while let Ok((stream, _)) = listener.accept().await {
-                tokio::spawn(answer(stream, Arc::clone(&requests)));
+                tokio::spawn(respond(stream, Arc::clone(&requests)));
             }
         });
         Ok(server)
@@ -116,7 +113,7 @@ impl Server {
     }
 }
 
-async fn answer(
+async fn respond(
     mut stream: TcpStream,
     requests: Arc<Mutex<HashMap<String, u32>>>,
 ) -> io::Result<()> {
@@ -139,6 +136,6 @@ async fn answer(
         path if path.starts_with("/busy") && before < 3 => "503 Service Unavailable",
         _ => "200 OK",
     };
-    let answer = format!("HTTP/1.1 {status}\r\nContent-Length: 0\r\n\r\n");
-    stream.write_all(answer.as_bytes()).await
+    let response = format!("HTTP/1.1 {status}\r\nContent-Length: 0\r\n\r\n");
+    stream.write_all(response.as_bytes()).await
 }

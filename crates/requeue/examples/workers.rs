@@ -1,135 +1,94 @@
-//! Producers report changes of services; threads and tasks bring each service to its
-//! right state. Run it with `cargo run --release -p requeue --example workers`.
+//! Workers without a pool: threads and tasks that share one queue.
 //!
-//! What to look for: many reports make few runs, no service is with two workers at a
-//! time, and one that fails comes again later each time, unless a new report brings it
-//! back at once.
+//! `cargo run -p requeue --example workers` runs until Ctrl-C. It then drains the queue and
+//! prints the keys that are left.
+//!
+//! A producer reports changes of services faster than the workers can check them. The reports
+//! collapse into few runs, no service is checked by two workers at once, and a service that
+//! fails is retried with backoff.
 
 #![expect(clippy::print_stdout, reason = "the example shows what happens")]
 
-use std::collections::HashMap;
 use std::sync::atomic::{AtomicU32, Ordering};
-use std::sync::{Mutex, PoisonError};
 use std::thread;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
-use futures_executor::block_on;
 use requeue::retry::Exponential;
-use requeue::{Clock, Lease, Queue, SystemClock};
+use requeue::{Clock, Closed, Finish, Lease, Queue, SystemClock, Timer};
 
 const SERVICES: [&str; 6] = ["auth", "billing", "cart", "flaky-mail", "search", "web"];
-const ROUNDS: u32 = 4;
-const WORK: Duration = Duration::from_millis(8);
+const WORK: Duration = Duration::from_millis(80);
 
-fn main() {
-    let backoff = Exponential::new(Duration::from_millis(50), Duration::from_secs(1));
-    let queue = Queue::<String>::builder().name("services").retry(backoff).build();
-    let log = Log::new();
+static RUNS: AtomicU32 = AtomicU32::new(0);
+static REPORTS: AtomicU32 = AtomicU32::new(0);
 
-    let (queue, log) = (&queue, &log);
-    thread::scope(|scope| {
-        for worker in ["thread 1", "thread 2"] {
-            scope.spawn(|| work_on_thread(queue, log, worker));
-        }
-        for worker in ["task 3", "task 4"] {
-            scope.spawn(|| block_on(work_in_task(queue, log, worker)));
-        }
-        let producers =
-            [1, 2, 3].map(|pause| scope.spawn(move || produce(queue, log, pause)));
-        for producer in producers {
-            producer.join().expect("a producer does not panic");
-        }
-        queue.wait_idle_blocking();
-        queue.close();
+#[tokio::main]
+async fn main() -> Result<(), Box<dyn std::error::Error>> {
+    let backoff = Exponential::new(Duration::from_millis(500), Duration::from_secs(10));
+    let queue = Queue::builder().name("services").retry(backoff).build();
+
+    let threads = ["thread 1", "thread 2"].map(|worker| {
+        let queue = queue.clone();
+        thread::spawn(move || work_on_thread(&queue, worker))
     });
-    log.sum_up();
+    let tasks = ["task 1", "task 2"]
+        .map(|worker| tokio::spawn(work_in_task(queue.clone(), worker)));
+
+    tokio::select! {
+        closed = report_changes(&queue) => closed?,
+        interrupted = tokio::signal::ctrl_c() => interrupted?,
+    }
+    println!("--- draining");
+    let left = queue.drain().await;
+    for task in tasks {
+        task.await?;
+    }
+    for thread in threads {
+        thread.join().expect("a worker does not panic");
+    }
+    let [reports, runs] = [&REPORTS, &RUNS].map(|count| count.load(Ordering::Relaxed));
+    println!("--- {reports} reports, {runs} runs; left: {left:?}");
+    Ok(())
 }
 
-/// Reports a change of every service, again and again.
-fn produce(queue: &Queue<String>, log: &Log, pause: u64) {
-    for _ in 0..ROUNDS {
+/// Reports a change of each service every 50 milliseconds.
+async fn report_changes(queue: &Queue<String>) -> Result<(), Closed> {
+    loop {
         for service in SERVICES {
-            queue.add_ref(service).unwrap();
-            log.reports.fetch_add(1, Ordering::Relaxed);
+            queue.add_ref(service)?;
+            REPORTS.fetch_add(1, Ordering::Relaxed);
         }
-        SystemClock.park_until(SystemClock.now() + Duration::from_millis(pause));
+        Timer::after(Duration::from_millis(50)).await;
     }
 }
 
-fn work_on_thread(queue: &Queue<String>, log: &Log, worker: &str) {
-    while let Some(lease) = queue.get_blocking() {
-        log.start(&lease);
+/// Ends each lease and waits for the next key in one call.
+fn work_on_thread(queue: &Queue<String>, worker: &str) {
+    let mut next = queue.get_blocking();
+    while let Some(lease) = next {
         SystemClock.park_until(SystemClock.now() + WORK);
-        finish(lease, log, worker);
+        let finish = check(&lease, worker);
+        next = lease.next_blocking_with(finish);
     }
 }
 
-async fn work_in_task(queue: &Queue<String>, log: &Log, worker: &str) {
-    while let Some(lease) = queue.get().await {
-        log.start(&lease);
-        SystemClock.timer(SystemClock.now() + WORK).await;
-        finish(lease, log, worker);
+async fn work_in_task(queue: Queue<String>, worker: &str) {
+    let mut next = queue.get().await;
+    while let Some(lease) = next {
+        Timer::after(WORK).await;
+        let finish = check(&lease, worker);
+        next = lease.next_with(finish).await;
     }
 }
 
-/// Ends the work on a service: a flaky one fails three times before it goes well.
-fn finish(lease: Lease<String>, log: &Log, worker: &str) {
-    let service = lease.key().clone();
-    let failed = service.starts_with("flaky") && lease.num_requeues() < 3;
-    log.end(&service);
-    if failed {
-        let delay = lease.retry();
-        log.line(worker, &service, &format!("failed, again in {delay:?}"));
-    } else {
-        lease.succeed();
-        log.line(worker, &service, "ok");
+/// Checks a service. A flaky one fails three times before it succeeds.
+fn check(lease: &Lease<String>, worker: &str) -> Finish {
+    RUNS.fetch_add(1, Ordering::Relaxed);
+    let failures = lease.num_requeues();
+    if lease.starts_with("flaky") && failures < 3 {
+        println!("{worker:<8}  {:<10}  failed {} times", lease.key(), failures + 1);
+        return Finish::Retry;
     }
-}
-
-/// What happened so far.
-struct Log {
-    began: Instant,
-    reports: AtomicU32,
-    runs: AtomicU32,
-    /// How many workers each service is with.
-    holders: Mutex<HashMap<String, u32>>,
-}
-
-impl Log {
-    fn new() -> Self {
-        Self {
-            began: SystemClock.now(),
-            reports: AtomicU32::new(0),
-            runs: AtomicU32::new(0),
-            holders: Mutex::default(),
-        }
-    }
-
-    fn start(&self, service: &str) {
-        self.runs.fetch_add(1, Ordering::Relaxed);
-        let holders = self.hold(service, 1);
-        assert_eq!(holders, 1, "{service} is with two workers");
-    }
-
-    fn end(&self, service: &str) {
-        self.hold(service, -1);
-    }
-
-    fn hold(&self, service: &str, change: i32) -> u32 {
-        let mut holders = self.holders.lock().unwrap_or_else(PoisonError::into_inner);
-        let count = holders.entry(service.to_owned()).or_default();
-        *count = count.saturating_add_signed(change);
-        *count
-    }
-
-    fn line(&self, worker: &str, service: &str, outcome: &str) {
-        let ms = (SystemClock.now() - self.began).as_millis();
-        println!("{ms:>4} ms  {worker:<8}  {service:<10}  {outcome}");
-    }
-
-    fn sum_up(&self) {
-        let [reports, runs] =
-            [&self.reports, &self.runs].map(|count| count.load(Ordering::Relaxed));
-        println!("{reports} reports made {runs} runs; no service was with two workers");
-    }
+    println!("{worker:<8}  {:<10}  ok", lease.key());
+    Finish::Succeed
 }

@@ -214,25 +214,25 @@
 //!
 //! # Workers
 //!
-//! A [`pool::Pool`] runs a handler for each key, on threads or, with the feature `tokio`,
-//! in tasks. `Ok` succeeds, an error is retried, and so is a panic;
-//! [`Outcome`](pool::Outcome) says the rest. It can bound the time of a run and the number
-//! of retries, have more or fewer workers while it runs, and stop by a deadline.
+//! A [`pool::Pool`] runs a handler for each key, on threads or, with the feature `tokio`, in
+//! tasks. A run that returns an error or panics is retried; a handler can also return a
+//! [`Finish`]. A pool limits the time of a run and the number of retries, changes the number
+//! of workers while it runs, and stops by a deadline.
 //!
 //! ```
 //! use std::time::Duration;
 //! use requeue::Queue;
 //! use requeue::pool::Pool;
 //!
-//! let queue = Queue::new();
-//! let pool = Pool::new(queue.clone()).workers(4).max_retries(10).run(|service: &String| {
-//!     // Look at the world, and bring it to its right state.
-//!     if service.is_empty() { Err("a service without a name") } else { Ok(()) }
+//! let queue = Queue::<String>::new();
+//! let pool = Pool::new(queue.clone()).workers(4).max_retries(10).spawn_threads(|run| {
+//!     println!("checking the service {}", run.key());
+//!     if run.is_empty() { Err("a service without a name") } else { Ok(()) }
 //! })?;
-//! queue.add("web".to_owned());
+//! queue.add("web".to_owned())?;
 //! let stopped = pool.drain_blocking(Duration::from_secs(30));
 //! assert!(stopped.in_time(), "{:?} still ran", stopped.still_running);
-//! # Ok::<(), std::io::Error>(())
+//! # Ok::<(), Box<dyn std::error::Error>>(())
 //! ```
 //!
 //! # Metrics
@@ -285,7 +285,7 @@
 //! |---|---|
 //! | `prometheus` | `metrics::Prometheus`, an adapter for the crate prometheus-client |
 //! | `testing` | `testing::FakeClock`, and tickets to test an order with |
-//! | `tokio` | `pool::Pool::run_async`, workers that are tasks of tokio; `TokioClock` |
+//! | `tokio` | `pool::Pool::spawn_tasks`, workers in tasks of tokio; `TokioClock` |
 //! | `tower` | `rate::RateLimitLayer`, a limiter around services of tower |
 //! | `tracing` | a span around each run of a pool, and events for what fails |
 //!

@@ -14,7 +14,7 @@ use std::time::Duration;
 
 use crate::Counts;
 
-pub use pool::{Ended, PoolRecorder};
+pub use pool::{PoolRecorder, RunResult};
 #[cfg(feature = "prometheus")]
 #[cfg_attr(docsrs, doc(cfg(feature = "prometheus")))]
 pub use prometheus::Prometheus;

@@ -1,12 +1,11 @@
-//! What a pool of workers tells about itself.
+//! Metrics of pools.
 
 use std::time::Duration;
 
-/// Hears of the runs in one [pool](crate::pool).
+/// Receives the events of one [pool](crate::pool).
 ///
-/// Every method does nothing by default. They are called by the worker, before the key is
-/// given back. A recorder is dropped when its pool is gone: its last worker has left, and
-/// its handles are dropped.
+/// Every method does nothing by default. Workers call them before the lease ends. A recorder
+/// is dropped after the last worker has left and all handles of its pool are dropped.
 ///
 /// # Examples
 ///
@@ -16,7 +15,7 @@ use std::time::Duration;
 /// use std::time::Duration;
 ///
 /// use requeue::Queue;
-/// use requeue::metrics::{Ended, Metrics, PoolRecorder, Probe, Recorder};
+/// use requeue::metrics::{Metrics, PoolRecorder, Probe, Recorder, RunResult};
 /// use requeue::pool::Pool;
 ///
 /// #[derive(Clone, Default)]
@@ -25,8 +24,8 @@ use std::time::Duration;
 /// impl Recorder for Failures {}
 ///
 /// impl PoolRecorder for Failures {
-///     fn ended(&self, how: Ended, _took: Duration) {
-///         self.0.fetch_add(u64::from(how != Ended::Done), Ordering::Relaxed);
+///     fn ended(&self, result: RunResult, _took: Duration) {
+///         self.0.fetch_add(u64::from(result == RunResult::Failed), Ordering::Relaxed);
 ///     }
 /// }
 ///
@@ -42,55 +41,55 @@ use std::time::Duration;
 ///
 /// let failures = Failures::default();
 /// let queue = Queue::new();
-/// queue.add_all([1, 2, 3]);
+/// queue.add_all([1, 2, 3])?;
 /// let pool = Pool::new(queue)
 ///     .max_retries(0)
 ///     .metrics(failures.clone())
-///     .run(|key: &u32| if *key == 2 { Err("two") } else { Ok(()) })?;
+///     .spawn_threads(|run| if *run.key() == 2 { Err("two") } else { Ok(()) })?;
 /// pool.drain_blocking(Duration::from_secs(10));
 /// assert_eq!(failures.0.load(Ordering::Relaxed), 1);
-/// # Ok::<(), std::io::Error>(())
+/// # Ok::<(), Box<dyn std::error::Error>>(())
 /// ```
 pub trait PoolRecorder: Send + Sync {
-    /// There are to be this many workers from now on.
+    /// The number of workers was set.
     fn workers(&self, workers: usize) {
         let _ = workers;
     }
 
-    /// A worker began a run.
+    /// A run began.
     fn started(&self) {}
 
-    /// A run ended in this way, after this time.
-    fn ended(&self, how: Ended, took: Duration) {
-        let _ = (how, took);
+    /// A run ended after this time.
+    fn ended(&self, result: RunResult, took: Duration) {
+        let _ = (result, took);
     }
 
-    /// A run that could not be cancelled took longer than its timeout. Called before
-    /// [`ended`](Self::ended).
+    /// A run on a thread exceeded its timeout. Called before [`ended`](Self::ended).
     fn overran(&self) {}
 
-    /// A key failed for good. Called before [`ended`](Self::ended).
+    /// A key is dead. Called before [`ended`](Self::ended).
     fn dead(&self) {}
 }
 
-/// How a run in a pool ended.
+/// How a run of a pool ended.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 #[non_exhaustive]
-pub enum Ended {
-    /// It went well.
-    Done,
-    /// It went well, and the key comes again after a delay.
-    After,
-    /// The handler returned an error.
+pub enum RunResult {
+    /// The run succeeded.
+    Succeeded,
+    /// The run succeeded, and the key runs again after a delay.
+    Requeued,
+    /// The handler returned an error, or asked for a retry.
     Failed,
-    /// The handler gave up.
-    GaveUp,
     /// The handler panicked.
     Panicked,
-    /// The run was cancelled because it took longer than its timeout.
+    /// The run was cancelled because it exceeded its timeout.
     TimedOut,
-    /// The run was cancelled because the pool was stopped.
-    Cancelled,
+    /// The handler gave up: the failure is permanent.
+    GaveUp,
+    /// The key was not processed. The run was cancelled because the pool stopped or the lease
+    /// was lost, or the handler released the key.
+    Released,
 }
 
 /// Records nothing.

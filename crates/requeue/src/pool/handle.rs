@@ -1,148 +1,134 @@
-//! A pool that runs, and the ways to end it.
+//! A running pool, and the ways to end it.
 
 use std::fmt;
 use std::future::{Future, poll_fn};
 use std::io;
-use std::pin::pin;
+use std::pin::{Pin, pin};
 use std::sync::Arc;
 use std::task::Poll;
 use std::time::Duration;
 
-use super::config::Recording;
-use super::registry::Registry;
-use super::sleeper::Sleeper;
+use super::PoolInner;
+use super::roster::{Registration, Roster};
 use super::source::Source;
-use super::stopped::Stopped;
-use super::time::{Deadline, Time};
-use super::watcher::Watcher;
-use super::worker::Worker;
-use crate::Queue;
+use super::thread::Sleeper;
+use super::time::Sleep;
 
 /// Starts a worker.
-pub(super) type Start<Q> = Box<dyn Fn(Worker<Q>) -> io::Result<()> + Send + Sync>;
+pub(super) type Start<Q> =
+    Box<dyn Fn(&Arc<Running<Q>>, Registration) -> io::Result<()> + Send + Sync>;
 
-/// A pool whose workers run: from [`Pool::run`](super::Pool::run) and `Pool::run_async`.
+/// A running pool; from [`Pool::spawn_threads`](super::Pool::spawn_threads) and
+/// `Pool::spawn_tasks`.
 ///
-/// Clones are the same pool. Dropping every handle stops nothing: the workers go on until
-/// the queue is closed and no key is ready.
+/// Clones refer to the same pool. Dropping all handles does not stop the workers: they leave
+/// when the queue is closed and no key is ready.
 ///
 /// | to | call | the queue | waits for |
 /// |---|---|---|---|
-/// | finish what is ready and leave | [`drain`](Handle::drain) | closes | every ready key |
-/// | finish what runs and leave | [`stop`](Handle::stop) | closes | the keys that run |
-/// | finish what runs and pause | [`set_workers(0)`](Handle::set_workers), [`join`](Handle::join) | stays open | the keys that run |
+/// | process all ready keys and stop | [`drain`](Handle::drain) | closes | every ready key |
+/// | finish the current runs and stop | [`stop`](Handle::stop) | closes | the current runs |
+/// | finish the current runs and pause | [`set_workers(0)`](Handle::set_workers), then [`join`](Handle::join) | stays open | the current runs |
 ///
-/// Each of the waiting calls has a form for threads, whose name ends in `_blocking`. Both
-/// forms work for both kinds of workers. A handler must not call them: it would wait for
-/// itself.
-pub struct Handle<K, Q = Queue<K>>
-where
-    Q: Source<Key = K>,
-{
-    pool: Arc<Running<K, Q>>,
+/// Each waiting call has a blocking form, whose name ends in `_blocking`. Both forms work for
+/// threads and tasks. Do not call them from a handler, which would wait for itself.
+pub struct Handle<Q: Source> {
+    running: Arc<Running<Q>>,
 }
 
 /// What the handles of a pool share. Workers own no part of it, so that a queue whose
 /// handles are all dropped closes.
-pub(super) struct Running<K, Q: Source<Key = K>> {
-    queue: Q,
-    registry: Arc<Registry<K>>,
-    time: Time,
-    recorder: Recording,
-    start: Start<Q>,
+///
+/// No field mentions `Q::Key`: futures that hold a handle would then not be `Send` for keys
+/// such as `&'static str`, because of rust-lang/rust#110338.
+pub(super) struct Running<Q: Source> {
+    pub(super) queue: Q,
+    pub(super) pool: Arc<PoolInner>,
+    pub(super) start: Start<Q>,
 }
 
-impl<K, Q: Source<Key = K>> Running<K, Q> {
-    pub(super) fn new(
-        queue: Q,
-        time: Time,
-        recorder: Recording,
-        start: Start<Q>,
-    ) -> Self {
-        Self { queue, registry: Arc::new(Registry::new()), time, recorder, start }
-    }
-
-    pub(super) fn source(&self) -> &Q {
-        &self.queue
-    }
-}
-
-impl<K: Clone, Q: Source<Key = K>> Handle<K, Q> {
-    pub(super) fn start(running: Running<K, Q>, workers: usize) -> io::Result<Self> {
-        let handle = Self { pool: Arc::new(running) };
+impl<Q: Source> Handle<Q> {
+    pub(super) fn start(running: Running<Q>, workers: usize) -> io::Result<Self> {
+        let handle = Self { running: Arc::new(running) };
         let started = handle.set_workers(workers);
-        started.inspect_err(|_| handle.pool.registry.dismiss())?;
+        started.inspect_err(|_| handle.roster().dismiss())?;
         Ok(handle)
     }
 
-    /// The queue that the pool works on.
+    fn roster(&self) -> &Arc<Roster> {
+        &self.running.pool.roster
+    }
+
+    /// Returns the queue that the pool works on.
     pub fn queue(&self) -> &Q {
-        &self.pool.queue
+        &self.running.queue
     }
 
-    /// Returns how many workers there are, once those that are too many have left.
+    /// Returns the configured number of workers.
     ///
-    /// This is the number that was last set. It falls when workers leave because the queue is
-    /// closed or their runtime has shut down, and is 0 after [`stop`](Self::stop).
+    /// Surplus workers may still be running. The number falls when workers leave because the
+    /// queue is closed or their runtime has shut down. It is 0 after [`stop`](Self::stop).
     pub fn workers(&self) -> usize {
-        self.pool.registry.wanted()
+        self.roster().wanted()
     }
 
-    /// Changes how many workers there are, while they run.
+    /// Changes the number of workers.
     ///
-    /// New workers start at once. If there are too many, idle workers leave at once and others
-    /// after their run: no run is disturbed. With 0 the pool pauses, and the queue keeps what
-    /// is added.
+    /// New workers start at once. Surplus workers leave at once if they are idle, otherwise
+    /// after their run. With 0 workers the pool pauses, and the queue keeps its keys.
     ///
-    /// Workers that start on a closed queue leave again once no key is ready. After
-    /// [`stop`](Self::stop), or a [`drain`](Self::drain) that has returned, no worker starts.
+    /// Workers that start on a closed queue leave again when no key is ready. No worker
+    /// starts after [`stop`](Self::stop), or after [`drain`](Self::drain) has returned.
     ///
     /// # Errors
     ///
-    /// If the system refuses a thread, or if the runtime of a pool of tasks has shut down. The
-    /// pool then continues with the workers that it has.
+    /// If the system refuses a thread, or the runtime of the tasks has shut down. The pool
+    /// then continues with the workers that it has.
     ///
     /// # Examples
     ///
     /// ```
-    /// use std::convert::Infallible;
     /// use requeue::Queue;
     /// use requeue::pool::Pool;
     ///
     /// let queue = Queue::<u32>::new();
-    /// let pool = Pool::new(queue.clone()).run(|_| Ok::<_, Infallible>(()))?;
+    /// let pool = Pool::new(queue.clone()).spawn_threads(|_| ())?;
     /// pool.set_workers(0)?;
     /// pool.join_blocking();
-    /// queue.add(1);
+    /// queue.add(1)?;
     /// assert_eq!(queue.len(), 1, "the pool pauses");
     /// pool.set_workers(4)?;
     /// queue.wait_idle_blocking();
-    /// # Ok::<(), std::io::Error>(())
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
     /// ```
     pub fn set_workers(&self, workers: usize) -> io::Result<()> {
-        let started = self.start_missing(workers);
+        self.roster().resize(workers);
+        let started = self.start_missing();
+        if started.is_err() {
+            self.roster().accept_current();
+        }
         let workers = self.workers();
-        self.pool.recorder.record(|recorder| recorder.workers(workers));
+        self.running.pool.record(|recorder| recorder.workers(workers));
         started
     }
 
-    /// Starts the workers that are missing now. One that leaves meanwhile is not replaced.
-    fn start_missing(&self, workers: usize) -> io::Result<()> {
-        let Running { queue, registry, start, .. } = &*self.pool;
-        for registration in registry.resize(workers) {
-            start(Worker::new(queue.get(), Arc::downgrade(&self.pool), registration))?;
+    fn start_missing(&self) -> io::Result<()> {
+        while let Some(registration) = self.roster().register() {
+            (self.running.start)(&self.running, registration)?;
         }
         Ok(())
     }
 
-    /// Waits until all workers have left, because the queue was closed and ran empty, the
-    /// pool was set to 0 workers, or its runtime has shut down.
+    /// Waits until all workers have left.
+    ///
+    /// They leave when the queue is closed and no key is ready, when the pool is set to 0
+    /// workers, or when their runtime shuts down.
     ///
     /// # Cancel safety
     ///
-    /// Dropping the future changes nothing.
+    /// Dropping the future has no effect.
     pub async fn join(&self) {
-        Watcher::new(&self.pool.registry).until(Registry::is_empty).await;
+        self.roster().until(Roster::is_empty).await;
     }
 
     /// As [`join`](Self::join), blocking this thread.
@@ -173,96 +159,137 @@ impl<K: Clone, Q: Source<Key = K>> Handle<K, Q> {
     /// use requeue::pool::Pool;
     ///
     /// let queue = Queue::new();
-    /// queue.add_all(["a", "b"]);
-    /// queue.add_after("later", Duration::from_secs(3600));
-    /// let pool = Pool::new(queue).run(|_: &&str| Ok::<_, String>(()))?;
+    /// queue.add_all(["a", "b"])?;
+    /// queue.add_after("later", Duration::from_secs(3600))?;
+    /// let pool = Pool::new(queue).spawn_threads(|_| ())?;
     /// let stopped = pool.drain_blocking(Duration::from_secs(60));
     /// assert!(stopped.in_time());
     /// assert_eq!(stopped.left, ["later"]);
-    /// # Ok::<(), std::io::Error>(())
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
     /// ```
     #[doc(alias = "ShutDownWithDrain")]
-    pub async fn drain(&self, within: Duration) -> Stopped<K> {
-        self.pool.queue.close();
-        self.pool.registry.hurry();
-        self.wind_down(within).await
+    pub fn drain(
+        &self,
+        within: Duration,
+    ) -> impl Future<Output = Stopped<Q::Key>> + Send {
+        self.wind_down(within, || {
+            self.running.queue.close();
+            self.roster().rouse();
+        })
     }
 
     /// As [`drain`](Self::drain), blocking this thread.
-    pub fn drain_blocking(&self, within: Duration) -> Stopped<K> {
+    pub fn drain_blocking(&self, within: Duration) -> Stopped<Q::Key> {
         Sleeper::new().wait_for(self.drain(within))
     }
 
     /// Closes the queue and waits until the current runs have ended, for at most `within` on
     /// the pool's clock. Workers take no further key.
     ///
-    /// At the deadline, the keys that still run are listed in [`Stopped::still_running`], and
-    /// runs of tasks are cancelled. Threads cannot be cancelled: they leave after their run.
-    /// If all runs end in time, this also waits, within the deadline, until a store has
-    /// recorded how they ended. The process can then exit.
+    /// At the deadline, the keys that are still running are listed in
+    /// [`Stopped::still_running`], and the runs are cancelled: tasks are dropped and their
+    /// keys released, without counting a failure. Threads cannot be interrupted; they leave
+    /// after their run. If all runs end in time, this also waits, within the deadline, until
+    /// a store has recorded how they ended. The process can then exit.
     ///
-    /// Other pools on the same queue see it closed. To end one of several, use
+    /// Other pools on the same queue see it closed. To end one of several pools, use
     /// [`set_workers(0)`](Self::set_workers) and [`join`](Self::join).
     ///
     /// # Cancel safety
     ///
     /// As that of [`drain`](Self::drain). The workers leave even if the future is dropped.
-    pub async fn stop(&self, within: Duration) -> Stopped<K> {
-        // In this order: a closed queue still delivers its ready keys.
-        self.pool.registry.dismiss();
-        self.pool.queue.close();
-        self.wind_down(within).await
+    pub fn stop(&self, within: Duration) -> impl Future<Output = Stopped<Q::Key>> + Send {
+        self.wind_down(within, || {
+            // In this order: a closed queue still delivers its ready keys.
+            self.roster().dismiss();
+            self.running.queue.close();
+        })
     }
 
     /// As [`stop`](Self::stop), blocking this thread.
-    pub fn stop_blocking(&self, within: Duration) -> Stopped<K> {
+    pub fn stop_blocking(&self, within: Duration) -> Stopped<Q::Key> {
         Sleeper::new().wait_for(self.stop(within))
     }
 
-    /// Waits for the workers, then collects the keys that were not finished.
+    /// Closes the queue, waits for the workers, and collects the keys that are not finished.
     ///
-    /// From the point where keys are collected there is no await: a future that is dropped
-    /// before has taken no key from the queue and cancelled no run.
-    async fn wind_down(&self, within: Duration) -> Stopped<K> {
-        let Running { queue, registry, time, .. } = &*self.pool;
-        let mut deadline = time.deadline(within);
-        let left = Watcher::new(registry).until(Registry::is_empty);
-        if before(&mut deadline, left).await {
-            before(&mut deadline, queue.settled()).await;
+    /// There is no await after the keys are collected: dropping the future before that takes
+    /// no key from the queue and cancels no run.
+    async fn wind_down(&self, within: Duration, close: impl FnOnce()) -> Stopped<Q::Key> {
+        close();
+        let Running { queue, pool, .. } = &*self.running;
+        let ended = async {
+            self.join().await;
+            queue.flush().await;
+        };
+        until_deadline(pool.time.sleep(within), ended).await;
+        pool.roster.dismiss();
+        // Before the keys are listed: the last worker may end its lease in between.
+        let all_left = pool.roster.is_empty();
+        let mut stopped = queue.close_now();
+        pool.roster.cancel();
+        if all_left {
+            stopped.still_running.clear(); // held by others that share the queue
         }
-        registry.dismiss();
-        // No worker takes another key once this has returned: invariant 2 of the slots.
-        Watcher::new(registry).until(|registry| !registry.is_exchanging()).await;
-        // In this order: a key whose run ends in between is in the queue by then.
-        let still_running = registry.running();
-        let left = queue.close_now();
-        registry.cancel();
-        Stopped { still_running, left }
+        stopped
     }
 }
 
-/// Waits for an event until `deadline`. Returns whether the event came first.
-async fn before(deadline: &mut Deadline, event: impl Future<Output = ()>) -> bool {
+/// Waits for `event`, at most until `deadline`.
+async fn until_deadline(mut deadline: Sleep, event: impl Future<Output = ()>) {
     let mut event = pin!(event);
     poll_fn(|cx| match event.as_mut().poll(cx) {
-        Poll::Ready(()) => Poll::Ready(true),
-        Poll::Pending => deadline.poll(cx).map(|()| false),
+        Poll::Ready(()) => Poll::Ready(()),
+        Poll::Pending => Pin::new(&mut deadline).poll(cx),
     })
-    .await
+    .await;
 }
 
-impl<K, Q: Source<Key = K>> Clone for Handle<K, Q> {
+impl<Q: Source> Clone for Handle<Q> {
     fn clone(&self) -> Self {
-        Self { pool: Arc::clone(&self.pool) }
+        Self { running: Arc::clone(&self.running) }
     }
 }
 
-impl<K, Q: Source<Key = K>> fmt::Debug for Handle<K, Q> {
+impl<Q: Source> fmt::Debug for Handle<Q> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("Handle")
-            .field("queue", &self.pool.queue)
-            .field("workers", &self.pool.registry.wanted())
+            .field("queue", &self.running.queue)
+            .field("workers", &self.workers())
             .finish_non_exhaustive()
+    }
+}
+
+/// The keys that a stopped pool has not finished.
+///
+/// Each key that was in the queue, or leased from it, is in one of the two lists unless its
+/// last run succeeded or the key is dead. Keep both lists to lose nothing. A key that was
+/// added again during its run is in both.
+///
+/// A key in `still_running` may have finished since. If several calls stop a pool at the same
+/// time, each key is in the result of at least one of them. A queue on a store keeps its keys
+/// itself: there, `left` is empty.
+#[derive(Clone, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct Stopped<K> {
+    /// The keys that were leased at the deadline, also by other workers on the same queue.
+    /// Runs on threads continue, tasks are cancelled. Empty if all runs of this pool ended in
+    /// time.
+    pub still_running: Vec<K>,
+    /// The keys that were not delivered: ready keys, then keys that were added during their
+    /// run, then delayed keys, which include keys to be retried.
+    pub left: Vec<K>,
+}
+
+impl<K> Stopped<K> {
+    /// Makes the value from its lists, for implementations of [`Source::close_now`].
+    pub fn new(still_running: Vec<K>, left: Vec<K>) -> Self {
+        Self { still_running, left }
+    }
+
+    /// Returns whether every run ended in time.
+    pub fn in_time(&self) -> bool {
+        self.still_running.is_empty()
     }
 }
 
@@ -272,6 +299,7 @@ mod tests {
     use std::thread;
 
     use super::*;
+    use crate::Queue;
     use crate::pool::Pool;
 
     /// Starts a pool on a system that refuses every thread after the first `limit`.
@@ -279,21 +307,19 @@ mod tests {
         queue: &Queue<u32>,
         workers: usize,
         limit: u64,
-    ) -> (io::Result<Handle<u32>>, mpsc::Receiver<()>) {
+    ) -> (io::Result<Handle<Queue<u32>>>, mpsc::Receiver<()>) {
         let (alive, gone) = mpsc::channel::<()>();
-        let pool = Pool::<_, String>::new(queue.clone()).workers(workers);
-        let pool = pool.start(|config| {
-            Box::new(move |worker| {
-                if worker.id() > limit {
-                    return Err(io::Error::other("no more threads"));
-                }
-                let (config, alive) = (Arc::clone(&config), alive.clone());
-                thread::spawn(move || {
-                    let _alive = alive;
-                    worker.work(&config, &|_| Ok(()));
-                });
-                Ok(())
-            })
+        let pool = Pool::new(queue.clone()).workers(workers);
+        let pool = pool.start(move |worker| {
+            if worker.id() > limit {
+                return Err(io::Error::other("no more threads"));
+            }
+            let alive = alive.clone();
+            thread::spawn(move || {
+                let _alive = alive;
+                worker.work(&|_| ());
+            });
+            Ok(())
         });
         (pool, gone)
     }

@@ -1,8 +1,8 @@
-//! Workers over a queue: threads or tasks that run a handler for each key.
+//! Workers that run a handler for each key of a queue.
 //!
-//! A [`Pool`] does what every worker of a queue does: get a key, run a handler, and end
-//! the lease by what the handler said. A handler that fails is retried by the queue's
-//! [retry policy](crate::retry), and so is one that panics.
+//! A [`Pool`] runs workers on threads or in tasks. Each worker gets a key, calls the handler,
+//! and ends the lease depending on what the handler [returns](HandlerResult). A run that
+//! fails or panics is retried by the queue's [retry policy](crate::retry).
 //!
 //! # Examples
 //!
@@ -11,243 +11,289 @@
 //! use requeue::Queue;
 //! use requeue::pool::Pool;
 //!
-//! let queue = Queue::new();
+//! let queue = Queue::<String>::new();
 //! let pool = Pool::new(queue.clone())
 //!     .workers(4)
 //!     .max_retries(5)
 //!     .on_dead(|key, failure| println!("{key}: {failure}"))
-//!     .run(|key: &String| if key.is_empty() { Err("no name") } else { Ok(()) })?;
-//! queue.add("web".to_owned());
+//!     .spawn_threads(|run| if run.is_empty() { Err("no name") } else { Ok(()) })?;
+//! queue.add("web".to_owned())?;
 //! let stopped = pool.drain_blocking(Duration::from_secs(10));
 //! assert!(stopped.in_time());
-//! # Ok::<(), std::io::Error>(())
+//! # Ok::<(), Box<dyn std::error::Error>>(())
 //! ```
 
-mod config;
-mod display;
+mod active_run;
+mod failure;
 mod handle;
+mod handler;
 mod outcome;
-mod registry;
+mod roster;
 mod run;
 #[cfg(all(test, requeue_shuttle))]
 mod shuttle_tests;
-mod sleeper;
-mod slot;
 mod source;
-mod stopped;
 #[cfg(feature = "tokio")]
 mod task;
 mod thread;
 mod time;
 mod trace;
-mod verdict;
-mod watcher;
 mod worker;
 
-use std::fmt::{self, Debug, Display};
+use std::fmt::{self, Debug};
 #[cfg(feature = "tokio")]
 use std::future::Future;
 use std::io;
 use std::sync::Arc;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
-pub use self::handle::Handle;
-pub use self::outcome::{Failure, Outcome};
-pub use self::source::{Conclusion, Settled, Source, Work};
-pub use self::stopped::Stopped;
+pub use self::failure::Failure;
+pub use self::handle::{Handle, Stopped};
+pub use self::handler::{Failed, HandlerResult};
+pub use self::run::Run;
+pub use self::source::{Expiry, Source, Work};
 
-use self::config::{Config, OnFailure, Recording};
 use self::handle::{Running, Start};
+use self::roster::Roster;
 use self::time::Time;
-use crate::metrics::Metrics;
-use crate::{Clock, Queue, SystemClock};
+use self::worker::Worker;
+use crate::contain::contain;
+use crate::metrics::{Metrics, PoolRecorder};
+use crate::{Clock, SystemClock};
 
-/// Workers over a queue, not started yet.
+/// Configures workers for a queue.
 ///
-/// A handler is given a key and returns a `Result`: `Ok(())` if all went well, or
-/// `Ok` with an [`Outcome`] to have the key come again or to give up, and an error to
-/// have it retried. The queue's promises hold: no key is with two workers at a time, and a
-/// key that is added while its handler runs is run once more, after.
+/// A handler gets a [`Run`], which dereferences to its key. It may return `()`, a
+/// [`Finish`](crate::Finish), or a `Result` with almost any error; see [`HandlerResult`]. An
+/// error is retried, unless it is a [`Failed`] that says otherwise.
 ///
-/// | | [`run`](Pool::run) | `run_async` (feature `tokio`) |
+/// | | [`spawn_threads`](Pool::spawn_threads) | `spawn_tasks` (feature `tokio`) |
 /// |---|---|---|
 /// | a worker is | a thread | a task |
-/// | the handler is | `Fn(&K) -> Result<..>` | `Fn(K) -> impl Future<Output = Result<..>>` |
-/// | a run over the [timeout](Pool::timeout) | is counted; its result stands | is cancelled and retried |
-/// | a run at the deadline of [`stop`](Handle::stop) | is named, and goes on | is named and cancelled |
+/// | the handler is | `Fn(&Run<K>) -> R` | `Fn(Run<K>) -> impl Future<Output = R>` |
+/// | a run that exceeds the [timeout](Pool::timeout) | continues; it is counted, and its result stands | is cancelled and retried |
+/// | a run at the deadline of [`stop`](Handle::stop) | continues | is cancelled and released |
 ///
-/// A panic of the handler is caught, counted, and retried like an error; its message goes
-/// to the panic hook as always. Panics of other user code, such as a key's `Clone`, an error's
-/// `Drop`, a callback, a recorder or the clock, do not end a worker either. With
-/// `panic = "abort"` nothing can be caught.
+/// The promises of the queue hold: no key is processed by two workers at the same time, and a
+/// key that is added during its run is run once more afterwards.
 ///
-/// # Ending
+/// A panic of the handler is caught, counted, and retried like an error. The panic hook still
+/// prints its message. Panics of other user code do not end a worker either, such as a key's
+/// `Clone`, an error's `Drop`, a callback, a recorder or the clock. With `panic = "abort"`
+/// nothing can be caught.
 ///
-/// The workers hold no handle of the queue. They leave when it is closed and no key is
-/// ready, which also happens when all its handles are dropped, those of the pool among
-/// them. [`Handle::drain`] and [`Handle::stop`] close it with a deadline and say what is
-/// left.
+/// # Stopping
+///
+/// Workers leave when the queue is closed and no key is ready. [`Handle::drain`] and
+/// [`Handle::stop`] close the queue with a deadline and return the unfinished keys. A queue
+/// also closes when all its handles are dropped, including those of the pool; the workers
+/// hold none.
+///
+/// A handler that adds keys to its own queue should hold a [`WeakQueue`](crate::WeakQueue),
+/// so that it does not keep the queue open.
 ///
 /// # Examples
 ///
+/// A handler that chooses how its lease ends:
+///
 /// ```
 /// use std::time::Duration;
-/// use requeue::Queue;
-/// use requeue::pool::{Outcome, Pool};
+/// use requeue::pool::Pool;
+/// use requeue::{Finish, Queue};
 ///
 /// let queue = Queue::new();
-/// queue.add_all(["poll me", "once"]);
-/// let pool = Pool::new(queue).workers(2).run(|key: &&str| match *key {
-///     "poll me" => Ok(Outcome::After(Duration::from_secs(3600))),
-///     "once" => Ok(Outcome::Done),
-///     other => Err(format!("nobody knows {other}")),
+/// queue.add_all(["poll", "once"])?;
+/// let pool = Pool::new(queue).workers(2).spawn_threads(|run| match *run.key() {
+///     "poll" => Ok(Finish::RequeueAfter(Duration::from_secs(3600))),
+///     "once" => Ok(Finish::Succeed),
+///     other => Err(format!("unknown key {other}")),
 /// })?;
 /// let stopped = pool.drain_blocking(Duration::from_secs(10));
-/// assert_eq!(stopped.left, ["poll me"]);
-/// # Ok::<(), std::io::Error>(())
+/// assert_eq!(stopped.left, ["poll"]);
+/// # Ok::<(), Box<dyn std::error::Error>>(())
+/// ```
+///
+/// A handler that adds keys:
+///
+/// ```
+/// use requeue::Queue;
+/// use requeue::pool::Pool;
+///
+/// let queue = Queue::new();
+/// queue.add(40_u32)?;
+/// let weak = queue.downgrade();
+/// let pool = Pool::new(queue).spawn_threads(move |run| {
+///     if let (Some(queue), Some(next)) = (weak.upgrade(), run.checked_sub(1)) {
+///         queue.add(next)?;
+///     }
+///     Ok::<_, requeue::Closed<u32>>(())
+/// })?;
+/// pool.queue().wait_idle_blocking();
+/// # Ok::<(), Box<dyn std::error::Error>>(())
 /// ```
 #[doc(alias = "Controller")]
 #[doc(alias = "Reconciler")]
-#[must_use = "a pool does nothing until it runs"]
-pub struct Pool<K, E, Q = Queue<K>> {
+#[must_use = "a pool does nothing until it is spawned"]
+pub struct Pool<Q: Source> {
     queue: Q,
-    name: String,
     workers: usize,
-    timeout: Option<Duration>,
-    max_retries: Option<u32>,
-    clock: Arc<dyn Clock>,
-    on_failure: Option<OnFailure<K, E>>,
-    on_dead: Option<OnFailure<K, E>>,
     metrics: Option<Box<dyn Metrics>>,
+    callbacks: Callbacks<Q::Key>,
+    inner: PoolInner,
 }
 
-impl<K, E, Q: Source<Key = K>> Pool<K, E, Q> {
-    /// Starts to configure workers over `queue`: one, if nothing else is said.
+/// What a pool calls with a key that failed.
+struct Callbacks<K> {
+    on_failure: Option<Callback<K>>,
+    on_dead: Option<Callback<K>>,
+}
+
+type Callback<K> = Box<dyn Fn(&K, &Failure) + Send + Sync>;
+
+/// What the workers, the runs and the handles of a pool share.
+struct PoolInner {
+    name: String,
+    time: Time,
+    timeout: Option<Duration>,
+    max_retries: Option<u32>,
+    recorder: Option<Box<dyn PoolRecorder>>,
+    roster: Arc<Roster>,
+}
+
+impl PoolInner {
+    /// Reports to the recorder, if there is one, and contains its panic.
+    fn record(&self, event: impl FnOnce(&dyn PoolRecorder)) {
+        if let Some(recorder) = &self.recorder {
+            contain(|| event(&**recorder));
+        }
+    }
+
+    /// Returns how much of the timeout is left for a run.
+    fn time_left(&self, started: Option<Instant>) -> Option<Duration> {
+        let passed = started.map(|moment| self.time.since(moment)).unwrap_or_default();
+        self.timeout.map(|timeout| timeout.saturating_sub(passed))
+    }
+}
+
+impl<Q: Source> Pool<Q> {
+    /// Starts to configure workers for `queue`. The default is one worker.
     pub fn new(queue: Q) -> Self {
-        Self {
+        let inner = PoolInner {
             name: queue.name().to_owned(),
-            queue,
-            workers: 1,
+            time: Time::new(SystemClock),
             timeout: None,
             max_retries: None,
-            clock: Arc::new(SystemClock),
-            on_failure: None,
-            on_dead: None,
-            metrics: None,
-        }
+            recorder: None,
+            roster: Arc::default(),
+        };
+        let callbacks = Callbacks { on_failure: None, on_dead: None };
+        Self { queue, workers: 1, metrics: None, callbacks, inner }
     }
 
     /// Names the pool, for metrics, traces and threads. The default is the queue's name.
     pub fn name(mut self, name: impl Into<String>) -> Self {
-        self.name = name.into();
+        self.inner.name = name.into();
         self
     }
 
-    /// Sets how many workers there are; one unless told otherwise. With 0, keys wait until
-    /// [`Handle::set_workers`], which changes it while they run, says more.
+    /// Sets the number of workers. The default is one.
+    ///
+    /// With 0, keys wait until [`Handle::set_workers`] starts some.
     #[doc(alias = "MaxConcurrentReconciles")]
     pub fn workers(mut self, workers: usize) -> Self {
         self.workers = workers;
         self
     }
 
-    /// Bounds the time of one run.
+    /// Limits the time of one run. There is no limit by default.
     ///
-    /// A task that takes longer is cancelled where it awaits, and the key retried as after
-    /// an error. A thread cannot be cancelled: a run that took longer is counted when it
-    /// ends, and its result stands.
+    /// A task that exceeds it is cancelled at an await, and the key is retried as after an
+    /// error. A thread cannot be interrupted: [`Run::is_cancelled`] tells the handler, the
+    /// run is counted when it ends, and its result stands.
     #[doc(alias = "ReconciliationTimeout")]
     pub fn timeout(mut self, timeout: Duration) -> Self {
-        self.timeout = Some(timeout);
+        self.inner.timeout = Some(timeout);
         self
     }
 
-    /// Retries a key at most this often in a row; the run after that is its last. With 0,
-    /// nothing is retried. There is no maximum by default.
+    /// Limits how often in a row a key is retried. There is no limit by default.
     ///
-    /// A key whose last run failed is dead: [`on_dead`](Self::on_dead) hears of it, its
-    /// failures are forgotten, and it comes again only if it is added.
+    /// A key whose last retry fails is dead: its lease ends with
+    /// [`Finish::GiveUp`](crate::Finish::GiveUp) and [`on_dead`](Self::on_dead) is called.
+    /// Both [`Finish::Retry`](crate::Finish::Retry) and
+    /// [`Finish::RetryAfter`](crate::Finish::RetryAfter) count. With 0, nothing is retried.
     ///
-    /// The retry policy does the counting. One that does not count, such as
-    /// [`Bucket`](crate::retry::Bucket) alone, knows no maximum.
+    /// The retry policy counts the failures. A policy that does not count, such as
+    /// [`Bucket`](crate::retry::Bucket) alone, has no maximum.
     pub fn max_retries(mut self, retries: u32) -> Self {
-        self.max_retries = Some(retries);
+        self.inner.max_retries = Some(retries);
         self
     }
 
-    /// Calls `callback` with each key that failed for good: after
+    /// Calls `callback` with each key that is dead: at
     /// [`max_retries`](Self::max_retries), or because its handler gave up.
     ///
-    /// It is called by the worker, before the key is given back, and after
-    /// [`on_failure`](Self::on_failure). A panic in it is caught and changes nothing.
+    /// The worker calls it before the lease ends, and after
+    /// [`on_failure`](Self::on_failure). A panic in it is caught and has no effect.
     ///
     /// # Examples
     ///
     /// ```
     /// use std::sync::mpsc;
     /// use requeue::Queue;
-    /// use requeue::pool::{Failure, Pool};
+    /// use requeue::pool::Pool;
     ///
-    /// let (dead, morgue) = mpsc::channel();
+    /// let (send, dead) = mpsc::channel();
     /// let queue = Queue::new();
-    /// queue.add(7);
+    /// queue.add(7)?;
     /// let pool = Pool::new(queue)
     ///     .max_retries(0)
-    ///     .on_dead(move |key, failure: &Failure<String>| {
-    ///         dead.send((*key, failure.to_string())).unwrap();
-    ///     })
-    ///     .run(|key: &u32| Err::<(), _>(format!("{key} is odd")))?;
-    /// assert_eq!(morgue.recv(), Ok((7, "7 is odd".to_owned())));
+    ///     .on_dead(move |key, failure| send.send((*key, failure.to_string())).unwrap())
+    ///     .spawn_threads(|run| if run.key() % 2 == 0 { Ok(()) } else { Err("odd") })?;
+    /// assert_eq!(dead.recv(), Ok((7, "odd".to_owned())));
     /// # drop(pool);
-    /// # Ok::<(), std::io::Error>(())
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
     /// ```
     pub fn on_dead(
         mut self,
-        callback: impl Fn(&K, &Failure<E>) + Send + Sync + 'static,
+        callback: impl Fn(&Q::Key, &Failure) + Send + Sync + 'static,
     ) -> Self {
-        self.on_dead = Some(Box::new(callback));
+        self.callbacks.on_dead = Some(Box::new(callback));
         self
     }
 
-    /// Calls `callback` after each run that did not go well; otherwise as
+    /// Calls `callback` after each run that failed; otherwise as
     /// [`on_dead`](Self::on_dead).
     pub fn on_failure(
         mut self,
-        callback: impl Fn(&K, &Failure<E>) + Send + Sync + 'static,
+        callback: impl Fn(&Q::Key, &Failure) + Send + Sync + 'static,
     ) -> Self {
-        self.on_failure = Some(Box::new(callback));
+        self.callbacks.on_failure = Some(Box::new(callback));
         self
     }
 
-    /// Takes the time of timeouts, deadlines and durations from `clock` instead of the
-    /// system. The queue has its own: give both the same.
+    /// Sets the clock for timeouts, deadlines and durations. The default is the system's.
     ///
-    /// Where the clock panics, real time takes its place.
+    /// The queue has its own clock; give both the same. Real time replaces a clock that
+    /// panics.
     pub fn clock(mut self, clock: impl Clock) -> Self {
-        self.clock = Arc::new(clock);
+        self.inner.time = Time::new(clock);
         self
     }
 
-    /// Reports runs to `metrics`. Nothing is measured by default.
+    /// Reports runs to `metrics`. By default nothing is measured.
     ///
-    /// The queue reports for itself, if its builder is given the same.
+    /// The queue has its own metrics; give its builder the same to measure both.
     pub fn metrics(mut self, metrics: impl Metrics + 'static) -> Self {
         self.metrics = Some(Box::new(metrics));
         self
     }
-}
 
-impl<K, E, Q> Pool<K, E, Q>
-where
-    K: Clone + Debug + Send + Sync + 'static,
-    E: Display + 'static,
-    Q: Source<Key = K>,
-{
     /// Starts threads that run `handler` for each key.
     ///
     /// # Errors
     ///
-    /// If the system refuses a thread. Those that were started leave again.
+    /// If the system refuses a thread. Threads that were started leave again.
     ///
     /// # Examples
     ///
@@ -257,44 +303,40 @@ where
     /// use requeue::pool::Pool;
     ///
     /// let queue = Queue::new();
-    /// queue.add_all(1..=100_u32);
-    /// let pool = Pool::new(queue).workers(2).run(|key: &u32| {
-    ///     u8::try_from(*key).map(|_| ()) // an error would be retried
+    /// queue.add_all(["a.txt", "b.txt"])?;
+    /// let pool = Pool::new(queue).workers(2).spawn_threads(|run| {
+    ///     println!("processing {}", run.key());
     /// })?;
     /// let stopped = pool.drain_blocking(Duration::from_secs(10));
     /// assert!(stopped.left.is_empty());
-    /// # Ok::<(), std::io::Error>(())
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
     /// ```
-    pub fn run<O, F>(self, handler: F) -> io::Result<Handle<K, Q>>
+    pub fn spawn_threads<R, F>(self, handler: F) -> io::Result<Handle<Q>>
     where
-        O: Into<Outcome>,
-        F: Fn(&K) -> Result<O, E> + Send + Sync + 'static,
+        R: HandlerResult,
+        F: Fn(&Run<Q::Key>) -> R + Send + Sync + 'static,
     {
-        let prefix = thread_prefix(&self.name);
+        let prefix = thread_prefix(&self.inner.name);
         let handler = Arc::new(handler);
-        self.start(|config| {
-            Box::new(move |worker| {
-                let (config, handler) = (Arc::clone(&config), Arc::clone(&handler));
-                let name = format!("{prefix}-{}", worker.id());
-                let thread = std::thread::Builder::new().name(name);
-                thread.spawn(move || worker.work(&config, &*handler)).map(drop)
-            })
+        self.start(move |worker| {
+            let handler = Arc::clone(&handler);
+            let name = format!("{prefix}-{}", worker.id());
+            let thread = std::thread::Builder::new().name(name);
+            thread.spawn(move || worker.work(&*handler)).map(drop)
         })
     }
 
-    /// Starts tasks of tokio that run `handler` for each key, on the runtime from which
-    /// this is called.
+    /// Starts tasks on the current tokio runtime that run `handler` for each key.
     ///
-    /// The handler's future is dropped when it is cancelled, by a
-    /// [timeout](Self::timeout) or by the deadline of [`Handle::stop`]: it must bear
-    /// being dropped where it awaits. Nothing of tokio's time or I/O driver is used.
+    /// The handler's future is dropped at an await when its run is cancelled, by the
+    /// [timeout](Self::timeout) or by the deadline of [`Handle::stop`], so it must be cancel
+    /// safe. The pool does not need tokio's time or I/O driver.
     ///
-    /// If the runtime shuts down, the workers leave and the keys of their runs are retried:
-    /// they return to the queue.
+    /// If the runtime shuts down, the workers leave and release the keys of their runs.
     ///
     /// # Errors
     ///
-    /// If this is called from outside a runtime, or the runtime has shut down.
+    /// If there is no current runtime, or it has shut down.
     ///
     /// # Examples
     ///
@@ -305,73 +347,64 @@ where
     ///
     /// # tokio::runtime::Builder::new_current_thread().build()?.block_on(async {
     /// let queue = Queue::new();
-    /// queue.add_all(["web", "mail"]);
+    /// queue.add_all(["web", "mail"])?;
     /// let pool = Pool::new(queue)
     ///     .workers(2)
     ///     .timeout(Duration::from_secs(30))
-    ///     .run_async(|key: &str| async move {
-    ///         if key.is_empty() { Err("no name") } else { Ok(()) }
+    ///     .spawn_tasks(|run| async move {
+    ///         if run.is_empty() { Err("no name") } else { Ok(()) }
     ///     })?;
     /// let stopped = pool.drain(Duration::from_secs(10)).await;
     /// assert!(stopped.in_time());
-    /// # Ok::<(), std::io::Error>(())
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
     /// # })?;
-    /// # Ok::<(), std::io::Error>(())
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
     /// ```
     #[cfg(feature = "tokio")]
     #[cfg_attr(docsrs, doc(cfg(feature = "tokio")))]
-    pub fn run_async<O, F, T>(self, handler: F) -> io::Result<Handle<K, Q>>
+    pub fn spawn_tasks<R, F, T>(self, handler: F) -> io::Result<Handle<Q>>
     where
-        E: Send,
-        O: Into<Outcome> + Send,
-        F: Fn(K) -> T + Send + Sync + 'static,
-        T: Future<Output = Result<O, E>> + Send + 'static,
+        R: HandlerResult,
+        F: Fn(Run<Q::Key>) -> T + Send + Sync + 'static,
+        T: Future<Output = R> + Send + 'static,
     {
         let runtime = tokio::runtime::Handle::try_current().map_err(io::Error::other)?;
         let handler = Arc::new(handler);
-        self.start(|config| {
-            Box::new(move |worker| {
-                let (config, handler) = (Arc::clone(&config), Arc::clone(&handler));
-                let work = async move { worker.work_async(&config, &*handler).await };
-                task::check_started(runtime.spawn(work))
-            })
+        self.start(move |worker| {
+            let handler = Arc::clone(&handler);
+            let work = async move { worker.work_async(&*handler).await };
+            task::check_started(runtime.spawn(work))
         })
     }
 
     fn start(
         self,
-        start: impl FnOnce(Arc<Config<K, E>>) -> Start<Q>,
-    ) -> io::Result<Handle<K, Q>> {
-        let recorder = self.metrics.map(|metrics| metrics.pool(&self.name));
-        let (time, recorder) = (Time::new(self.clock), Recording::new(recorder));
-        let config = Config {
-            name: self.name,
-            time: time.clone(),
-            timeout: self.timeout,
-            max_retries: self.max_retries,
-            on_failure: self.on_failure,
-            on_dead: self.on_dead,
-            recorder: recorder.clone(),
-        };
-        let start = start(Arc::new(config));
-        Handle::start(Running::new(self.queue, time, recorder, start), self.workers)
+        start: impl Fn(Worker<Q>) -> io::Result<()> + Send + Sync + 'static,
+    ) -> io::Result<Handle<Q>> {
+        let Self { queue, workers, metrics, callbacks, mut inner } = self;
+        inner.recorder = metrics.map(|metrics| metrics.pool(&inner.name));
+        let callbacks = Arc::new(callbacks);
+        let start: Start<Q> = Box::new(move |running, registration| {
+            start(Worker::new(running, Arc::clone(&callbacks), registration))
+        });
+        Handle::start(Running { queue, pool: Arc::new(inner), start }, workers)
     }
 }
 
-/// What the names of a pool's threads begin with. A null byte in the name of a thread is a
-/// panic.
+/// Returns the first part of the names of a pool's threads. A null byte in the name of a
+/// thread is a panic.
 fn thread_prefix(pool: &str) -> String {
     let name = pool.replace('\0', "");
     if name.is_empty() { "requeue".to_owned() } else { name }
 }
 
-impl<K, E, Q> Debug for Pool<K, E, Q> {
+impl<Q: Source> Debug for Pool<Q> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("Pool")
-            .field("name", &self.name)
+            .field("name", &self.inner.name)
             .field("workers", &self.workers)
-            .field("timeout", &self.timeout)
-            .field("max_retries", &self.max_retries)
+            .field("timeout", &self.inner.timeout)
+            .field("max_retries", &self.inner.max_retries)
             .finish_non_exhaustive()
     }
 }

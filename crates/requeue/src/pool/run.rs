@@ -1,120 +1,188 @@
-//! One run: a leased key and what happens before and after its handler.
-//!
-//! Everything here that calls user code contains its panics, so that a run always ends and
-//! its lease with it. Panics of the handler and of the callbacks go through
-//! [`Run::attempt`]; the clock, the recorder and the span contain their own.
-//!
-//! A task's run can be dropped at any await, when its runtime shuts down. It is then retried.
+//! A run as its handler sees it.
 
-use std::fmt::{Debug, Display};
-use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::fmt;
+use std::future::{Future, poll_fn};
+use std::ops::Deref;
+use std::pin::Pin;
+use std::sync::Arc;
+use std::task::{Context, Poll};
 use std::time::{Duration, Instant};
 
-use super::config::Config;
-use super::outcome::Failure;
-use super::source::{Conclusion, Work};
-use super::trace::Span;
-use super::verdict::{Ran, Verdict};
+use super::PoolInner;
+use super::failure::Failure;
+use super::outcome::Outcome;
+use super::roster::Listener;
+use super::source::Expiry;
+use super::time::Sleep;
 use crate::contain::contain;
-use crate::metrics::Ended;
 
-/// A run under way.
-pub(super) struct Run<'a, W: Work, E> {
-    config: &'a Config<W::Key, E>,
-    /// `None` only between the end of the run and its drop.
-    lease: Option<W>,
-    span: Span,
-    /// Read only if a timeout or a recorder needs it.
-    started: Option<Instant>,
+/// One run of a handler: the key, and what is known about its lease.
+///
+/// It dereferences to the key. A handler on a thread gets a reference; a task owns its run.
+///
+/// # Cancellation
+///
+/// A run is cancelled when the pool [stops](super::Handle::stop) at its deadline, when the
+/// run exceeds the [timeout](super::Pool::timeout), or when its lease is lost. The future of
+/// a task is then dropped. A thread cannot be interrupted: a handler that runs for long
+/// checks [`is_cancelled`](Self::is_cancelled).
+///
+/// # Examples
+///
+/// ```
+/// use std::time::Duration;
+/// use requeue::Queue;
+/// use requeue::pool::Pool;
+///
+/// let queue = Queue::new();
+/// queue.add("report.csv".to_owned())?;
+/// let pool = Pool::new(queue).spawn_threads(|run| {
+///     println!("attempt {} of {}", run.attempt(), run.key());
+///     for _line in 0..1000 {
+///         if run.is_cancelled() {
+///             return Err("cancelled");
+///         }
+///     }
+///     if run.ends_with(".csv") { Ok(()) } else { Err("not a table") }
+/// })?;
+/// assert!(pool.drain_blocking(Duration::from_secs(10)).left.is_empty());
+/// # Ok::<(), Box<dyn std::error::Error>>(())
+/// ```
+pub struct Run<K> {
+    pub(super) key: K,
+    pub(super) attempt: u32,
+    pub(super) priority: i32,
+    pub(super) started: Option<Instant>,
+    pub(super) expiry: Option<Arc<dyn Expiry>>,
+    pub(super) pool: Arc<PoolInner>,
 }
 
-impl<'a, W: Work, E> Run<'a, W, E> {
-    pub(super) fn begin(config: &'a Config<W::Key, E>, lease: W) -> Self
-    where
-        W::Key: Debug,
-    {
-        let span = Span::new(&config.name, &lease);
-        let timed = config.recorder.is_on() || config.timeout.is_some();
-        let started = if timed { config.time.now() } else { None };
-        config.recorder.record(|recorder| recorder.started());
-        Self { config, lease: Some(lease), span, started }
+impl<K> Run<K> {
+    /// Returns the key.
+    pub fn key(&self) -> &K {
+        &self.key
     }
 
-    pub(super) fn lease(&mut self) -> &mut W {
-        self.lease.as_mut().expect("a run that has ended cannot be reached")
+    /// Returns the key by value.
+    pub fn into_key(self) -> K {
+        self.key
     }
 
-    /// Calls user code inside the span. A panic is a failure of the run.
-    pub(super) fn attempt<T>(
-        &mut self,
-        call: impl FnOnce(&mut W) -> T,
-    ) -> Result<T, Failure<E>> {
-        let lease = self.lease.as_mut().expect("a run that has ended cannot be reached");
-        let span = &self.span;
-        let called = catch_unwind(AssertUnwindSafe(|| span.enter(|| call(lease))));
-        called.map_err(Failure::from_panic)
-    }
-
-    fn took(&self) -> Duration {
-        let took = self.started.map(|moment| self.config.time.since(moment));
-        took.unwrap_or_default()
-    }
-
-    fn record(&self, ended: Ended, dead: bool) {
-        let took = self.took();
-        self.span.ended(&ended);
-        let timeout = self.config.timeout.filter(|_| ended != Ended::TimedOut);
-        let recorder = &self.config.recorder;
-        if timeout.is_some_and(|timeout| took > timeout) {
-            self.span.overran();
-            recorder.record(|recorder| recorder.overran());
-        }
-        if dead {
-            recorder.record(|recorder| recorder.dead());
-        }
-        recorder.record(|recorder| recorder.ended(ended, took));
-    }
-}
-
-impl<W: Work, E: Display> Run<'_, W, E> {
-    /// Reports how the run ended, and ends the lease accordingly.
+    /// Returns 1 for the first run of a key, and one more after each failure in a row.
     ///
-    /// Returns what waits for the next key; `None` if the lease panicked when it ended.
-    pub(super) fn finish(mut self, ran: Ran<E>) -> Option<W::Next> {
-        let verdict = Verdict::on(ran, || self.may_retry());
-        self.record(verdict.ended, verdict.dead);
-        if let Some(failure) = &verdict.failure {
-            self.span.failed(failure, verdict.dead);
-            self.call_back(failure.get(), verdict.dead);
-        }
-        let lease = self.lease.take().expect("a run ends once");
-        let next = contain(|| lease.next(&verdict.conclusion()));
-        contain(|| drop(verdict));
-        next
+    /// The retry policy of the queue counts the failures. A policy that does not count, such
+    /// as [`Bucket`](crate::retry::Bucket) alone, leaves this at 1.
+    pub fn attempt(&self) -> u32 {
+        self.attempt
     }
 
-    /// Returns whether a failed key is retried. A count that panics does not forbid it.
-    fn may_retry(&mut self) -> bool {
-        let Some(max) = self.config.max_retries else { return true };
-        contain(|| self.lease().num_requeues()).is_none_or(|retries| retries < max)
+    /// Returns the priority with which the key was queued.
+    pub fn priority(&self) -> i32 {
+        self.priority
     }
 
-    fn call_back(&mut self, failure: &Failure<E>, dead: bool) {
-        let config = self.config;
-        let on_dead = config.on_dead.as_ref().filter(|_| dead);
-        for callback in config.on_failure.iter().chain(on_dead) {
-            let called = self.attempt(|lease| callback(lease.key(), failure));
-            called.unwrap_or_default();
-        }
+    /// Returns the fencing token of the lease, if the queue is on a store.
+    ///
+    /// Later leases of a key have greater tokens. Pass it to the systems that the handler
+    /// changes, so that they can refuse a worker whose lease has expired.
+    pub fn token(&self) -> Option<u64> {
+        self.expiry.as_ref().map(|expiry| expiry.token())
+    }
+
+    /// Returns when the lease expires unless it is extended, if the queue is on a store.
+    ///
+    /// The lease is extended in the background, so the deadline moves.
+    pub fn lease_deadline(&self) -> Option<Instant> {
+        self.expiry.as_ref().and_then(|expiry| expiry.deadline())
+    }
+
+    /// Returns whether the run is cancelled.
+    pub fn is_cancelled(&self) -> bool {
+        let lost = |expiry: &Arc<dyn Expiry>| contain(|| expiry.is_lost()) == Some(true);
+        self.pool.roster.is_cancelled()
+            || self.pool.time_left(self.started) == Some(Duration::ZERO)
+            || self.expiry.as_ref().is_some_and(lost)
+    }
+
+    /// Waits until the run is cancelled.
+    ///
+    /// The future does not borrow the run, so it can move to another task.
+    ///
+    /// # Cancel safety
+    ///
+    /// Dropping the future has no effect.
+    pub fn cancelled(&self) -> impl Future<Output = ()> + Send + use<K> {
+        let mut cancellation =
+            Cancellation::new(&self.pool, self.started, self.expiry.as_ref());
+        poll_fn(move |cx| cancellation.poll(cx).map(drop))
     }
 }
 
-/// A run that was interrupted: its runtime has shut down.
-impl<W: Work, E> Drop for Run<'_, W, E> {
-    fn drop(&mut self) {
-        if let Some(lease) = self.lease.take() {
-            self.record(Ended::Cancelled, false);
-            contain(|| drop(lease.next(&Conclusion::interrupted())));
+impl<K> Deref for Run<K> {
+    type Target = K;
+
+    fn deref(&self) -> &K {
+        &self.key
+    }
+}
+
+impl<K: fmt::Debug> fmt::Debug for Run<K> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Run")
+            .field("key", &self.key)
+            .field("attempt", &self.attempt)
+            .field("priority", &self.priority)
+            .finish_non_exhaustive()
+    }
+}
+
+/// Waits until a run is cancelled.
+pub(super) struct Cancellation {
+    listener: Listener,
+    timeout: Option<(Duration, Sleep)>,
+    lost: Option<Pin<Box<dyn Future<Output = ()> + Send>>>,
+}
+
+impl Cancellation {
+    pub(super) fn new(
+        pool: &PoolInner,
+        started: Option<Instant>,
+        expiry: Option<&Arc<dyn Expiry>>,
+    ) -> Self {
+        let sleep = pool.time_left(started).map(|left| pool.time.sleep(left));
+        Self {
+            listener: Listener::new(&pool.roster),
+            timeout: pool.timeout.zip(sleep),
+            lost: expiry.and_then(|expiry| contain(|| expiry.lost())),
         }
+    }
+
+    /// Returns the outcome of the run, once it is cancelled.
+    pub(super) fn poll(&mut self, cx: &mut Context<'_>) -> Poll<Outcome> {
+        self.listener.listen(cx.waker());
+        if self.listener.roster().is_cancelled() || self.poll_lost(cx).is_ready() {
+            return Poll::Ready(Outcome::released());
+        }
+        let Some((timeout, sleep)) = &mut self.timeout else { return Poll::Pending };
+        let outcome = |()| Outcome::retried(Failure::TimedOut(*timeout));
+        Pin::new(sleep).poll(cx).map(outcome)
+    }
+
+    /// A lease that panics when it is asked is never lost.
+    fn poll_lost(&mut self, cx: &mut Context<'_>) -> Poll<()> {
+        let Some(lost) = &mut self.lost else { return Poll::Pending };
+        contain(|| lost.as_mut().poll(cx)).unwrap_or_else(|| {
+            let panicked = self.lost.take();
+            contain(|| drop(panicked));
+            Poll::Pending
+        })
+    }
+}
+
+/// Drops the future of the lease, which is user code.
+impl Drop for Cancellation {
+    fn drop(&mut self) {
+        let lost = self.lost.take();
+        contain(|| drop(lost));
     }
 }

@@ -1,12 +1,10 @@
-//! Pools under random schedules: the number of workers changes while keys are added, and all
-//! workers leave.
+//! Pools under random schedules, whose number of workers changes while keys are added.
 //!
 //! `RUSTFLAGS="--cfg requeue_shuttle" cargo test -p requeue --lib --release shuttle`
 //!
-//! In every schedule no key is with two workers at a time, and each added key is run or
-//! returned. Shuttle reports a worker or caller that waits forever as a deadlock.
+//! In every schedule, no key is processed by two workers at once, and each added key is run
+//! or returned. Shuttle reports a worker or caller that waits forever as a deadlock.
 
-use std::convert::Infallible;
 use std::future::Future;
 use std::sync::Arc;
 use std::task::{Context, Poll, Waker};
@@ -15,11 +13,10 @@ use std::time::Duration;
 use shuttle::rand::{Rng, thread_rng};
 use shuttle::thread;
 
-use super::handle::Handle;
-use super::{Outcome, Pool, Stopped};
+use super::{Handle, HandlerResult, Pool, Run, Stopped};
 use crate::sync::{Mutex, lock};
 use crate::testing::FakeClock;
-use crate::{Added, Queue};
+use crate::{Finish, Queue};
 
 const KEYS: usize = 3;
 
@@ -30,7 +27,7 @@ fn explore(scenario: fn()) {
 
 type Ledger = Arc<Mutex<[Entry; KEYS]>>;
 
-/// What is known of one key.
+/// The runs of one key.
 #[derive(Default)]
 struct Entry {
     runs: u32,
@@ -50,78 +47,84 @@ impl Entry {
     }
 }
 
-/// A pool whose threads are shuttle's.
-fn pool(workers: usize, ledger: &Ledger) -> Handle<usize> {
-    let ledger = Arc::clone(ledger);
-    let handler = move |key: &usize| {
-        lock(&ledger)[*key].begin();
-        thread::yield_now();
-        lock(&ledger)[*key].end();
-        Ok::<_, Infallible>(())
-    };
+/// Starts a pool of two workers on shuttle's threads.
+fn start<R: HandlerResult + 'static>(
+    queue: Queue<usize>,
+    handler: impl Fn(&Run<usize>) -> R + Send + Sync + 'static,
+) -> Handle<Queue<usize>> {
     let handler = Arc::new(handler);
-    let pool = Pool::new(Queue::new()).workers(workers).start(|config| {
-        Box::new(move |worker| {
-            let (config, handler) = (Arc::clone(&config), Arc::clone(&handler));
-            thread::spawn(move || worker.work(&config, &*handler));
-            Ok(())
-        })
+    let pool = Pool::new(queue).workers(2).start(move |worker| {
+        let handler = Arc::clone(&handler);
+        thread::spawn(move || worker.work(&*handler));
+        Ok(())
     });
     pool.expect("shuttle refuses no thread")
 }
 
-/// Adds each key once or twice: those that were accepted.
-fn produce(queue: &Queue<usize>) -> Vec<usize> {
-    let keys = (0..KEYS).chain([0, 1]);
-    keys.filter(|key| queue.add(*key) != Added::Closed).collect()
+/// Starts a pool that enters its runs in a ledger.
+fn pool(ledger: &Ledger) -> Handle<Queue<usize>> {
+    let ledger = Arc::clone(ledger);
+    start(Queue::new(), move |run| {
+        lock(&ledger)[*run.key()].begin();
+        thread::yield_now();
+        lock(&ledger)[*run.key()].end();
+    })
 }
 
-fn vary(pool: &Handle<usize>) {
+/// Adds each key once or twice. Returns those that were accepted.
+fn produce(queue: &Queue<usize>) -> Vec<usize> {
+    let keys = (0..KEYS).chain([0, 1]);
+    keys.filter(|key| queue.add(*key).is_ok()).collect()
+}
+
+fn resize_often(pool: &Handle<Queue<usize>>) {
     for _ in 0..3 {
         let workers = thread_rng().gen_range(0..3);
         pool.set_workers(workers).expect("shuttle refuses no thread");
     }
 }
 
-/// Produces and varies at once, ends the pool by `end`, and looks at what became of the
-/// keys.
-fn scenario(end: fn(&Handle<usize>) -> Vec<usize>) {
+/// Adds keys and resizes the pool at the same time, ends it, and looks for each key.
+fn scenario(end: fn(&Handle<Queue<usize>>) -> Vec<usize>) {
     let ledger = Ledger::default();
-    let pool = pool(2, &ledger);
+    let pool = pool(&ledger);
     let queue = pool.queue().clone();
     let producer = thread::spawn(move || produce(&queue));
-    let varied = pool.clone();
-    let varying = thread::spawn(move || vary(&varied));
+    let resized = pool.clone();
+    let resizing = thread::spawn(move || resize_often(&resized));
     let mut left = end(&pool);
     let accepted = producer.join().expect("the producer ends");
-    varying.join().expect("the pool was varied");
+    resizing.join().expect("the pool is resized");
     pool.join_blocking();
     left.extend(pool.queue().close_now());
     for key in accepted {
         let entry = &lock(&ledger)[key];
-        assert!(!entry.running && !entry.overlapped, "{key} was with two workers");
+        assert!(
+            !entry.running && !entry.overlapped,
+            "{key} was processed by two workers"
+        );
         assert!(entry.runs > 0 || left.contains(&key), "{key} is lost");
     }
 }
 
 #[test]
-fn stopped_pool_loses_no_key_and_leaves_nobody_behind() {
+fn stopped_pool_loses_no_key_and_no_worker_stays() {
     explore(|| scenario(|pool| pool.stop_blocking(Duration::MAX).left));
 }
 
 #[test]
-fn drained_pool_loses_no_key_and_leaves_nobody_behind() {
+fn drained_pool_loses_no_key_and_no_worker_stays() {
     explore(|| scenario(|pool| pool.drain_blocking(Duration::MAX).left));
 }
 
 #[test]
-fn pool_that_is_recalled_leaves_and_comes_back() {
+fn paused_pool_leaves_its_keys_and_resumes() {
     explore(|| {
         let ledger = Ledger::default();
-        let pool = pool(2, &ledger);
+        let pool = pool(&ledger);
         let queue = pool.queue().clone();
         let producer = thread::spawn(move || produce(&queue).len());
-        pool.set_workers(0).expect("nobody is hired");
+        pool.set_workers(0).expect("no thread is needed");
         pool.join_blocking();
         assert_eq!(producer.join().expect("the producer ends"), KEYS + 2);
         assert_eq!(pool.queue().counts().processing, 0);
@@ -132,48 +135,37 @@ fn pool_that_is_recalled_leaves_and_comes_back() {
     });
 }
 
-/// Without a key or a close, nothing but the recall can wake a worker.
+/// Without a key or a close, only the order to leave can wake a worker.
 #[test]
-fn recall_passes_no_worker_by() {
+fn order_to_leave_reaches_every_worker() {
     explore(|| {
-        let pool = pool(2, &Ledger::default());
-        vary(&pool);
-        pool.set_workers(0).expect("nobody is hired");
+        let pool = pool(&Ledger::default());
+        resize_often(&pool);
+        pool.set_workers(0).expect("no thread is needed");
         pool.join_blocking();
         assert_eq!(pool.queue().parked(), 0);
     });
 }
 
-/// How a key of the deadline model ends: the first succeeds, the second fails, and the third
-/// is to run again later.
-fn run_once(key: usize, succeeded: &Mutex<Vec<usize>>) -> Result<Outcome, &'static str> {
-    thread::yield_now();
-    match key {
-        0 => lock(succeeded).push(key),
-        1 => return Err("fails"),
-        _ => return Ok(Outcome::After(Duration::from_secs(1))),
-    }
-    Ok(Outcome::Done)
-}
-
-/// A pool whose keys are delayed on a clock that does not move.
-fn failing_pool(succeeded: &Arc<Mutex<Vec<usize>>>) -> Handle<usize> {
+/// Starts a pool whose first key succeeds, whose second fails, and whose third is requeued,
+/// on a clock that stands still.
+fn failing_pool(succeeded: &Arc<Mutex<Vec<usize>>>) -> Handle<Queue<usize>> {
     let succeeded = Arc::clone(succeeded);
-    let handler = Arc::new(move |key: &usize| run_once(*key, &succeeded));
     let queue = Queue::builder().clock(FakeClock::new()).build();
-    let pool = Pool::new(queue).workers(2).start(|config| {
-        Box::new(move |worker| {
-            let (config, handler) = (Arc::clone(&config), Arc::clone(&handler));
-            thread::spawn(move || worker.work(&config, &*handler));
-            Ok(())
-        })
-    });
-    pool.expect("shuttle refuses no thread")
+    start(queue, move |run| {
+        thread::yield_now();
+        match *run.key() {
+            0 => lock(&succeeded).push(0),
+            1 => return Err("fails"),
+            _ => return Ok(Finish::RequeueAfter(Duration::from_secs(1))),
+        }
+        Ok(Finish::Succeed)
+    })
 }
 
 /// The deadline comes at any point of a worker's cycle. A key that was leased and not
-/// registered yet, or just given back, was once in neither list.
-fn deadline(end: fn(&Handle<usize>) -> Stopped<usize>) {
+/// registered yet, or just returned, was in neither list.
+fn deadline(end: fn(&Handle<Queue<usize>>) -> Stopped<usize>) {
     let succeeded = Arc::default();
     let pool = failing_pool(&succeeded);
     let queue = pool.queue().clone();
@@ -197,7 +189,7 @@ fn drain_accounts_for_every_key_at_its_deadline() {
     explore(|| deadline(|pool| pool.drain_blocking(Duration::ZERO)));
 }
 
-/// A stop that is dropped takes no key and cancels no run: the next one lists them all.
+/// A dropped stop takes no key and cancels no run: the next one lists them all.
 #[test]
 fn cancelled_stop_loses_no_key() {
     explore(|| {

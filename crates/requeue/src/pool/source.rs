@@ -1,114 +1,107 @@
-//! What a pool works on: a queue in memory, or any other that hands out keys in the same
-//! way.
+//! What a pool works on: a queue in memory, or a queue on a store.
 
-use std::fmt::{self, Debug};
-use std::future::Future;
+use std::fmt::Debug;
+use std::future::{Future, ready};
 use std::pin::Pin;
-use std::task::{Context, Poll};
+use std::sync::Arc;
+use std::time::Instant;
 
-use crate::metrics::Ended;
+use super::failure::Failure;
+use super::handle::Stopped;
 use crate::{Finish, Get, Lease, Queue};
 
 /// A queue that a [`Pool`](super::Pool) can work on.
 ///
-/// [`Queue`] is one, and so is the queue on a store of the crate `requeue-store`. The
-/// workers of a pool hold its [`Get`](Source::Get) or its [`Work`], never the source
-/// itself, so that a source whose handles are all dropped can close.
+/// [`Queue`] implements it, and so does the queue on a store in the crate `requeue-store`.
+/// The workers of a pool hold a [`Get`](Source::Get) or a [`Work`], never the source itself,
+/// so that a source whose handles are all dropped can close.
 pub trait Source: Clone + Debug + Send + Sync + 'static {
-    /// What the queue is of.
+    /// The type of the keys.
     type Key: Clone + Debug + Send + Sync + 'static;
-    /// The right to work on one key.
+    /// A lease on one key.
     type Work: Work<Key = Self::Key, Next = Self::Get>;
-    /// Waits for a key; `None` if there will be none. Dropping it loses no key.
+    /// A future of the next lease; `None` if there will be none. Dropping it loses no key.
     ///
     /// If a poll panics, the worker drops the future, pauses, and calls
-    /// [`get`](Source::get) again. If the pool has no handles any more, it polls the same
-    /// future again.
+    /// [`get`](Source::get) again. If the pool has no handles any more, the worker polls the
+    /// same future again.
     type Get: Future<Output = Option<Self::Work>> + Send + Unpin + 'static;
 
-    /// What the queue is called.
+    /// Returns the name of the queue.
     fn name(&self) -> &str;
 
     /// Waits for a key.
     fn get(&self) -> Self::Get;
 
-    /// Has workers leave once nothing is ready.
+    /// Closes the queue: workers leave once no key is ready.
     fn close(&self);
 
-    /// Has workers leave at once, and gives back the keys that nobody was given and that
-    /// would be lost otherwise: none if they are kept elsewhere.
-    fn close_now(&self) -> Vec<Self::Key>;
+    /// Closes the queue at once. Returns the keys that are leased, and the undelivered keys
+    /// that would otherwise be lost.
+    ///
+    /// Both lists are of the same moment, and no key is delivered after it. A queue on a
+    /// store keeps its undelivered keys and returns none.
+    fn close_now(&self) -> Stopped<Self::Key>;
 
-    /// Waits until what workers said has reached where the keys are kept, and no key is on
-    /// its way to a worker, once it is closed and the workers have left. Dropping it loses
-    /// nothing. In memory that is so at once.
-    fn settled(&self) -> Settled {
-        Box::pin(std::future::ready(()))
+    /// Waits until the store has recorded how all leases ended. Called after
+    /// [`close`](Self::close), when all workers have left.
+    ///
+    /// # Cancel safety
+    ///
+    /// Dropping the future has no effect.
+    fn flush(&self) -> Pin<Box<dyn Future<Output = ()> + Send>> {
+        Box::pin(ready(()))
     }
 }
 
-/// What [`Source::settled`] gives.
-pub type Settled = Pin<Box<dyn Future<Output = ()> + Send>>;
-
-/// The right to work on one key: what a lease is to a pool.
+/// A lease, as a pool uses it.
 pub trait Work: Sized + Send + 'static {
-    /// What it is the right to work on.
-    type Key;
-    /// Waits for the next key.
+    /// The type of the key.
+    type Key: Clone + Debug + Send + Sync + 'static;
+    /// A future of the next lease.
     type Next;
 
-    /// The key.
+    /// Returns the key.
     fn key(&self) -> &Self::Key;
 
-    /// How often in a row the key has failed.
+    /// Returns how often in a row the key has failed.
     fn num_requeues(&self) -> u32;
 
-    /// Ready once the right is lost before the work has ended; a run that is a task is
-    /// then cancelled. A lease in memory is never lost.
-    fn poll_lost(&mut self, cx: &mut Context<'_>) -> Poll<()> {
-        let _: &Context<'_> = cx;
-        Poll::Pending
+    /// Returns the priority with which the key was queued.
+    fn priority(&self) -> i32 {
+        0
     }
 
-    /// Ends the work as `conclusion` says and waits for the next key. The work has ended
-    /// even if what this returns is dropped without being polled.
-    fn next(self, conclusion: &Conclusion<'_>) -> Self::Next;
-}
-
-/// How a run ended, and what is to become of its key.
-#[non_exhaustive]
-pub struct Conclusion<'a> {
-    /// How the lease ends.
-    pub finish: Finish,
-    /// What happened.
-    pub ended: Ended,
-    /// The error, if the run failed. Formatting it does not panic.
-    pub failure: Option<&'a dyn fmt::Display>,
-    /// The key failed for good.
-    pub dead: bool,
-}
-
-impl Conclusion<'_> {
-    /// Returns the conclusion of a run that was dropped before it ended.
-    pub(super) fn interrupted() -> Self {
-        Self {
-            finish: Finish::Release,
-            ended: Ended::Cancelled,
-            failure: None,
-            dead: false,
-        }
+    /// Returns how the lease can be lost, or `None` if it cannot.
+    fn expiry(&self) -> Option<Arc<dyn Expiry>> {
+        None
     }
+
+    /// Ends the lease as `finish` says and waits for the next key.
+    ///
+    /// `failure` is why the run failed, if it did. The key is dead if `finish` is
+    /// [`Finish::GiveUp`]. The lease ends even if the returned future is dropped without
+    /// being polled.
+    fn next(self, finish: Finish, failure: Option<&Failure>) -> Self::Next;
 }
 
-impl Debug for Conclusion<'_> {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Conclusion")
-            .field("finish", &self.finish)
-            .field("ended", &self.ended)
-            .field("failure", &self.failure.map(ToString::to_string))
-            .field("dead", &self.dead)
-            .finish()
-    }
+/// The expiry of a lease on a store, which a run watches.
+pub trait Expiry: Send + Sync {
+    /// Returns the fencing token of the lease.
+    fn token(&self) -> u64;
+
+    /// Returns when the lease expires unless it is extended; `None` if that is not known.
+    fn deadline(&self) -> Option<Instant>;
+
+    /// Returns whether the lease is lost.
+    fn is_lost(&self) -> bool;
+
+    /// Waits until the lease is lost.
+    ///
+    /// # Cancel safety
+    ///
+    /// Dropping the future has no effect.
+    fn lost(&self) -> Pin<Box<dyn Future<Output = ()> + Send>>;
 }
 
 impl<K: Clone + Debug + Send + Sync + 'static> Source for Queue<K> {
@@ -128,8 +121,9 @@ impl<K: Clone + Debug + Send + Sync + 'static> Source for Queue<K> {
         self.close();
     }
 
-    fn close_now(&self) -> Vec<K> {
-        self.close_now()
+    fn close_now(&self) -> Stopped<K> {
+        let (left, leased) = self.close_now_and_list_leased();
+        Stopped::new(leased, left)
     }
 }
 
@@ -145,7 +139,11 @@ impl<K: Clone + Debug + Send + Sync + 'static> Work for Lease<K> {
         self.num_requeues()
     }
 
-    fn next(self, conclusion: &Conclusion<'_>) -> Get<K> {
-        self.next_with(conclusion.finish)
+    fn priority(&self) -> i32 {
+        self.priority()
+    }
+
+    fn next(self, finish: Finish, _: Option<&Failure>) -> Get<K> {
+        self.next_with(finish)
     }
 }

@@ -1,41 +1,72 @@
-//! A worker that is a thread.
+//! Workers on threads, and a thread that waits for futures.
 
-use std::fmt::Display;
+use std::future::Future;
+use std::pin::pin;
+use std::sync::Arc;
+use std::task::{Context, Poll, Wake, Waker};
 
-use super::config::Config;
-use super::outcome::{Failure, Outcome};
+use super::active_run::ActiveRun;
+use super::handler::HandlerResult;
+use super::outcome::Outcome;
 use super::run::Run;
-use super::sleeper::Sleeper;
 use super::source::{Source, Work};
-use super::verdict::Ran;
 use super::worker::Worker;
+use crate::contain::contain;
+use crate::sync::thread::{self, Thread};
 
 impl<Q: Source> Worker<Q> {
     /// Works on this thread until the worker is to leave.
-    pub(super) fn work<E, O>(
-        mut self,
-        config: &Config<Q::Key, E>,
-        handler: &impl Fn(&Q::Key) -> Result<O, E>,
-    ) where
-        E: Display,
-        O: Into<Outcome>,
-    {
+    pub(super) fn work<R: HandlerResult>(mut self, handler: &impl Fn(&Run<Q::Key>) -> R) {
         let sleeper = Sleeper::new();
-        while let Some(lease) = sleeper.wait_for(self.next(config)) {
-            let mut run = Run::begin(config, lease);
-            let ran = run.attempt(|lease| handler(lease.key()).map(Into::into));
-            self.proceed(run.finish(ran.into()));
+        while let Some(lease) = sleeper.wait_for(self.next()) {
+            let active = self.begin(lease);
+            let outcome = call(&active, handler);
+            let next = active.finish(outcome);
+            self.proceed(next);
         }
     }
 }
 
-/// The result of a handler, or the panic that replaced it.
-impl<E> From<Result<Result<Outcome, E>, Failure<E>>> for Ran<E> {
-    fn from(attempt: Result<Result<Outcome, E>, Failure<E>>) -> Self {
-        match attempt {
-            Ok(Ok(outcome)) => Self::Ended(outcome),
-            Ok(Err(error)) => Self::Failed(Failure::Error(error)),
-            Err(panic) => Self::Failed(panic),
+fn call<W: Work, R: HandlerResult>(
+    active: &ActiveRun<'_, W>,
+    handler: &impl Fn(&Run<W::Key>) -> R,
+) -> Outcome {
+    let run = match active.span.attempt(|| active.run()) {
+        Ok(run) => run,
+        Err(panic) => return Outcome::retried(panic),
+    };
+    let outcome = active.span.attempt(|| Outcome::of(handler(&run)));
+    contain(|| drop(run));
+    outcome.unwrap_or_else(Outcome::retried)
+}
+
+/// Waits for futures on the thread that made it.
+pub(super) struct Sleeper {
+    waker: Waker,
+}
+
+struct Unpark(Thread);
+
+impl Wake for Unpark {
+    fn wake(self: Arc<Self>) {
+        self.0.unpark();
+    }
+}
+
+impl Sleeper {
+    pub(super) fn new() -> Self {
+        Self { waker: Waker::from(Arc::new(Unpark(thread::current()))) }
+    }
+
+    pub(super) fn wait_for<F: Future>(&self, future: F) -> F::Output {
+        let mut future = pin!(future);
+        let mut cx = Context::from_waker(&self.waker);
+        loop {
+            if let Poll::Ready(output) = future.as_mut().poll(&mut cx) {
+                return output;
+            }
+            // Returns at once if the thread was unparked since the poll.
+            thread::park();
         }
     }
 }

@@ -1,10 +1,9 @@
-//! The pool's clock, used in a way that its panics cost neither a worker nor a deadline.
+//! The clock of a pool, with its panics contained.
 //!
-//! A clock is user code. Where it panics, real time takes its place.
+//! A clock is user code. Real time replaces a clock or timer that panics.
 
 use std::future::Future;
 use std::pin::Pin;
-use std::sync::Arc;
 use std::task::{Context, Poll};
 use std::time::{Duration, Instant};
 
@@ -12,12 +11,11 @@ use crate::contain::contain;
 use crate::{Clock, Timer};
 
 /// The clock of one pool.
-#[derive(Clone)]
-pub(super) struct Time(Arc<dyn Clock>);
+pub(super) struct Time(Box<dyn Clock>);
 
 impl Time {
-    pub(super) fn new(clock: Arc<dyn Clock>) -> Self {
-        Self(clock)
+    pub(super) fn new(clock: impl Clock) -> Self {
+        Self(Box::new(clock))
     }
 
     /// Returns the present moment, or `None` if the clock panics.
@@ -25,66 +23,48 @@ impl Time {
         contain(|| self.0.now())
     }
 
-    /// Returns how much time has passed since `moment`; zero if the clock panics.
+    /// Returns how much time has passed since `moment`, or zero if the clock panics.
     pub(super) fn since(&self, moment: Instant) -> Duration {
         let passed = self.now().map(|now| now.saturating_duration_since(moment));
         passed.unwrap_or_default()
     }
 
-    /// Returns a deadline that ends after `delay`.
-    pub(super) fn deadline(&self, delay: Duration) -> Deadline {
-        let timer = self.now().map_or(Some(Timer::after(delay)), |now| {
-            let moment = now.checked_add(delay)?;
-            Some(contain(|| self.0.timer(moment)).unwrap_or_else(|| Timer::after(delay)))
+    /// Returns a future that is ready after `delay`.
+    pub(super) fn sleep(&self, delay: Duration) -> Sleep {
+        let timer = contain(|| {
+            let moment = self.0.now().checked_add(delay)?;
+            Some(self.0.timer(moment))
         });
-        Deadline { state: timer.map_or(State::Never, State::Waiting), delay }
+        Sleep { timer: timer.unwrap_or_else(|| Some(Timer::after(delay))), delay }
     }
 }
 
-/// A moment to wait for.
-pub(super) struct Deadline {
-    state: State,
-    /// Used if the timer panics.
+/// A future that is ready after a delay.
+pub(super) struct Sleep {
+    /// `None` if the moment exceeds the range of [`Instant`]: it never comes.
+    timer: Option<Timer>,
     delay: Duration,
 }
 
-enum State {
-    /// The moment is beyond what an [`Instant`] can hold.
-    Never,
-    Waiting(Timer),
-    Reached,
-}
+impl Future for Sleep {
+    type Output = ();
 
-impl Deadline {
-    pub(super) fn poll(&mut self, cx: &mut Context<'_>) -> Poll<()> {
-        let timer = match &mut self.state {
-            State::Never => return Poll::Pending,
-            State::Waiting(timer) => timer,
-            State::Reached => return Poll::Ready(()),
-        };
-        let polled = contain(|| Pin::new(timer).poll(cx));
-        if polled == Some(Poll::Pending) {
-            return Poll::Pending;
-        }
-        let panicked = polled.is_none();
-        let next = if panicked { self.in_real_time() } else { State::Reached };
-        self.replace(next);
-        if panicked { self.poll(cx) } else { Poll::Ready(()) }
-    }
-
-    fn in_real_time(&self) -> State {
-        State::Waiting(Timer::after(self.delay))
-    }
-
-    fn replace(&mut self, state: State) {
-        let before = std::mem::replace(&mut self.state, state);
-        contain(|| drop(before));
+    fn poll(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<()> {
+        let Some(timer) = &mut self.timer else { return Poll::Pending };
+        contain(|| Pin::new(timer).poll(cx)).unwrap_or_else(|| {
+            let mut timer = Timer::after(self.delay);
+            let poll = Pin::new(&mut timer).poll(cx);
+            let panicked = self.timer.replace(timer);
+            contain(|| drop(panicked));
+            poll
+        })
     }
 }
 
-impl Drop for Deadline {
+impl Drop for Sleep {
     fn drop(&mut self) {
-        self.replace(State::Reached);
+        let timer = self.timer.take();
+        contain(|| drop(timer));
     }
 }
 
@@ -97,57 +77,42 @@ mod tests {
 
     const SECOND: Duration = Duration::from_secs(1);
 
-    fn poll(deadline: &mut Deadline) -> Poll<()> {
-        deadline.poll(&mut Context::from_waker(Waker::noop()))
+    fn poll(sleep: &mut Sleep) -> Poll<()> {
+        Pin::new(sleep).poll(&mut Context::from_waker(Waker::noop()))
     }
 
     #[test]
-    fn deadline_is_reached_once_and_stays_so() {
+    fn sleep_ends_with_the_clock() {
         let clock = FakeClock::new();
-        let mut deadline = Time::new(Arc::new(clock.clone())).deadline(SECOND);
-        assert!(poll(&mut deadline).is_pending());
+        let mut sleep = Time::new(clock.clone()).sleep(SECOND);
+        assert!(poll(&mut sleep).is_pending());
         clock.advance(SECOND);
-        assert!(poll(&mut deadline).is_ready() && poll(&mut deadline).is_ready());
+        assert!(poll(&mut sleep).is_ready());
         assert_eq!(clock.timers(), 0);
     }
 
     #[test]
-    fn deadline_beyond_an_instant_is_never_reached() {
+    fn sleep_beyond_the_range_of_an_instant_never_ends() {
         let clock = FakeClock::new();
-        let mut deadline = Time::new(Arc::new(clock.clone())).deadline(Duration::MAX);
-        assert!(poll(&mut deadline).is_pending());
+        let mut sleep = Time::new(clock.clone()).sleep(Duration::MAX);
+        assert!(poll(&mut sleep).is_pending());
         assert_eq!(clock.timers(), 0);
     }
 
     #[test]
-    fn dropped_deadline_leaves_no_timer() {
+    fn dropped_sleep_leaves_no_timer() {
         let clock = FakeClock::new();
-        let mut deadline = Time::new(Arc::new(clock.clone())).deadline(SECOND);
-        assert!(poll(&mut deadline).is_pending());
-        drop(deadline);
+        let mut sleep = Time::new(clock.clone()).sleep(SECOND);
+        assert!(poll(&mut sleep).is_pending());
+        drop(sleep);
         assert_eq!(clock.timers(), 0);
     }
 
-    /// A clock that went back.
-    struct Earlier(Instant);
-
-    impl Clock for Earlier {
-        fn now(&self) -> Instant {
-            self.0
-        }
-    }
-
     #[test]
-    fn time_that_went_back_is_no_time() {
-        let start = FakeClock::new().now();
-        let time = Time::new(Arc::new(Earlier(start)));
+    fn time_passes_with_the_clock_and_never_backwards() {
+        let clock = FakeClock::new();
+        let (time, start) = (Time::new(clock.clone()), clock.now());
         assert_eq!(time.since(start + SECOND), Duration::ZERO);
-    }
-
-    #[test]
-    fn time_passes_with_the_clock() {
-        let clock = FakeClock::new();
-        let (time, start) = (Time::new(Arc::new(clock.clone())), clock.now());
         clock.advance(SECOND);
         assert_eq!(time.since(start), SECOND);
     }
@@ -162,12 +127,12 @@ mod tests {
     }
 
     #[test]
-    fn clock_that_panics_is_replaced_by_real_time() {
-        let time = Time::new(Arc::new(Broken));
+    fn real_time_replaces_a_clock_that_panics() {
+        let time = Time::new(Broken);
         assert_eq!(time.now(), None);
         assert_eq!(time.since(FakeClock::new().now()), Duration::ZERO);
-        assert!(poll(&mut time.deadline(SECOND * 3600)).is_pending());
-        assert!(poll(&mut time.deadline(Duration::ZERO)).is_ready());
+        assert!(poll(&mut time.sleep(SECOND * 3600)).is_pending());
+        assert!(poll(&mut time.sleep(Duration::ZERO)).is_ready());
     }
 
     struct PanicsOnDrop;
@@ -197,8 +162,8 @@ mod tests {
 
     #[test]
     fn timer_whose_drop_panics_is_contained() {
-        let mut deadline = Time::new(Arc::new(BadTimers)).deadline(SECOND);
-        assert!(poll(&mut deadline).is_pending());
-        drop(deadline);
+        let mut sleep = Time::new(BadTimers).sleep(SECOND);
+        assert!(poll(&mut sleep).is_pending());
+        drop(sleep);
     }
 }

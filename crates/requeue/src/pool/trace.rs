@@ -1,29 +1,37 @@
-//! A span around each run, and events for what failed (feature `tracing`).
+//! A span around each run, and events for failures (feature `tracing`).
 //!
-//! Without the feature, all of this is empty. With it, formatting a key or an error and
-//! calling the subscriber run foreign code. Panics are contained here, except in `enter`,
-//! whose caller does that.
+//! Without the feature, a span does nothing. With it, user code formats keys and errors and
+//! receives the events. Its panics are contained here.
 
-use std::fmt;
+use std::panic::{AssertUnwindSafe, catch_unwind};
 
+use super::failure::Failure;
 use super::source::Work;
 #[cfg(feature = "tracing")]
 use crate::contain::contain;
+use crate::metrics::RunResult;
 
-/// The span of one run. `None` if the subscriber or the key panicked when it was made.
-#[cfg(feature = "tracing")]
-pub(super) struct Span(Option<tracing::Span>);
+/// The span of one run. Holds `None` if the subscriber or the key panicked when it was made.
+pub(super) struct Span(#[cfg(feature = "tracing")] Option<tracing::Span>);
+
+impl Span {
+    /// Calls user code inside the span. A panic is a failure of the run.
+    pub(super) fn attempt<T>(&self, call: impl FnOnce() -> T) -> Result<T, Failure> {
+        let called = catch_unwind(AssertUnwindSafe(|| self.enter(call)));
+        called.map_err(Failure::from_panic)
+    }
+}
 
 #[cfg(feature = "tracing")]
 impl Span {
     /// Makes a span for the key of a lease. Its retries are counted only for a subscriber.
-    pub(super) fn new<W: Work<Key: fmt::Debug>>(pool: &str, lease: &W) -> Self {
+    pub(super) fn new<W: Work>(pool: &str, lease: &W) -> Self {
         use tracing::field::Empty;
         let span = Self(contain(|| {
             let key = lease.key();
             tracing::info_span!("run", pool, ?key, retries = Empty, outcome = Empty)
         }));
-        // A step by itself: a panic here must not drop the span while it unwinds.
+        // A separate step: a panic here must not drop the span while it unwinds.
         span.report(|span| {
             if !span.is_disabled() {
                 span.record("retries", lease.num_requeues());
@@ -32,7 +40,7 @@ impl Span {
         span
     }
 
-    pub(super) fn enter<T>(&self, work: impl FnOnce() -> T) -> T {
+    fn enter<T>(&self, work: impl FnOnce() -> T) -> T {
         match &self.0 {
             Some(span) => span.in_scope(work),
             None => work(),
@@ -45,26 +53,26 @@ impl Span {
         }
     }
 
-    pub(super) fn ended(&self, outcome: &dyn fmt::Debug) {
+    pub(super) fn ended(&self, result: RunResult) {
         self.report(|span| {
-            span.record("outcome", tracing::field::debug(outcome));
+            span.record("outcome", tracing::field::debug(result));
         });
     }
 
     /// Reports a failure. The alternate form of many errors includes their causes.
-    pub(super) fn failed(&self, failure: &dyn fmt::Display, dead: bool) {
+    pub(super) fn failed(&self, failure: &Failure, dead: bool) {
         self.report(|_| {
             let error = format_args!("{failure:#}");
             if dead {
-                tracing::error!(error, "the run failed and the key is dead");
+                tracing::error!(error, "run failed, the key is dead");
             } else {
-                tracing::warn!(error, "the run failed and the key is retried");
+                tracing::warn!(error, "run failed, the key will be retried");
             }
         });
     }
 
     pub(super) fn overran(&self) {
-        self.report(|_| tracing::warn!("the run took longer than its timeout"));
+        self.report(|_| tracing::warn!("run exceeded its timeout"));
     }
 }
 
@@ -76,25 +84,19 @@ impl Drop for Span {
 }
 
 #[cfg(not(feature = "tracing"))]
-pub(super) struct Span;
-
-#[cfg(not(feature = "tracing"))]
+#[expect(clippy::unused_self, reason = "the feature uses it")]
 impl Span {
-    pub(super) fn new<W: Work<Key: fmt::Debug>>(_: &str, _: &W) -> Self {
-        Self
+    pub(super) fn new<W: Work>(_: &str, _: &W) -> Self {
+        Self()
     }
 
-    #[expect(clippy::unused_self, reason = "as with the feature")]
-    pub(super) fn enter<T>(&self, work: impl FnOnce() -> T) -> T {
+    fn enter<T>(&self, work: impl FnOnce() -> T) -> T {
         work()
     }
 
-    #[expect(clippy::unused_self, reason = "as with the feature")]
-    pub(super) fn ended(&self, _: &dyn fmt::Debug) {}
+    pub(super) fn ended(&self, _: RunResult) {}
 
-    #[expect(clippy::unused_self, reason = "as with the feature")]
-    pub(super) fn failed(&self, _: &dyn fmt::Display, _: bool) {}
+    pub(super) fn failed(&self, _: &Failure, _: bool) {}
 
-    #[expect(clippy::unused_self, reason = "as with the feature")]
     pub(super) fn overran(&self) {}
 }

@@ -1,25 +1,19 @@
 //! A worker: how it gets its next key, on a thread or in a task.
 //!
-//! A source whose poll panics is polled again after a pause, which doubles from 5 ms up to
-//! a second and ends early if the worker is to leave or the pool drains. The next key resets
-//! it.
+//! A worker whose source panics pauses and tries again. The pause doubles from 5 ms to one
+//! second and is reset by the next key. It ends early with each order to the workers.
 
-use std::fmt::Display;
 use std::future::{Future, poll_fn};
 use std::pin::Pin;
-use std::sync::Weak;
+use std::sync::{Arc, Weak};
 use std::task::{Context, Poll};
 use std::time::Duration;
 
-use super::config::Config;
+use super::active_run::ActiveRun;
 use super::handle::Running;
-use super::outcome::Failure;
-use super::registry::Registration;
-use super::run::Run;
-use super::slot::Slot;
-use super::source::{Source, Work};
-use super::time::Time;
-use super::verdict::Ran;
+use super::roster::{Listener, Registration};
+use super::source::Source;
+use super::{Callbacks, PoolInner};
 use crate::contain::contain;
 
 const FIRST_PAUSE: Duration = Duration::from_millis(5);
@@ -30,144 +24,108 @@ pub(super) struct Worker<Q: Source> {
     /// Ends the last lease and waits for the next key. `None` if the lease panicked when it
     /// ended and the pool's handles are gone.
     get: Option<Q::Get>,
+    pool: Arc<PoolInner>,
+    callbacks: Arc<Callbacks<Q::Key>>,
     /// Weak, so that a queue whose handles are all dropped closes.
-    pool: Weak<Running<Q::Key, Q>>,
+    handles: Weak<Running<Q>>,
     /// How long the worker waits after the next panic of its source.
     pause: Duration,
-    registration: Registration<Q::Key>,
+    listener: Listener,
+    registration: Registration,
 }
 
-/// What an exchange of keys has led to.
-enum Exchange<W> {
-    Leased(W),
-    Leave,
-    Panicked,
-}
+/// The source panicked.
+struct Panicked;
 
 impl<Q: Source> Worker<Q> {
     pub(super) fn new(
-        get: Q::Get,
-        pool: Weak<Running<Q::Key, Q>>,
-        registration: Registration<Q::Key>,
+        running: &Arc<Running<Q>>,
+        callbacks: Arc<Callbacks<Q::Key>>,
+        registration: Registration,
     ) -> Self {
-        Self { get: Some(get), pool, pause: FIRST_PAUSE, registration }
+        Self {
+            get: Some(running.queue.get()),
+            pool: Arc::clone(&running.pool),
+            callbacks,
+            handles: Arc::downgrade(running),
+            pause: FIRST_PAUSE,
+            listener: Listener::new(&running.pool.roster),
+            registration,
+        }
     }
 
     pub(super) fn id(&self) -> u64 {
         self.registration.id()
     }
 
-    pub(super) fn slot(&self) -> &Slot<Q::Key> {
-        self.registration.slot()
+    pub(super) fn begin(&self, lease: Q::Work) -> ActiveRun<'_, Q::Work> {
+        ActiveRun::begin(&self.pool, &self.callbacks, lease)
     }
 
-    /// Sets what waits for the next key, after a run.
+    /// Sets the future of the next key, after a run.
     pub(super) fn proceed(&mut self, next: Option<Q::Get>) {
         self.get = next.or_else(|| self.get_anew());
     }
 
     /// Ends the last lease and waits for a key. Returns `None` if the worker is to leave.
-    pub(super) async fn next<E: Display>(
-        &mut self,
-        config: &Config<Q::Key, E>,
-    ) -> Option<Q::Work> {
+    pub(super) async fn next(&mut self) -> Option<Q::Work> {
         loop {
-            match poll_fn(|cx| self.poll_exchange(config, cx)).await {
-                Exchange::Leased(lease) => return Some(lease),
-                Exchange::Leave => return None,
-                Exchange::Panicked => self.pause(&config.time).await,
+            match poll_fn(|cx| self.poll_next(cx)).await {
+                Ok(lease) => {
+                    self.pause = FIRST_PAUSE;
+                    return lease;
+                }
+                Err(Panicked) => self.pause().await,
             }
         }
     }
 
-    /// Polls the source, while the slot says so: invariant 1 of the slot.
-    fn poll_exchange<E: Display>(
+    fn poll_next(
         &mut self,
-        config: &Config<Q::Key, E>,
         cx: &mut Context<'_>,
-    ) -> Poll<Exchange<Q::Work>> {
-        loop {
-            let begun = self.registration.begin_exchange();
-            let Some(get) = self.get.as_mut().filter(|_| begun) else {
-                return Poll::Ready(Exchange::Leave);
-            };
-            return match contain(|| Pin::new(get).poll(cx)) {
-                Some(Poll::Ready(Some(lease))) => {
-                    let Some(lease) = self.register(config, lease) else { continue };
-                    Poll::Ready(Exchange::Leased(lease))
-                }
-                Some(Poll::Ready(None)) => Poll::Ready(Exchange::Leave),
-                Some(Poll::Pending) => self.wait(cx),
-                None => Poll::Ready(self.recover()),
-            };
-        }
-    }
-
-    /// Registers the key of a lease in the slot. If its `Clone` panics, that is a failed run
-    /// and `None` is returned.
-    ///
-    /// That run stays within the exchange: `stop` cannot name its key, so it waits for the
-    /// lease to end.
-    fn register<E: Display>(
-        &mut self,
-        config: &Config<Q::Key, E>,
-        lease: Q::Work,
-    ) -> Option<Q::Work> {
-        let Some(key) = contain(|| lease.key().clone()) else {
-            let failure = Failure::Panicked("the key's clone panicked".to_owned());
-            let next = Run::begin(config, lease).finish(Ran::Failed(failure));
-            self.proceed(next);
-            return None;
-        };
-        self.registration.end_exchange(Some(key));
-        self.pause = FIRST_PAUSE;
-        Some(lease)
-    }
-
-    /// Listens for changes, then looks for those that came before.
-    fn wait(&mut self, cx: &mut Context<'_>) -> Poll<Exchange<Q::Work>> {
-        self.registration.end_exchange(None);
-        self.slot().listen(cx.waker());
+    ) -> Poll<Result<Option<Q::Work>, Panicked>> {
+        self.listener.listen(cx.waker());
         if self.registration.is_leaving() {
-            Poll::Ready(Exchange::Leave)
-        } else {
-            Poll::Pending
+            return Poll::Ready(Ok(None));
         }
+        let Some(get) = &mut self.get else { return Poll::Ready(Ok(None)) };
+        if let Some(poll) = contain(|| Pin::new(get).poll(cx)) {
+            return poll.map(Ok);
+        }
+        self.replace_get();
+        Poll::Ready(Err(Panicked))
     }
 
-    /// Replaces a future that panicked, if the pool still has handles: one that another
-    /// source made may panic forever.
-    fn recover(&mut self) -> Exchange<Q::Work> {
+    /// Replaces a future that panicked, if the pool still has handles.
+    fn replace_get(&mut self) {
         if let Some(get) = self.get_anew() {
-            let before = self.get.replace(get);
-            contain(|| drop(before));
+            let panicked = self.get.replace(get);
+            contain(|| drop(panicked));
         }
-        self.registration.end_exchange(None);
-        Exchange::Panicked
     }
 
     fn get_anew(&self) -> Option<Q::Get> {
-        let pool = self.pool.upgrade()?;
-        contain(|| pool.source().get())
+        let running = self.handles.upgrade()?;
+        contain(|| running.queue.get())
     }
 
-    async fn pause(&mut self, time: &Time) {
-        let mut deadline = time.deadline(self.pause);
+    async fn pause(&mut self) {
+        let mut sleep = self.pool.time.sleep(self.pause);
         self.pause = (self.pause * 2).min(MAX_PAUSE);
         poll_fn(|cx| {
-            self.slot().listen(cx.waker());
-            if self.registration.is_leaving() || self.slot().take_hurry() {
+            if self.listener.has_news(cx.waker()) {
                 return Poll::Ready(());
             }
-            deadline.poll(cx)
+            Pin::new(&mut sleep).poll(cx)
         })
         .await;
     }
 }
 
-/// Ends the lease before the worker deregisters: invariant 4 of the registry.
+/// Ends the lease before the worker is deregistered: invariant 4 of the roster.
 impl<Q: Source> Drop for Worker<Q> {
     fn drop(&mut self) {
-        contain(|| drop(self.get.take()));
+        let get = self.get.take();
+        contain(|| drop(get));
     }
 }

@@ -672,6 +672,12 @@ impl<K: Clone> Queue<K> {
         self.shared.with(State::take_undelivered)
     }
 
+    /// As [`close_now`](Self::close_now). Also returns the keys that are leased at that moment.
+    pub(crate) fn close_now_and_list_leased(&self) -> (Vec<K>, Vec<K>) {
+        self.shared.close();
+        self.shared.with(|state| (state.take_undelivered(), state.leased_keys()))
+    }
+
     /// Closes the queue and waits until no key is ready, processing or dirty. Returns the
     /// keys that are not delivered: delayed and stranded ones.
     ///

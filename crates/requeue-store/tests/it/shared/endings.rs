@@ -173,9 +173,7 @@ async fn draining_brings_back_what_was_leased_to_nobody() {
 async fn stopping_a_pool_waits_for_keys_that_are_on_their_way() {
     let _limit = Limit::start();
     let bench = Bench::new();
-    let pool = Pool::new(bench.queue.clone())
-        .run_async(|_: String| async { Ok::<_, String>(()) })
-        .unwrap();
+    let pool = Pool::new(bench.queue.clone()).spawn_tasks(|_| async {}).unwrap();
     settle().await;
     bench.spy.fail("lease", Fault::Late);
     bench.add("a").await;

@@ -1,8 +1,7 @@
-use std::convert::Infallible;
 use std::sync::Mutex;
 use std::sync::mpsc;
 
-use requeue::pool::{Handle, Outcome, Pool};
+use requeue::pool::{Handle, Pool};
 use requeue_store::{SharedQueue, Store};
 
 use super::*;
@@ -14,9 +13,8 @@ async fn a_pool_of_threads_works_on_a_store_as_on_a_queue() {
     let queue = SharedQueue::<String, _>::new(store.clone());
     let (done, ran) = mpsc::channel();
     let done = Mutex::new(done);
-    let pool = Pool::new(queue.clone()).workers(4).run(move |key: &String| {
-        done.lock().unwrap().send(key.clone()).unwrap();
-        Ok::<_, Infallible>(())
+    let pool = Pool::new(queue.clone()).workers(4).spawn_threads(move |run| {
+        done.lock().unwrap().send(run.key().clone()).unwrap();
     });
     let pool = pool.unwrap();
     queue.add_all((0..100).map(|n| n.to_string())).await.unwrap();
@@ -37,7 +35,9 @@ async fn a_pool_of_tasks_retries_and_buries_in_the_store() {
     let pool = Pool::new(bench.queue.clone())
         .max_retries(1)
         .clock(bench.local.clone())
-        .run_async(|key: String| async move { Err::<(), _>(format!("{key} is broken")) })
+        .spawn_tasks(
+            |run| async move { Err::<(), _>(format!("{} is broken", run.key())) },
+        )
         .unwrap();
     bench.add("a").await;
     settle().await;
@@ -55,10 +55,10 @@ async fn a_pool_of_tasks_retries_and_buries_in_the_store() {
 }
 
 /// A pool whose handler never ends, with the key "a".
-async fn busy_for_ever(bench: &Bench) -> Handle<String, SharedQueue<String, Spy>> {
+async fn busy_for_ever(bench: &Bench) -> Handle<SharedQueue<String, Spy>> {
     let pool = Pool::new(bench.queue.clone())
         .clock(bench.local.clone())
-        .run_async(|_: String| std::future::pending::<Result<Outcome, Infallible>>())
+        .spawn_tasks(|_| std::future::pending::<()>())
         .unwrap();
     bench.add("a").await;
     settle().await;
@@ -110,9 +110,9 @@ async fn a_key_that_cannot_be_decoded_goes_to_the_dead_and_the_others_go_on() {
         .on_error(move |error| told.lock().unwrap().send(error.to_string()).unwrap())
         .build();
     let (done, mut ran) = tokio::sync::mpsc::unbounded_channel();
-    let pool = Pool::new(numbers.clone()).run_async(move |key: u64| {
-        done.send(key).unwrap();
-        async { Ok::<_, Infallible>(()) }
+    let pool = Pool::new(numbers.clone()).spawn_tasks(move |run| {
+        done.send(run.into_key()).unwrap();
+        async {}
     });
     let pool = pool.unwrap();
     for number in 0..3 {
@@ -122,4 +122,26 @@ async fn a_key_that_cannot_be_decoded_goes_to_the_dead_and_the_others_go_on() {
     pool.stop(60 * SECOND).await;
     assert_eq!(store.dead(10).await.unwrap()[0].key.to_string(), "no number");
     assert!(errors.recv().unwrap().contains("no number"));
+}
+
+#[tokio::test]
+async fn run_knows_its_token_and_its_deadline() {
+    let _limit = Limit::start();
+    let bench = Bench::new();
+    let (send, mut seen) = tokio::sync::mpsc::unbounded_channel();
+    let pool = Pool::new(bench.queue.clone()).clock(bench.local.clone()).spawn_tasks(
+        move |run| {
+            send.send((run.token(), run.lease_deadline(), run.is_cancelled())).unwrap();
+            async {}
+        },
+    );
+    let before = bench.local.now();
+    bench.add("a").await;
+    bench.add("a").await;
+    let (first, deadline, cancelled) = seen.recv().await.unwrap();
+    assert!(deadline.unwrap() > before && deadline.unwrap() < before + LEASE);
+    assert!(!cancelled);
+    bench.add("a").await;
+    assert!(seen.recv().await.unwrap().0 > first, "tokens grow");
+    pool.unwrap().stop(SECOND).await;
 }

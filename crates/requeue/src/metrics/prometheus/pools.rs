@@ -8,7 +8,7 @@ use std::time::Duration;
 use super::catalogue::{Metric, Source};
 use super::family::{Family, Labels};
 use super::histogram::{Bounds, Histogram};
-use crate::metrics::{Ended, GaugeValue, PoolRecorder};
+use crate::metrics::{GaugeValue, PoolRecorder, RunResult};
 
 /// All pools that report to one [`Prometheus`](super::Prometheus).
 pub(super) struct Pools {
@@ -129,17 +129,16 @@ impl Totals {
         }
     }
 
-    /// Returns the counters of a run: its result, and a special cause. A cancelled run has
-    /// neither.
-    fn counted(&self, how: Ended) -> [Option<&AtomicU64>; 2] {
-        match how {
-            Ended::Done => [Some(&self.success), None],
-            Ended::After => [Some(&self.requeue_after), None],
-            Ended::Failed => [Some(&self.error), None],
-            Ended::GaveUp => [Some(&self.error), Some(&self.terminal)],
-            Ended::Panicked => [Some(&self.error), Some(&self.panics)],
-            Ended::TimedOut => [Some(&self.error), Some(&self.timeouts)],
-            Ended::Cancelled => [None, None],
+    /// Returns the counters of a result. Released keys have none: they were not processed.
+    fn counters(&self, result: RunResult) -> [Option<&AtomicU64>; 2] {
+        match result {
+            RunResult::Succeeded => [Some(&self.success), None],
+            RunResult::Requeued => [Some(&self.requeue_after), None],
+            RunResult::Failed => [Some(&self.error), None],
+            RunResult::Panicked => [Some(&self.error), Some(&self.panics)],
+            RunResult::TimedOut => [Some(&self.error), Some(&self.timeouts)],
+            RunResult::GaveUp => [Some(&self.error), Some(&self.terminal)],
+            RunResult::Released => [None, None],
         }
     }
 }
@@ -153,9 +152,9 @@ impl PoolRecorder for Events {
         self.workers.active.fetch_add(1, Ordering::Relaxed);
     }
 
-    fn ended(&self, how: Ended, took: Duration) {
+    fn ended(&self, result: RunResult, took: Duration) {
         self.workers.active.fetch_sub(1, Ordering::Relaxed);
-        for count in self.totals.counted(how).into_iter().flatten() {
+        for count in self.totals.counters(result).into_iter().flatten() {
             count.fetch_add(1, Ordering::Relaxed);
         }
         self.totals.time.observe(took);

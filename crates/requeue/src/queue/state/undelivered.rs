@@ -21,6 +21,13 @@ impl<K: Clone> State<K> {
         keys
     }
 
+    /// Returns the keys that are leased. A key whose `Clone` panics is left out.
+    pub(in crate::queue) fn leased_keys(&mut self) -> Vec<K> {
+        let slots = self.slots.known().map(|(_, slot)| slot);
+        let leased: Vec<_> = slots.filter(|slot| self.phase(*slot).is_leased()).collect();
+        leased.into_iter().filter_map(|slot| self.clone_key(slot)).collect()
+    }
+
     fn take_ready(&mut self, keys: &mut Vec<K>) {
         while let Some(Some(slot)) = contain(|| self.pop()) {
             keys.push(self.take_one_ready(slot));

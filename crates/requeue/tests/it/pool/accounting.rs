@@ -1,8 +1,8 @@
-//! Every key is accounted for, whenever a pool is stopped.
+//! A pool that is stopped at any moment accounts for every key.
 //!
 //! Each round adds keys while eight workers run, and drains or stops the pool at a random
-//! deadline. A key that the queue accepted was then processed successfully, or it is in one
-//! of the two lists of `Stopped`.
+//! deadline. Each key that the queue accepted then succeeded, or is in one of the two lists
+//! of `Stopped`.
 
 use std::collections::HashSet;
 use std::panic::resume_unwind;
@@ -15,7 +15,7 @@ use super::*;
 const WORKERS: usize = 8;
 const KEYS: u32 = 40;
 
-/// Numbers that look random, by the constants of Knuth's MMIX.
+/// Pseudo-random numbers, with the constants of Knuth's MMIX.
 struct Random(u64);
 
 impl Random {
@@ -26,23 +26,23 @@ impl Random {
     }
 }
 
-/// The keys that were processed successfully.
+/// The keys that succeeded.
 #[derive(Clone, Default)]
 struct Successes(Arc<Mutex<HashSet<u32>>>);
 
 impl Successes {
-    /// Runs a key. One of four succeeds at once, one asks to run again, one fails and one
-    /// panics, each of the last two until `lucky`.
-    fn run(&self, key: u32, lucky: bool) -> Result<Outcome, &'static str> {
+    /// Runs a key. One of four succeeds at once, one is requeued, one fails and one panics;
+    /// the last two succeed if `lucky`.
+    fn run(&self, key: u32, lucky: bool) -> Result<Finish, &'static str> {
         match key % 4 {
-            1 => return Ok(Outcome::After(Duration::from_micros(50))),
+            1 => return Ok(Finish::RequeueAfter(Duration::from_micros(50))),
             2 if !lucky => return Err("fails"),
             // Unwinds without calling the panic hook, which would print.
             3 if !lucky => resume_unwind(Box::new("panics")),
             _ => {}
         }
         self.0.lock().unwrap().insert(key);
-        Ok(Outcome::Done)
+        Ok(Finish::Succeed)
     }
 }
 
@@ -52,7 +52,7 @@ fn quick_retries() -> Queue<u32> {
 }
 
 /// Adds keys from another thread, ends the pool, and looks for each key.
-fn account(pool: &Handle<u32>, successes: &Successes, random: &mut Random) {
+fn account(pool: &Handle<Queue<u32>>, successes: &Successes, random: &mut Random) {
     let queue = pool.queue().clone();
     queue.add_all(0..KEYS / 2).unwrap();
     let adding = thread::spawn(move || {
@@ -81,19 +81,20 @@ fn assert_accounted(accepted: &[u32], stopped: &Stopped<u32>, successes: &Succes
     assert!(lost.is_empty(), "lost {lost:?}, in time: {}", stopped.in_time());
 }
 
-/// With eight workers and short deadlines, a drain once lost a key in every fourth call:
-/// one that a worker had leased and not registered yet, or had just given back.
+/// Every fourth drain with eight workers and a short deadline lost a key: one that a worker
+/// had leased and not registered yet, or had just returned.
 #[test]
 fn threads_lose_no_key_at_any_deadline() {
     let mut random = Random(1);
     for _ in 0..500 {
         let successes = Successes::default();
         let (seen, luck) = (successes.clone(), Mutex::new(Random(random.below(1000))));
-        let pool = Pool::new(quick_retries()).workers(WORKERS).run(move |key| {
-            let lucky = luck.lock().unwrap().below(3) == 0;
-            thread::yield_now();
-            seen.run(*key, lucky)
-        });
+        let pool =
+            Pool::new(quick_retries()).workers(WORKERS).spawn_threads(move |run| {
+                let lucky = luck.lock().unwrap().below(3) == 0;
+                thread::yield_now();
+                seen.run(*run.key(), lucky)
+            });
         account(&pool.unwrap(), &successes, &mut random);
     }
 }
@@ -108,12 +109,12 @@ fn tasks_lose_no_key_at_any_deadline() {
     for _ in 0..500 {
         let successes = Successes::default();
         let (seen, luck) = (successes.clone(), Mutex::new(Random(random.below(1000))));
-        let pool = Pool::new(quick_retries()).workers(WORKERS).run_async(move |key| {
+        let pool = Pool::new(quick_retries()).workers(WORKERS).spawn_tasks(move |run| {
             let lucky = luck.lock().unwrap().below(3) == 0;
             let seen = seen.clone();
             async move {
                 tokio::task::yield_now().await;
-                seen.run(key, lucky)
+                seen.run(*run.key(), lucky)
             }
         });
         account(&pool.unwrap(), &successes, &mut random);

@@ -6,7 +6,7 @@ use std::panic::panic_any;
 use std::sync::atomic::{AtomicBool, AtomicU32, AtomicUsize, Ordering};
 use std::time::Instant;
 
-use requeue::metrics::{Ended, Metrics, PoolRecorder, Probe, Recorder};
+use requeue::metrics::{Metrics, PoolRecorder, Probe, Recorder, RunResult};
 use requeue::{Clock, SystemClock, Timer};
 
 use super::*;
@@ -22,7 +22,7 @@ struct Key {
 #[derive(Default)]
 struct Trap {
     clones: AtomicU32,
-    /// The number of the clone that panics; 0 is none.
+    /// The number of the clone that panics, or 0 for none.
     panics_at: AtomicU32,
     drop_panics: AtomicBool,
 }
@@ -69,8 +69,8 @@ impl fmt::Debug for Key {
     }
 }
 
-/// Adds keys that wait for each other: with a worker missing, this hangs.
-fn assert_all_workers_run(pool: &Handle<Key>) {
+/// Adds keys whose runs wait for each other: with a worker missing, this hangs.
+fn assert_all_workers_run(pool: &Handle<Queue<Key>>) {
     assert_eq!(pool.workers(), WORKERS);
     for name in ["meet 1", "meet 2", "meet 3", "meet 4"] {
         pool.queue().add(Key::new(name)).unwrap();
@@ -80,20 +80,18 @@ fn assert_all_workers_run(pool: &Handle<Key>) {
     }
 }
 
-type Handler<E> = Box<dyn Fn(&Key) -> Result<(), E> + Send + Sync>;
-
-/// A handler that runs `hostile`, except for keys that wait for each other.
-fn handler_with<E: fmt::Display + 'static>(
-    hostile: impl Fn(&Key) -> Result<(), E> + Send + Sync + 'static,
-) -> Handler<E> {
+/// A handler that runs `hostile`, except for keys whose runs wait for each other.
+fn handler_with<E>(
+    hostile: impl Fn(&Key) -> Result<(), E>,
+) -> impl Fn(&Run<Key>) -> Result<(), E> {
     let meeting = Barrier::new(WORKERS);
-    Box::new(move |key: &Key| {
-        if key.name.starts_with("meet") {
+    move |run| {
+        if run.name.starts_with("meet") {
             meeting.wait();
             return Ok(());
         }
-        hostile(key)
-    })
+        hostile(run.key())
+    }
 }
 
 fn quick_queue() -> Queue<Key> {
@@ -101,7 +99,7 @@ fn quick_queue() -> Queue<Key> {
     Queue::builder().retry(backoff).build()
 }
 
-/// Each such key once killed a worker, while `workers()` went on to say 4.
+/// Each such key killed a worker, while `workers()` still returned 4.
 #[test]
 fn key_whose_clone_panics_costs_no_worker_and_is_not_lost() {
     for panics_at in 1..=3 {
@@ -111,7 +109,8 @@ fn key_whose_clone_panics_costs_no_worker_and_is_not_lost() {
             seen.fetch_add(1, Ordering::SeqCst);
             Ok::<_, String>(())
         });
-        let pool = Pool::new(queue.clone()).workers(WORKERS).run(handler).unwrap();
+        let pool =
+            Pool::new(queue.clone()).workers(WORKERS).spawn_threads(handler).unwrap();
         let keys = ["a", "b", "c", "d", "e"].map(Key::new);
         for key in &keys {
             key.trap.panics_at.store(panics_at, Ordering::SeqCst);
@@ -123,7 +122,7 @@ fn key_whose_clone_panics_costs_no_worker_and_is_not_lost() {
             std::thread::yield_now();
         }
         assert_all_workers_run(&pool);
-        // The queue makes the first clone, to lease the key: if that panics, it is stranded.
+        // The queue makes the first clone, for the lease. If that panics, the key is stranded.
         let stranded = pool.drain_blocking(LONG).left.len();
         let succeeded = successes.load(Ordering::SeqCst);
         assert_eq!(stranded + succeeded, 5, "clone {panics_at} panics");
@@ -131,26 +130,23 @@ fn key_whose_clone_panics_costs_no_worker_and_is_not_lost() {
     }
 }
 
-/// A clone that the pool makes for itself: the run counts as failed.
+/// The queue makes the first clone, for the lease, and the pool the second, for the run.
 #[test]
-fn key_that_the_pool_cannot_clone_is_a_failed_run() {
+fn run_whose_key_cannot_be_cloned_has_failed() {
     let (queue, failures) = (quick_queue(), Arc::new(Mutex::new(Vec::new())));
     let seen = Arc::clone(&failures);
     let (done, is_done) = mpsc::channel();
     let pool = Pool::new(queue.clone()).on_failure(move |key: &Key, failure| {
         seen.lock().unwrap().push((key.name, failure.to_string()));
     });
-    let pool = pool.run(move |key| {
-        done.send(key.name).unwrap();
-        Ok::<_, String>(())
-    });
+    let pool = pool.spawn_threads(move |run| done.send(run.name));
     let key = Key::new("a");
-    // The queue makes the first clone, to lease the key.
     key.trap.panics_at.store(2, Ordering::SeqCst);
     queue.add(key).unwrap();
     assert_eq!(is_done.recv(), Ok("a"), "it was retried");
-    let message = "the handler panicked: the key's clone panicked".to_owned();
-    assert_eq!(*failures.lock().unwrap(), [("a", message)]);
+    let failures = failures.lock().unwrap().clone();
+    let [("a", message)] = &failures[..] else { panic!("{failures:?}") };
+    assert!(message.contains("a clone that panics, on purpose"), "{message}");
     assert!(pool.unwrap().drain_blocking(LONG).left.is_empty());
 }
 
@@ -158,7 +154,7 @@ fn key_that_the_pool_cannot_clone_is_a_failed_run() {
 fn key_whose_drop_panics_costs_no_worker() {
     let queue = quick_queue();
     let handler = handler_with(|_| Ok::<_, String>(()));
-    let pool = Pool::new(queue.clone()).workers(WORKERS).run(handler).unwrap();
+    let pool = Pool::new(queue.clone()).workers(WORKERS).spawn_threads(handler).unwrap();
     for name in ["a", "b", "c", "d", "e", "f"] {
         let key = Key::new(name);
         key.trap.drop_panics.store(true, Ordering::SeqCst);
@@ -169,6 +165,7 @@ fn key_whose_drop_panics_costs_no_worker() {
 }
 
 /// An error whose `Display` and `Drop` panic.
+#[derive(Debug)]
 struct BadError(Arc<AtomicU32>);
 
 impl fmt::Display for BadError {
@@ -176,6 +173,8 @@ impl fmt::Display for BadError {
         panic!("a display that panics, on purpose");
     }
 }
+
+impl std::error::Error for BadError {}
 
 impl Drop for BadError {
     fn drop(&mut self) {
@@ -194,7 +193,7 @@ fn error_whose_code_panics_costs_no_worker() {
     let dropped = Arc::clone(&drops);
     let handler = handler_with(move |_| Err(BadError(Arc::clone(&dropped))));
     let pool = Pool::new(queue.clone()).workers(WORKERS).max_retries(0);
-    let pool = pool.run(handler).unwrap();
+    let pool = pool.spawn_threads(handler).unwrap();
     queue.add_all(six()).unwrap();
     queue.wait_idle_blocking();
     assert_all_workers_run(&pool);
@@ -216,14 +215,14 @@ fn payload_whose_drop_panics_costs_no_worker() {
     let handler = handler_with(|_| -> Result<(), String> { panic_any(PanicsOnDrop) });
     let pool = Pool::new(queue.clone()).workers(WORKERS).max_retries(1);
     let pool = pool.on_dead(|_, _| panic_any(PanicsOnDrop));
-    let pool = pool.run(handler).unwrap();
+    let pool = pool.spawn_threads(handler).unwrap();
     queue.add_all(six()).unwrap();
     queue.wait_idle_blocking();
     assert_all_workers_run(&pool);
     assert!(pool.drain_blocking(LONG).left.is_empty());
 }
 
-/// A recorder that panics whenever it is called.
+/// A recorder that panics in every call.
 struct BadRecorder;
 
 impl Recorder for BadRecorder {}
@@ -247,7 +246,7 @@ impl PoolRecorder for BadRecorder {
         panic!("started");
     }
 
-    fn ended(&self, _: Ended, _: Duration) {
+    fn ended(&self, _: RunResult, _: Duration) {
         panic!("ended");
     }
 
@@ -265,14 +264,15 @@ fn recorder_that_panics_costs_no_worker() {
     let queue = quick_queue();
     let handler = handler_with(|_| Err("fails"));
     let pool = Pool::new(queue.clone()).workers(WORKERS).max_retries(1);
-    let pool = pool.timeout(Duration::ZERO).metrics(BadRecorder).run(handler).unwrap();
+    let pool = pool.timeout(Duration::ZERO).metrics(BadRecorder);
+    let pool = pool.spawn_threads(handler).unwrap();
     queue.add_all(six()).unwrap();
     queue.wait_idle_blocking();
     assert_all_workers_run(&pool);
     assert!(pool.drain_blocking(LONG).left.is_empty());
 }
 
-/// A clock that works until it is broken.
+/// A clock that panics in one of its calls.
 #[derive(Clone)]
 struct BadClock(Breaks);
 
@@ -304,10 +304,10 @@ fn clock_that_panics_costs_no_worker_and_no_deadline() {
         let left = Mutex::new(left);
         let handler = handler_with(move |key| {
             start.send(key.name).unwrap();
-            left.lock().unwrap().recv().map_err(|error| error.to_string())
+            left.lock().unwrap().recv()
         });
         let pool = Pool::new(queue.clone()).workers(WORKERS).clock(BadClock(breaks));
-        let pool = pool.timeout(SECOND).run(handler).unwrap();
+        let pool = pool.timeout(SECOND).spawn_threads(handler).unwrap();
         assert_all_workers_run(&pool);
         queue.add(Key::new("stuck")).unwrap();
         assert_eq!(begun.recv(), Ok("stuck"));
@@ -320,7 +320,7 @@ fn clock_that_panics_costs_no_worker_and_no_deadline() {
 
 #[cfg(feature = "tokio")]
 #[test]
-fn task_is_timed_out_even_if_the_clock_panics() {
+fn task_times_out_even_if_the_clock_panics() {
     let runtime = tokio::runtime::Builder::new_current_thread().build().unwrap();
     for breaks in [Breaks::Now, Breaks::Timer, Breaks::Poll] {
         let queue = quick_queue();
@@ -332,8 +332,7 @@ fn task_is_timed_out_even_if_the_clock_panics() {
             let pool = pool.on_dead(move |_, failure| {
                 send.send(failure.to_string()).unwrap();
             });
-            let pending = std::future::pending::<Result<(), String>>;
-            let pool = pool.run_async(move |_| pending()).unwrap();
+            let pool = pool.spawn_tasks(|_| std::future::pending::<()>()).unwrap();
             queue.wait_idle().await;
             assert_eq!(failures.try_recv().unwrap(), "the run took longer than 1ms");
             assert!(pool.drain(LONG).await.left.is_empty());
@@ -341,7 +340,7 @@ fn task_is_timed_out_even_if_the_clock_panics() {
     }
 }
 
-/// A key cloned for a task's handler, and the copies that the pool drops.
+/// The clones of the lease and of each run.
 #[cfg(feature = "tokio")]
 #[test]
 fn key_whose_code_panics_costs_no_task() {
@@ -354,7 +353,7 @@ fn key_whose_code_panics_costs_no_task() {
         runtime.block_on(async {
             let pool = Pool::new(queue.clone());
             let runs = AtomicU32::new(0);
-            let pool = pool.run_async(move |_| {
+            let pool = pool.spawn_tasks(move |_| {
                 let again = runs.fetch_add(1, Ordering::SeqCst) < 2;
                 async move { if again { Err("again") } else { Ok(()) } }
             });

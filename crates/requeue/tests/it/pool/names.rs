@@ -1,4 +1,4 @@
-//! The names by which a pool is known.
+//! Names of pools and of their threads.
 
 use std::sync::mpsc;
 use std::thread;
@@ -8,15 +8,13 @@ use requeue::pool::Pool;
 
 use super::LONG;
 
-/// The name of the thread that runs a key of a pool called `name`.
+/// Returns the name of a thread of the pool `name`.
 fn thread_of(name: &str) -> Option<String> {
     let (send, names) = mpsc::channel();
     let queue = Queue::new();
     queue.add(1).unwrap();
-    let pool = Pool::<u32, String>::new(queue).name(name);
-    let pool = pool.run(move |_| {
-        send.send(thread::current().name().map(str::to_owned))
-            .map_err(|_| "closed".into())
+    let pool = Pool::new(queue).name(name).spawn_threads(move |_| {
+        send.send(thread::current().name().map(str::to_owned)).unwrap();
     });
     let name = names.recv().expect("the key runs");
     pool.expect("a thread").drain_blocking(LONG);
@@ -33,8 +31,8 @@ fn threads_are_named_after_their_pool() {
 
 #[test]
 fn pool_shows_its_settings() {
-    let queue = Queue::builder().name("mail").build();
-    let pool = Pool::<u32, String>::new(queue).workers(3).max_retries(5).timeout(LONG);
+    let queue = Queue::<u32>::builder().name("mail").build();
+    let pool = Pool::new(queue).workers(3).max_retries(5).timeout(LONG);
     assert_eq!(
         format!("{pool:?}"),
         "Pool { name: \"mail\", workers: 3, timeout: Some(60s), max_retries: Some(5), .. }"

@@ -1,10 +1,10 @@
-//! What a pool tells its recorder.
+//! Events that a pool reports to its recorder.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Instant;
 
-use requeue::metrics::{Ended, Metrics, PoolRecorder, Probe, Recorder};
+use requeue::metrics::{Metrics, PoolRecorder, Probe, Recorder, RunResult};
 use requeue::testing::FakeClock;
 use requeue::{Clock, SystemClock};
 
@@ -14,12 +14,12 @@ use super::*;
 pub(super) enum Event {
     Workers(usize),
     Started,
-    Ended(Ended, Duration),
+    Ended(RunResult, Duration),
     Overran,
     Dead,
 }
 
-/// Keeps every event of every pool.
+/// Keeps all events.
 #[derive(Clone, Default)]
 pub(super) struct Events(Arc<Mutex<Vec<Event>>>);
 
@@ -55,8 +55,8 @@ impl PoolRecorder for Events {
         self.push(Event::Started);
     }
 
-    fn ended(&self, how: Ended, took: Duration) {
-        self.push(Event::Ended(how, took));
+    fn ended(&self, result: RunResult, took: Duration) {
+        self.push(Event::Ended(result, took));
     }
 
     fn overran(&self) {
@@ -69,29 +69,29 @@ impl PoolRecorder for Events {
 }
 
 #[test]
-fn recorder_hears_of_workers_and_of_how_each_run_ended() {
+fn recorder_receives_the_number_of_workers_and_each_result() {
     let clock = FakeClock::new();
-    // The queue's own clock stands: nothing is retried.
-    let queue = Queue::builder().name("files").clock(FakeClock::new()).build();
+    // The queue's clock stands still, so nothing is retried.
+    let queue = Queue::<&str>::builder().name("files").clock(FakeClock::new()).build();
     let events = Events::default();
     let time = clock.clone();
     let pool = Pool::new(queue.clone())
         .clock(clock)
         .max_retries(1)
         .metrics(events.clone())
-        .run(move |key: &&str| {
+        .spawn_threads(move |run| {
             time.advance(SECOND);
-            match *key {
-                "panic" => panic!("as the test wants"),
+            match *run.key() {
+                "panic" => panic!("on purpose"),
                 "error" => Err("no"),
-                "after" => Ok(Outcome::After(LONG)),
-                "give up" => Ok(Outcome::GiveUp),
-                _ => Ok(Outcome::Done),
+                "after" => Ok(Finish::RequeueAfter(LONG)),
+                "give up" => Ok(Finish::GiveUp),
+                _ => Ok(Finish::Succeed),
             }
         })
         .unwrap();
     assert_eq!(events.take(), [Event::Workers(1)]);
-    let told = |how| [Event::Started, Event::Ended(how, SECOND)].to_vec();
+    let recorded = |result| [Event::Started, Event::Ended(result, SECOND)].to_vec();
     let run = |key| {
         queue.add(key).unwrap();
         while queue.counts().ready + queue.counts().processing > 0 {
@@ -99,45 +99,42 @@ fn recorder_hears_of_workers_and_of_how_each_run_ended() {
         }
         events.take()
     };
-    assert_eq!(run("done"), told(Ended::Done));
-    assert_eq!(run("panic"), told(Ended::Panicked));
-    assert_eq!(run("error"), told(Ended::Failed));
-    assert_eq!(run("after"), told(Ended::After));
-    let dead = [Event::Started, Event::Dead, Event::Ended(Ended::GaveUp, SECOND)];
+    assert_eq!(run("success"), recorded(RunResult::Succeeded));
+    assert_eq!(run("panic"), recorded(RunResult::Panicked));
+    assert_eq!(run("error"), recorded(RunResult::Failed));
+    assert_eq!(run("after"), recorded(RunResult::Requeued));
+    let dead = [Event::Started, Event::Dead, Event::Ended(RunResult::GaveUp, SECOND)];
     assert_eq!(run("give up"), dead);
     pool.set_workers(3).unwrap();
     assert_eq!(events.take(), [Event::Workers(3)]);
 }
 
 #[test]
-fn run_on_a_thread_that_takes_too_long_is_counted_and_its_result_stands() {
+fn run_on_a_thread_that_exceeds_its_timeout_is_counted_and_its_result_stands() {
     let clock = FakeClock::new();
-    let queue = Queue::builder().name("files").build();
+    let queue = Queue::<Duration>::builder().name("files").build();
     let events = Events::default();
     let time = clock.clone();
     let pool = Pool::new(queue.clone())
         .clock(clock)
         .timeout(SECOND)
         .metrics(events.clone())
-        .run(move |took: &Duration| {
-            time.advance(*took);
-            Ok::<_, String>(())
-        })
+        .spawn_threads(move |run| time.advance(*run.key()))
         .unwrap();
     queue.add_all([SECOND, SECOND * 2]).unwrap();
     assert!(pool.drain_blocking(LONG).left.is_empty());
     let expected = [
         Event::Workers(1),
         Event::Started,
-        Event::Ended(Ended::Done, SECOND),
+        Event::Ended(RunResult::Succeeded, SECOND),
         Event::Started,
         Event::Overran,
-        Event::Ended(Ended::Done, SECOND * 2),
+        Event::Ended(RunResult::Succeeded, SECOND * 2),
     ];
     assert_eq!(events.take(), expected);
 }
 
-/// A clock that counts how often it is read.
+/// A clock that counts its readings.
 #[derive(Clone, Default)]
 struct Counted(Arc<AtomicUsize>);
 
@@ -150,11 +147,11 @@ impl Clock for Counted {
 
 #[test]
 fn clock_is_read_only_for_a_timeout_or_a_recorder() {
-    let readings = |configure: fn(Pool<u32, String>) -> Pool<u32, String>| {
+    let readings = |configure: fn(Pool<Queue<u32>>) -> Pool<Queue<u32>>| {
         let (queue, clock) = (Queue::builder().name("files").build(), Counted::default());
         queue.add(1).unwrap();
         let pool = configure(Pool::new(queue.clone())).clock(clock.clone());
-        let pool = pool.run(|_| Ok(())).unwrap();
+        let pool = pool.spawn_threads(|_| ()).unwrap();
         queue.wait_idle_blocking();
         let readings = clock.0.load(Ordering::SeqCst);
         assert!(pool.drain_blocking(LONG).left.is_empty());

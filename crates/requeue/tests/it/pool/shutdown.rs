@@ -1,9 +1,9 @@
-//! Pools of tasks whose runtime shuts down.
+//! Pools of tasks when their runtime shuts down.
 
 use std::future::{pending, ready};
 use std::thread;
 
-use requeue::metrics::Ended;
+use requeue::metrics::RunResult;
 use tokio::runtime::{Builder, Runtime};
 
 use super::recording::{Event, Events};
@@ -13,15 +13,15 @@ fn runtime() -> Runtime {
     Builder::new_multi_thread().worker_threads(2).build().unwrap()
 }
 
-/// A pool of two tasks that run forever, and its runtime.
-fn stuck(queue: &Queue<u32>, events: &Events) -> (Runtime, Handle<u32>) {
+/// Starts a pool of two tasks that run forever, on its own runtime.
+fn stuck(queue: &Queue<u32>, events: &Events) -> (Runtime, Handle<Queue<u32>>) {
     let runtime = runtime();
     let (start, begun) = mpsc::channel();
     let pool = runtime.block_on(async {
         let pool = Pool::new(queue.clone()).name("files").workers(2);
-        pool.metrics(events.clone()).run_async(move |key: u32| {
-            start.send(key).unwrap();
-            pending::<Result<(), String>>()
+        pool.metrics(events.clone()).spawn_tasks(move |run| {
+            start.send(run.into_key()).unwrap();
+            pending::<()>()
         })
     });
     begun.recv().unwrap();
@@ -29,9 +29,9 @@ fn stuck(queue: &Queue<u32>, events: &Events) -> (Runtime, Handle<u32>) {
     (runtime, pool.unwrap())
 }
 
-/// Such a key was done, and so lost; its run never ended for the recorder.
+/// Such a key was lost, and the recorder never heard of the end of its run.
 #[test]
-fn runs_that_are_dropped_return_their_keys_to_the_queue() {
+fn shutdown_releases_the_keys_of_running_tasks() {
     let (queue, events) = (Queue::new(), Events::default());
     queue.add_all([1, 2, 3]).unwrap();
     let (runtime, pool) = stuck(&queue, &events);
@@ -39,19 +39,20 @@ fn runs_that_are_dropped_return_their_keys_to_the_queue() {
     drop(runtime);
     assert_eq!(queue.counts().processing, 0);
     assert_eq!(pool.workers(), 0, "the tasks are gone");
-    let ended = |event: &Event| matches!(event, Event::Ended(Ended::Cancelled, _));
+    let ended = |event: &Event| matches!(event, Event::Ended(RunResult::Released, _));
     assert_eq!(events.take().iter().filter(|event| ended(event)).count(), 2);
+    assert_eq!([1, 2].map(|key| queue.num_requeues(&key)), [0, 0], "not a failure");
     let mut stopped = pool.drain_blocking(LONG);
     stopped.left.sort_unstable();
     assert_eq!((stopped.in_time(), stopped.left), (true, vec![1, 2, 3]));
 }
 
 #[test]
-fn callers_on_other_threads_return() {
+fn callers_on_other_threads_return_when_the_runtime_shuts_down() {
     let (queue, events) = (Queue::new(), Events::default());
     queue.add_all([1, 2]).unwrap();
     let (runtime, pool) = stuck(&queue, &events);
-    let calls: [fn(&Handle<u32>); 3] = [
+    let calls: [fn(&Handle<Queue<u32>>); 3] = [
         |pool| pool.join_blocking(),
         |pool| drop(pool.drain_blocking(LONG)),
         |pool| drop(pool.stop_blocking(LONG)),
@@ -69,14 +70,13 @@ fn callers_on_other_threads_return() {
     }
 }
 
-/// tokio drops such a task at once. Its worker was missing again, and so on without end.
+/// tokio drops such a task at once. The pool replaced its worker again and again.
 #[test]
 fn set_workers_after_the_shutdown_is_an_error() {
     let runtime = runtime();
     let queue = Queue::<u32>::new();
-    let pool = runtime.block_on(async {
-        Pool::new(queue.clone()).run_async(|_| ready(Ok::<_, String>(()))).unwrap()
-    });
+    let pool = runtime
+        .block_on(async { Pool::new(queue.clone()).spawn_tasks(|_| ready(())).unwrap() });
     assert_eq!(pool.workers(), 1);
     drop(runtime);
     let error = pool.set_workers(3).unwrap_err();
@@ -95,7 +95,7 @@ fn pool_started_on_a_runtime_that_has_shut_down_is_an_error() {
     let _entered = entered.enter();
     let queue = Queue::<u32>::new();
     let pool = Pool::new(queue.clone()).workers(2);
-    let error = pool.run_async(|_| ready(Ok::<_, String>(()))).unwrap_err();
+    let error = pool.spawn_tasks(|_| ready(())).unwrap_err();
     assert_eq!(error.to_string(), "the tokio runtime has shut down");
 }
 
@@ -109,14 +109,14 @@ impl Drop for PanicsOnDrop {
 }
 
 #[test]
-fn future_that_panics_in_the_shutdown_returns_its_key() {
+fn key_is_released_even_if_its_future_panics_in_the_shutdown() {
     let queue = Queue::new();
     queue.add(1).unwrap();
     let runtime = Builder::new_current_thread().build().unwrap();
     let pool = runtime.block_on(async {
-        let pool = Pool::new(queue.clone()).run_async(|_: i32| async {
-            let _bomb = PanicsOnDrop;
-            pending::<Result<(), String>>().await
+        let pool = Pool::new(queue.clone()).spawn_tasks(|_| async {
+            let _panics = PanicsOnDrop;
+            pending::<()>().await;
         });
         while queue.counts().processing == 0 {
             tokio::task::yield_now().await;
@@ -130,15 +130,15 @@ fn future_that_panics_in_the_shutdown_returns_its_key() {
     assert_eq!(pool.drain_blocking(LONG).left, [1]);
 }
 
-/// Tasks that leave because the queue is closed are not a runtime that has shut down.
+/// Tasks that leave at once look like tasks that a dead runtime never started.
 #[test]
-fn tasks_on_a_closed_queue_are_no_error() {
+fn tasks_on_a_closed_queue_are_not_an_error() {
     let runtime = runtime();
     let queue = Queue::<u32>::new();
     queue.close();
     runtime.block_on(async {
         let pool = Pool::new(queue).workers(50);
-        let pool = pool.run_async(|_| ready(Ok::<_, String>(()))).unwrap();
+        let pool = pool.spawn_tasks(|_| ready(())).unwrap();
         pool.join().await;
         assert_eq!(pool.workers(), 0);
     });

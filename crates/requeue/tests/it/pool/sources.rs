@@ -4,13 +4,14 @@ use std::future::Future;
 use std::pin::Pin;
 use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 use std::task::{Context, Poll};
+use std::time::Instant;
 
-use requeue::pool::{Conclusion, Source, Work};
+use requeue::pool::{Expiry, Source, Stopped, Work};
 use requeue::{Get, Lease};
 
 use super::*;
 
-/// A queue whose futures panic while it is broken, and forever after they have.
+/// A queue whose futures panic while it is broken, and forever once they have panicked.
 #[derive(Clone, Debug)]
 struct Fragile {
     queue: Queue<u32>,
@@ -24,7 +25,7 @@ struct Faults {
     drop: AtomicBool,
     lost: AtomicBool,
     polls: AtomicU32,
-    /// The failures that leases were ended with, formatted.
+    /// The failures with which leases ended, formatted.
     failures: Mutex<Vec<String>>,
 }
 
@@ -57,8 +58,8 @@ impl Source for Fragile {
         self.queue.close();
     }
 
-    fn close_now(&self) -> Vec<u32> {
-        self.queue.close_now()
+    fn close_now(&self) -> Stopped<u32> {
+        Source::close_now(&self.queue)
     }
 }
 
@@ -94,18 +95,40 @@ impl Work for FragileLease {
         panic!("a count that panics, on purpose");
     }
 
-    fn poll_lost(&mut self, _: &mut Context<'_>) -> Poll<()> {
-        assert!(self.faults.lost.load(Ordering::SeqCst), "it panics, on purpose");
-        Poll::Ready(())
+    fn expiry(&self) -> Option<Arc<dyn Expiry>> {
+        Some(Arc::new(FragileExpiry(Arc::clone(&self.faults))))
     }
 
-    fn next(self, conclusion: &Conclusion<'_>) -> FragileGet {
-        let failure = conclusion.failure.map(ToString::to_string);
+    fn next(self, finish: Finish, failure: Option<&Failure>) -> FragileGet {
+        let failure = failure.map(ToString::to_string);
         self.faults.failures.lock().unwrap().extend(failure);
         let panics = self.faults.next.swap(false, Ordering::SeqCst);
         assert!(!panics, "a next that panics, on purpose");
         let Self { lease, faults } = self;
-        FragileGet { get: lease.next_with(conclusion.finish), panicked: false, faults }
+        FragileGet { get: lease.next_with(finish), panicked: false, faults }
+    }
+}
+
+/// The expiry of a lease that is lost, or panics when it is asked.
+struct FragileExpiry(Arc<Faults>);
+
+impl Expiry for FragileExpiry {
+    fn token(&self) -> u64 {
+        7
+    }
+
+    fn deadline(&self) -> Option<Instant> {
+        None
+    }
+
+    fn is_lost(&self) -> bool {
+        assert!(self.0.lost.load(Ordering::SeqCst), "it panics, on purpose");
+        true
+    }
+
+    fn lost(&self) -> Pin<Box<dyn Future<Output = ()> + Send>> {
+        let faults = Arc::clone(&self.0);
+        Box::pin(async move { assert!(Self(faults).is_lost()) })
     }
 }
 
@@ -123,17 +146,17 @@ impl Fragile {
     }
 }
 
-/// A pool of one worker on a broken source, and the clock by which it pauses.
-fn broken(done: mpsc::Sender<u32>) -> (Fragile, FakeClock, Handle<u32, Fragile>) {
+/// A pool of one worker on a broken source, and the clock of its pauses.
+fn broken(done: mpsc::Sender<u32>) -> (Fragile, FakeClock, Handle<Fragile>) {
     let (source, clock) = (Fragile::new(), FakeClock::new());
     source.break_polls(true);
     let pool = Pool::new(source.clone()).clock(clock.clone());
-    let pool = pool.run(move |key| done.send(*key).map_err(|error| error.to_string()));
+    let pool = pool.spawn_threads(move |run| done.send(*run.key()));
     clock.wait_for_timers_blocking(1);
     (source, clock, pool.unwrap())
 }
 
-/// The first panic once ended the worker.
+/// The first panic ended the worker.
 #[test]
 fn worker_whose_source_panics_tries_again_with_growing_pauses() {
     let (done, is_done) = mpsc::channel();
@@ -172,7 +195,7 @@ fn next_key_resets_the_pause() {
     clock.advance(SECOND);
     assert_eq!(is_done.recv(), Ok(1));
     source.break_polls(true);
-    source.queue.add(2).unwrap(); // wakes the worker, if it has looked before
+    source.queue.add(2).unwrap(); // wakes the worker, if it is parked
     clock.wait_for_timers_blocking(1);
     source.break_polls(false);
     clock.advance(Duration::from_millis(5));
@@ -180,7 +203,7 @@ fn next_key_resets_the_pause() {
     assert!(pool.drain_blocking(LONG).in_time());
 }
 
-/// The clock does not move: only the call can end the pause.
+/// The clock stands still: only the call can end the pause.
 #[test]
 fn pausing_worker_reacts_to_calls() {
     let (done, is_done) = mpsc::channel();
@@ -202,7 +225,7 @@ fn pausing_worker_reacts_to_calls() {
     assert!(is_done.try_recv().is_err());
 }
 
-/// The handles are gone, so the worker keeps its future, which goes on once it is repaired.
+/// Without handles there is no source for another future, so the worker keeps its own.
 #[test]
 fn worker_without_handles_polls_the_same_future_again() {
     let (done, _) = mpsc::channel();
@@ -221,7 +244,7 @@ fn lease_that_panics_when_it_ends_costs_no_worker() {
     let (done, is_done) = mpsc::channel();
     source.faults.next.store(true, Ordering::SeqCst);
     let pool = Pool::new(source.clone());
-    let pool = pool.run(move |key| done.send(*key).map_err(|error| error.to_string()));
+    let pool = pool.spawn_threads(move |run| done.send(*run.key()));
     source.queue.add(1).unwrap();
     assert_eq!(is_done.recv(), Ok(1));
     source.queue.add(2).unwrap();
@@ -232,7 +255,10 @@ fn lease_that_panics_when_it_ends_costs_no_worker() {
     assert!(pool.drain_blocking(LONG).in_time());
 }
 
+#[derive(Debug)]
 struct PanicsOnDisplay;
+
+impl std::error::Error for PanicsOnDisplay {}
 
 impl std::fmt::Display for PanicsOnDisplay {
     fn fmt(&self, _: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
@@ -240,13 +266,13 @@ impl std::fmt::Display for PanicsOnDisplay {
     }
 }
 
-/// The source formats the error, and counts retries by a function that panics.
+/// The source formats the error, and its `num_requeues` panics.
 #[test]
-fn error_that_cannot_be_displayed_is_replaced_for_the_source() {
+fn source_gets_a_text_for_an_error_that_cannot_be_displayed() {
     let source = Fragile::new();
     source.queue.add(1).unwrap();
     let pool = Pool::new(source.clone()).max_retries(1);
-    let pool = pool.run(|_| Err::<(), _>(PanicsOnDisplay)).unwrap();
+    let pool = pool.spawn_threads(|_| Err::<(), _>(PanicsOnDisplay)).unwrap();
     while source.queue.counts().delayed == 0 {
         std::thread::yield_now();
     }
@@ -264,10 +290,7 @@ fn lease_that_panics_when_it_is_asked_costs_no_task() {
     let runtime = tokio::runtime::Builder::new_current_thread().build().unwrap();
     runtime.block_on(async {
         let pool = Pool::new(source.clone());
-        let pool = pool.run_async(|_| async {
-            tokio::task::yield_now().await;
-            Ok::<_, String>(())
-        });
+        let pool = pool.spawn_tasks(|_| tokio::task::yield_now());
         let stopped = pool.unwrap().drain(LONG).await;
         assert!(stopped.in_time() && stopped.left.is_empty());
     });
@@ -281,10 +304,26 @@ fn run_that_has_lost_its_lease_is_cancelled() {
     source.faults.lost.store(true, Ordering::SeqCst);
     let runtime = tokio::runtime::Builder::new_current_thread().build().unwrap();
     runtime.block_on(async {
-        let pending = std::future::pending::<Result<(), String>>;
-        let pool = Pool::new(source.clone()).run_async(move |_| pending()).unwrap();
+        let pool = Pool::new(source.clone());
+        let pool = pool.spawn_tasks(|_| std::future::pending::<()>()).unwrap();
         let stopped = pool.drain(LONG).await;
         assert!(stopped.in_time());
         assert_eq!(stopped.left, [1, 2], "the keys are released");
     });
+}
+
+#[test]
+fn handler_on_a_thread_sees_that_its_lease_is_lost() {
+    let source = Fragile::new();
+    source.queue.add(1).unwrap();
+    let (send, seen) = mpsc::channel();
+    let faults = Arc::clone(&source.faults);
+    let pool = Pool::new(source).spawn_threads(move |run| {
+        let before = run.is_cancelled(); // panics inside, which is contained
+        faults.lost.store(true, Ordering::SeqCst);
+        send.send((before, run.is_cancelled(), run.token())).unwrap();
+        futures_executor::block_on(run.cancelled());
+    });
+    assert_eq!(seen.recv(), Ok((false, true, Some(7))));
+    assert!(pool.unwrap().drain_blocking(LONG).in_time());
 }

@@ -1,11 +1,11 @@
-//! Pools of tasks: what only they can do, and that the rest holds for them too.
+//! Pools of tasks: cancellation, timeouts, and the rules that also hold for threads.
 
 use std::future::{Future, pending, ready};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::task::Poll;
 
-use requeue::metrics::Ended;
+use requeue::metrics::RunResult;
 use requeue::testing::FakeClock;
 use tokio::runtime::{Builder, Runtime};
 
@@ -16,12 +16,12 @@ fn runtime() -> Runtime {
     Builder::new_multi_thread().worker_threads(2).build().unwrap()
 }
 
-/// Runs a test in a runtime with one thread, where every step is where it is awaited.
+/// Runs a test in a runtime with one thread, where other tasks run only at an await.
 fn alone<T>(test: impl Future<Output = T>) -> T {
     Builder::new_current_thread().build().unwrap().block_on(test)
 }
 
-/// Lets all other tasks go on until each of them waits.
+/// Lets all other tasks run until each of them waits.
 async fn settle() {
     for _ in 0..100 {
         tokio::task::yield_now().await;
@@ -29,48 +29,47 @@ async fn settle() {
 }
 
 #[test]
-fn outcomes_of_tasks_are_those_of_threads() {
+fn tasks_and_threads_finish_keys_in_the_same_way() {
     let clock = FakeClock::new();
     let queue = queue_on(&clock);
-    let (morgue, runs) = (Morgue::new(), Runs::default());
+    let (dead, runs) = (Failures::default(), Runs::default());
     let seen = runs.clone();
     alone(async {
-        queue.add_all(["done", "after", "give up", "error", "panic"]).unwrap();
+        queue.add_all(["success", "after", "give up", "error", "panic"]).unwrap();
         let pool = Pool::new(queue.clone())
             .workers(2)
             .max_retries(1)
-            .on_dead(morgue.callback())
-            .run_async(move |key: &'static str| {
-                seen.note(key);
+            .on_dead(dead.callback())
+            .spawn_tasks(move |run| {
+                seen.note(run.key());
                 async move {
                     tokio::task::yield_now().await;
-                    match key {
-                        "after" => Ok(Outcome::After(LONG)),
-                        "give up" => Ok(Outcome::GiveUp),
-                        "error" => Err("no".to_owned()),
-                        "panic" => panic!("as the test wants"),
-                        _ => Ok(Outcome::Done),
+                    match *run.key() {
+                        "after" => Ok(Finish::RequeueAfter(LONG)),
+                        "give up" => Ok(Finish::GiveUp),
+                        "error" => Err("no"),
+                        "panic" => panic!("on purpose"),
+                        _ => Ok(Finish::Succeed),
                     }
                 }
             })
             .unwrap();
         settle().await;
         assert_eq!(queue.counts().delayed, 3);
-        assert_eq!(morgue.bodies(), [("give up", Failure::GaveUp)]);
+        assert_eq!(dead.take(), [failed("give up", "the handler gave up")]);
         clock.advance(SECOND);
         settle().await;
-        let panicked = Failure::Panicked("as the test wants".to_owned());
-        let dead = [("error", Failure::Error("no".to_owned())), ("panic", panicked)];
-        let mut bodies = morgue.bodies();
-        bodies.sort_unstable_by_key(|(key, _)| *key);
-        assert_eq!(bodies, dead);
-        let runs = ["done", "after", "give up", "error", "panic"].map(|key| runs.of(key));
-        assert_eq!(runs, [1, 1, 1, 2, 2]);
+        let mut dead = dead.take();
+        dead.sort_unstable();
+        let panicked = failed("panic", "the handler panicked: on purpose");
+        assert_eq!(dead, [failed("error", "no"), panicked]);
+        let keys = ["success", "after", "give up", "error", "panic"];
+        assert_eq!(keys.map(|key| runs.of(key)), [1, 1, 1, 2, 2]);
         assert_eq!(pool.drain(SECOND).await.left, ["after"]);
     });
 }
 
-/// Counts how many of it exist.
+/// Counts its living instances.
 struct Counted(Arc<AtomicU32>);
 
 impl Counted {
@@ -87,11 +86,14 @@ impl Drop for Counted {
 }
 
 #[test]
-fn run_that_takes_too_long_is_cancelled_and_retried() {
+fn run_that_exceeds_its_timeout_is_cancelled_and_retried() {
     let clock = FakeClock::new();
     let backoff = Exponential::new(SECOND, SECOND * 1000);
-    let queue =
-        Queue::builder().name("files").clock(clock.clone()).retry(backoff).build();
+    let queue = Queue::<&str>::builder()
+        .name("files")
+        .clock(clock.clone())
+        .retry(backoff)
+        .build();
     let (events, alive) = (Events::default(), Arc::new(AtomicU32::new(0)));
     let futures = Arc::clone(&alive);
     alone(async {
@@ -99,11 +101,13 @@ fn run_that_takes_too_long_is_cancelled_and_retried() {
             .clock(clock.clone())
             .timeout(SECOND * 5)
             .metrics(events.clone())
-            .run_async(move |key: &str| {
+            .spawn_tasks(move |run| {
                 let counted = Counted::new(&futures);
                 async move {
                     let _counted = counted;
-                    if key == "slow" { pending().await } else { Ok::<_, String>(()) }
+                    if *run.key() == "slow" {
+                        pending::<()>().await;
+                    }
                 }
             })
             .unwrap();
@@ -117,9 +121,9 @@ fn run_that_takes_too_long_is_cancelled_and_retried() {
         let expected = [
             Event::Workers(1),
             Event::Started,
-            Event::Ended(Ended::TimedOut, SECOND * 5),
+            Event::Ended(RunResult::TimedOut, SECOND * 5),
             Event::Started,
-            Event::Ended(Ended::Done, Duration::ZERO),
+            Event::Ended(RunResult::Succeeded, Duration::ZERO),
         ];
         assert_eq!(events.take(), expected);
         assert_eq!(pool.drain(SECOND).await.left, ["slow"]);
@@ -127,7 +131,7 @@ fn run_that_takes_too_long_is_cancelled_and_retried() {
 }
 
 #[test]
-fn stop_cancels_what_still_runs_at_the_deadline_and_names_it() {
+fn stop_cancels_and_lists_the_runs_at_its_deadline() {
     let clock = FakeClock::new();
     let queue = Queue::builder().name("files").clock(clock.clone()).build();
     let events = Events::default();
@@ -137,7 +141,7 @@ fn stop_cancels_what_still_runs_at_the_deadline_and_names_it() {
             .workers(2)
             .clock(clock.clone())
             .metrics(events.clone())
-            .run_async(|_| pending::<Result<(), String>>())
+            .spawn_tasks(|_| pending::<()>())
             .unwrap();
         settle().await;
         let stopping = pool.clone();
@@ -151,7 +155,9 @@ fn stop_cancels_what_still_runs_at_the_deadline_and_names_it() {
         assert_eq!(stopped.left, ["never ran"]);
         pool.join().await;
         assert_eq!(queue.counts().processing, 0, "the runs are cancelled");
-        assert_eq!(events.take()[3..], [Event::Ended(Ended::Cancelled, SECOND); 2]);
+        let failures = ["stuck", "stuck too"].map(|key| queue.num_requeues(&key));
+        assert_eq!(failures, [0, 0], "and have not failed");
+        assert_eq!(events.take()[3..], [Event::Ended(RunResult::Released, SECOND); 2]);
     });
 }
 
@@ -161,7 +167,7 @@ fn dropped_stop_loses_nothing() {
     alone(async {
         queue.add_all(["stuck", "left"]).unwrap();
         let pool = Pool::new(queue.clone());
-        let pool = pool.run_async(|_| pending::<Result<(), String>>()).unwrap();
+        let pool = pool.spawn_tasks(|_| pending::<()>()).unwrap();
         settle().await;
         {
             let mut stop = Box::pin(pool.stop(LONG));
@@ -173,57 +179,55 @@ fn dropped_stop_loses_nothing() {
     });
 }
 
-/// A future whose destructor panics.
-struct Bomb;
+struct PanicsOnDrop;
 
-impl Drop for Bomb {
+impl Drop for PanicsOnDrop {
     fn drop(&mut self) {
-        panic!("while it was dropped");
+        panic!("a drop that panics, on purpose");
     }
 }
 
 #[test]
-fn panic_of_a_future_that_is_dropped_costs_no_worker() {
+fn panic_of_a_cancelled_future_costs_no_worker() {
     let clock = FakeClock::new();
     let queue = queue_on(&clock);
-    let failures = Morgue::new();
+    let failures = Failures::default();
     alone(async {
         let pool = Pool::new(queue.clone())
             .clock(clock.clone())
             .timeout(SECOND)
             .on_failure(failures.callback())
-            .run_async(|key: &str| async move {
-                if key == "quick" {
-                    return Ok::<_, String>(());
+            .spawn_tasks(|run| async move {
+                if *run.key() != "quick" {
+                    let _panics = PanicsOnDrop;
+                    pending::<()>().await;
                 }
-                let _bomb = Bomb;
-                pending().await
             })
             .unwrap();
-        queue.add_all(["bomb", "quick"]).unwrap();
+        queue.add_all(["panic", "quick"]).unwrap();
         settle().await;
         clock.advance(SECOND);
         settle().await;
-        let message = "while it was dropped".to_owned();
-        assert_eq!(failures.bodies(), [("bomb", Failure::Panicked(message))]);
+        let message = "the handler panicked: a drop that panics, on purpose";
+        assert_eq!(failures.take(), [failed("panic", message)]);
         assert_eq!(queue.counts().delayed, 1);
-        assert_eq!(queue.len(), 0, "the worker went on to the next");
+        assert_eq!(queue.len(), 0, "the worker took the next key");
         drop(pool);
     });
 }
 
 #[test]
-fn tasks_come_and_go_while_the_pool_runs() {
+fn number_of_tasks_changes_while_the_pool_runs() {
     let queue = Queue::new();
     let held = Arc::new(AtomicU32::new(0));
     let running = Arc::clone(&held);
     alone(async {
         queue.add_all(0..10).unwrap();
-        let pool = Pool::new(queue.clone()).run_async(move |_: i32| {
+        let pool = Pool::new(queue.clone()).spawn_tasks(move |_| {
             let counted = Counted::new(&running);
             async move {
                 let _counted = counted;
-                pending::<Result<(), String>>().await
+                pending::<()>().await;
             }
         });
         let pool = pool.unwrap();
@@ -242,8 +246,8 @@ fn tasks_come_and_go_while_the_pool_runs() {
 }
 
 #[test]
-fn many_tasks_on_several_threads_run_every_key_once_at_a_time() {
-    let queue = Queue::new();
+fn no_key_is_processed_by_two_tasks() {
+    let queue = Queue::<usize>::new();
     let (busy, runs): (Arc<[AtomicU32; 8]>, Arc<[AtomicU32; 8]>) = Default::default();
     let (held, counted) = (Arc::clone(&busy), Arc::clone(&runs));
     let overlaps = Arc::new(AtomicU32::new(0));
@@ -253,14 +257,15 @@ fn many_tasks_on_several_threads_run_every_key_once_at_a_time() {
         let pool = pool.on_failure(move |_, _| {
             overlapped.fetch_add(1, Ordering::SeqCst);
         });
-        let pool = pool.run_async(move |key: usize| {
+        let pool = pool.spawn_tasks(move |run| {
             let (held, counted) = (Arc::clone(&held), Arc::clone(&counted));
             async move {
+                let key = run.into_key();
                 let others = held[key].fetch_add(1, Ordering::SeqCst);
                 tokio::task::yield_now().await;
                 held[key].fetch_sub(1, Ordering::SeqCst);
                 counted[key].fetch_add(1, Ordering::SeqCst);
-                if others == 0 { Ok(Outcome::Done) } else { Err("with two workers") }
+                if others == 0 { Ok(()) } else { Err("two tasks") }
             }
         });
         let pool = pool.unwrap();
@@ -281,18 +286,17 @@ fn many_tasks_on_several_threads_run_every_key_once_at_a_time() {
 #[test]
 fn pool_of_tasks_needs_a_runtime() {
     let pool = Pool::new(Queue::<u32>::new());
-    let error = pool.run_async(|_| ready(Ok::<_, String>(()))).unwrap_err();
+    let error = pool.spawn_tasks(|_| ready(())).unwrap_err();
     assert!(error.to_string().contains("no reactor running"), "{error}");
 }
 
 #[test]
-fn thread_can_change_and_drain_a_pool_of_tasks() {
+fn thread_can_resize_and_drain_a_pool_of_tasks() {
     let runtime = runtime();
     let queue = Queue::new();
     queue.add_all(0..100).unwrap();
-    let pool = runtime.block_on(async {
-        Pool::new(queue).run_async(|_: i32| ready(Ok::<_, String>(()))).unwrap()
-    });
+    let pool =
+        runtime.block_on(async { Pool::new(queue).spawn_tasks(|_| ready(())).unwrap() });
     pool.set_workers(3).unwrap();
     let stopped = pool.drain_blocking(LONG);
     assert!(stopped.in_time() && stopped.left.is_empty());

@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use super::*;
-use crate::metrics::Ended;
+use crate::metrics::RunResult;
 
 fn value(prometheus: &Prometheus, series: &str) -> Option<String> {
     let text = prometheus.encode();
@@ -15,12 +15,12 @@ fn value(prometheus: &Prometheus, series: &str) -> Option<String> {
 #[test]
 fn every_ending_is_counted_under_its_result() {
     let endings = [
-        (Ended::Done, "success", None),
-        (Ended::After, "requeue_after", None),
-        (Ended::Failed, "error", None),
-        (Ended::GaveUp, "error", Some("terminal_reconcile_errors")),
-        (Ended::Panicked, "error", Some("reconcile_panics")),
-        (Ended::TimedOut, "error", Some("reconcile_timeouts")),
+        (RunResult::Succeeded, "success", None),
+        (RunResult::Requeued, "requeue_after", None),
+        (RunResult::Failed, "error", None),
+        (RunResult::GaveUp, "error", Some("terminal_reconcile_errors")),
+        (RunResult::Panicked, "error", Some("reconcile_panics")),
+        (RunResult::TimedOut, "error", Some("reconcile_timeouts")),
     ];
     for (how, result, besides) in endings {
         let prometheus = Prometheus::new();
@@ -48,7 +48,7 @@ fn cancelled_run_has_no_result() {
     let prometheus = Prometheus::new();
     let pool = prometheus.pool("p");
     pool.started();
-    pool.ended(Ended::Cancelled, Duration::from_secs(1));
+    pool.ended(RunResult::Released, Duration::from_secs(1));
     let text = prometheus.encode();
     assert!(text.contains("controller_runtime_active_workers{controller=\"p\"} 0\n"));
     let counted = |line: &&str| line.starts_with("controller_runtime_reconcile_total");
@@ -60,7 +60,7 @@ fn durations_are_in_the_buckets_of_controller_runtime() {
     let prometheus = Prometheus::new();
     let pool = prometheus.pool("p");
     pool.started();
-    pool.ended(Ended::Done, Duration::from_millis(30));
+    pool.ended(RunResult::Succeeded, Duration::from_millis(30));
     let family = parse(&prometheus.encode())
         .remove("controller_runtime_reconcile_time_seconds")
         .unwrap();

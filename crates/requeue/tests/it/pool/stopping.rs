@@ -1,4 +1,4 @@
-//! Ways in which a pool ends.
+//! Draining and stopping a pool.
 
 use std::future::Future;
 use std::sync::{Arc, mpsc};
@@ -9,28 +9,28 @@ use requeue::testing::FakeClock;
 use super::*;
 
 #[test]
-fn drain_finishes_what_is_ready_and_hands_back_what_is_delayed() {
+fn drain_processes_ready_keys_and_returns_delayed_ones() {
     let clock = FakeClock::new();
     let queue = queue_on(&clock);
     let runs = Runs::default();
     let seen = runs.clone();
     queue.add_all(["a", "b", "c"]).unwrap();
     queue.add_after("later", SECOND).unwrap();
-    let pool = Pool::new(queue.clone()).clock(clock).run(move |key: &&'static str| {
-        seen.note(key);
-        if *key == "b" { Err("fails") } else { Ok(()) }
+    let pool = Pool::new(queue.clone()).clock(clock).spawn_threads(move |run| {
+        seen.note(run.key());
+        if *run.key() == "b" { Err("fails") } else { Ok(()) }
     });
     let stopped = pool.unwrap().drain_blocking(LONG);
     assert!(stopped.in_time());
     assert_eq!(["a", "b", "c"].map(|key| runs.of(key)), [1, 1, 1]);
     let mut left = stopped.left;
     left.sort_unstable();
-    assert_eq!(left, ["b", "later"], "what failed is not retried any more");
+    assert_eq!(left, ["b", "later"], "failed keys are not retried any more");
     assert!(queue.is_closed());
 }
 
 #[test]
-fn stop_finishes_what_runs_and_hands_back_the_rest() {
+fn stop_finishes_the_current_runs_and_returns_the_other_keys() {
     let queue = Queue::new();
     let (gate, pool) = gated(&queue, 1);
     queue.add_all([1, 2, 3]).unwrap();
@@ -47,24 +47,23 @@ fn stop_finishes_what_runs_and_hands_back_the_rest() {
 }
 
 #[test]
-fn stop_names_the_keys_that_still_run_at_the_deadline() {
+fn stop_lists_the_keys_that_are_running_at_the_deadline() {
     let clock = FakeClock::new();
     let queue = Queue::new();
     queue.add_all(["slow", "slower", "never ran"]).unwrap();
     let (start, begun) = mpsc::channel();
     let (leave, left) = mpsc::channel::<()>();
-    let (start, left) = (Mutex::new(start), Mutex::new(left));
+    let left = Mutex::new(left);
     let pool = Pool::new(queue.clone()).workers(2).clock(clock.clone());
-    let pool = pool.run(move |key: &&'static str| {
-        start.lock().unwrap().send(*key).unwrap();
+    let pool = pool.spawn_threads(move |run| {
+        start.send(*run.key()).unwrap();
         left.lock().unwrap().recv().unwrap_or_default();
-        Ok::<_, String>(())
     });
     let pool = pool.unwrap();
     for _ in 0..2 {
         begun.recv().unwrap();
     }
-    queue.add("slow").unwrap(); // once more: it is to be worked on, whatever becomes of the run
+    queue.add("slow").unwrap(); // dirty: to be processed again, however the run ends
     let stopping = pool.clone();
     let waiting = thread::spawn(move || stopping.stop_blocking(SECOND));
     clock.wait_for_timers_blocking(1);
@@ -74,7 +73,7 @@ fn stop_names_the_keys_that_still_run_at_the_deadline() {
     assert_eq!(stopped.still_running, ["slow", "slower"]);
     assert_eq!(stopped.left, ["never ran", "slow"]);
     drop(leave);
-    pool.join_blocking(); // threads end their run, and leave
+    pool.join_blocking(); // threads leave after their run
     assert_eq!(queue.counts().processing, 0);
 }
 
@@ -93,10 +92,24 @@ fn deadline_of_zero_does_not_wait() {
 }
 
 #[test]
-fn deadline_that_never_comes_is_none() {
+fn longest_duration_means_no_deadline() {
     let queue = Queue::<u32>::new();
-    let pool = Pool::new(queue).workers(2).run(|_| Ok::<_, String>(())).unwrap();
+    let pool = Pool::new(queue).workers(2).spawn_threads(|_| ()).unwrap();
     assert!(pool.stop_blocking(Duration::MAX).in_time());
+}
+
+/// Two pools share a queue. The runs of the other pool do not make this one late.
+#[test]
+fn pool_that_stops_in_time_does_not_list_the_keys_of_another() {
+    let queue = Queue::new();
+    let (gate, other) = gated(&queue, 1);
+    queue.add(1).unwrap();
+    gate.begun.recv().unwrap();
+    let pool = Pool::new(queue).spawn_threads(|_| ()).unwrap();
+    assert!(pool.stop_blocking(LONG).in_time());
+    assert_eq!(other.stop_blocking(Duration::ZERO).still_running, [1]);
+    drop(gate);
+    other.join_blocking();
 }
 
 #[test]
@@ -105,9 +118,8 @@ fn workers_leave_when_the_queue_is_closed_and_empty() {
     queue.add_all(0..100).unwrap();
     let runs = Arc::new(Mutex::new(0));
     let count = Arc::clone(&runs);
-    let pool = Pool::new(queue.clone()).workers(3).run(move |_: &i32| {
+    let pool = Pool::new(queue.clone()).workers(3).spawn_threads(move |_| {
         *count.lock().unwrap() += 1;
-        Ok::<_, String>(())
     });
     let pool = pool.unwrap();
     queue.close();
@@ -119,21 +131,37 @@ fn workers_leave_when_the_queue_is_closed_and_empty() {
 fn workers_leave_when_every_handle_is_dropped() {
     let queue = Queue::new();
     queue.add(1).unwrap();
-    let (over, is_over) = mpsc::channel::<()>();
-    let pool = Pool::new(queue).workers(3).run(move |_: &i32| {
-        let _kept = &over;
-        Ok::<_, String>(())
+    let (alive, gone) = mpsc::channel::<()>();
+    let pool = Pool::new(queue).workers(3).spawn_threads(move |_| {
+        let _alive = &alive;
     });
     drop(pool);
-    // The handler goes with the last worker, and the sender with the handler.
-    assert!(is_over.recv().is_err());
+    // The last worker drops the handler, and the handler drops the sender.
+    assert!(gone.recv().is_err());
+}
+
+/// A strong handle in the handler would keep the queue open forever.
+#[test]
+fn handler_with_a_weak_queue_does_not_keep_its_pool_running() {
+    let queue = Queue::new();
+    queue.add(3).unwrap();
+    let (weak, (alive, gone)) = (queue.downgrade(), mpsc::channel::<u32>());
+    let pool = Pool::new(queue.clone()).spawn_threads(move |run| {
+        alive.send(*run.key()).unwrap();
+        if let (Some(queue), Some(next)) = (weak.upgrade(), run.checked_sub(1)) {
+            queue.add(next).unwrap();
+        }
+    });
+    queue.wait_idle_blocking();
+    drop((queue, pool));
+    assert_eq!(gone.iter().collect::<Vec<_>>(), [3, 2, 1, 0]);
 }
 
 #[test]
-fn paused_pool_drains_nothing_and_says_so() {
+fn drain_of_a_paused_pool_returns_its_ready_keys() {
     let queue = Queue::new();
     queue.add(1).unwrap();
-    let pool = Pool::new(queue).workers(0).run(|_| Ok::<_, String>(())).unwrap();
+    let pool = Pool::new(queue).workers(0).spawn_threads(|_| ()).unwrap();
     let stopped = pool.drain_blocking(LONG);
     assert_eq!((stopped.in_time(), stopped.left), (true, vec![1]));
 }
@@ -144,7 +172,7 @@ fn debug_shows_counts_and_no_key() {
     queue.add("secret").unwrap();
     let pool = Pool::new(queue).workers(0);
     assert!(!format!("{pool:?}").contains("secret"));
-    let pool = pool.run(|_| Ok::<_, String>(())).unwrap();
+    let pool = pool.spawn_threads(|_| ()).unwrap();
     let text = format!("{pool:?}");
     assert!(text.contains("workers: 0") && !text.contains("secret"), "{text}");
 }
@@ -173,7 +201,7 @@ fn second_stop_lists_the_runs_that_have_not_ended_yet() {
 }
 
 #[test]
-fn drain_that_is_dropped_takes_no_key() {
+fn dropped_drain_takes_no_key() {
     let queue = Queue::new();
     let (gate, pool) = gated(&queue, 1);
     queue.add(1).unwrap();
@@ -187,4 +215,19 @@ fn drain_that_is_dropped_takes_no_key() {
     assert_eq!(queue.counts().delayed, 1);
     gate.leave.send(()).unwrap();
     assert_eq!(pool.drain_blocking(LONG).left, [2]);
+}
+
+/// A regression of the types, not of the code: keys that are `'static` references hit a
+/// limit of the compiler (rust-lang/rust#110338).
+#[test]
+fn futures_of_a_handle_are_send() {
+    fn assert_send(future: impl Future + Send) {
+        drop(future);
+    }
+
+    let pool = Pool::new(Queue::<&'static str>::new()).spawn_threads(|_| ()).unwrap();
+    let (join, drain, stop) = (pool.clone(), pool.clone(), pool);
+    assert_send(async move { join.join().await });
+    assert_send(async move { drain.drain(LONG).await });
+    assert_send(async move { stop.stop(LONG).await });
 }
