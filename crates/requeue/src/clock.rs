@@ -18,12 +18,12 @@ pub use self::tokio_clock::TokioClock;
 
 /// A source of time that queues, limiters and pools can wait on.
 ///
-/// Everything in this crate reads its clock, never the system time. A test that uses a fake
-/// clock moves time by hand and does not sleep.
+/// Everything in this crate reads its clock, never the system time. A test with a fake clock
+/// moves time by hand and does not sleep.
 ///
-/// An implementation needs only [`now`](Clock::now): the other two methods then wait in real
-/// time. Override them if the clock does not run with real time. A queue calls `now` with its
-/// lock held: it must not call the queue.
+/// An implementation needs only [`now`](Clock::now). The other two methods then wait in real
+/// time; override them if the clock does not follow it. A queue calls `now` with its lock held,
+/// so `now` must not call the queue.
 ///
 /// # Examples
 ///
@@ -34,7 +34,7 @@ pub use self::tokio_clock::TokioClock;
 /// assert!(SystemClock.now() >= before);
 /// ```
 pub trait Clock: Send + Sync + 'static {
-    /// Returns the present moment. It never goes back.
+    /// Returns the current time. It never goes back.
     fn now(&self) -> Instant;
 
     /// Returns a future that is ready when [`now`](Clock::now) has reached `deadline`.
@@ -44,8 +44,8 @@ pub trait Clock: Send + Sync + 'static {
 
     /// Blocks this thread until `deadline`, or until the thread is unparked.
     ///
-    /// It may return early for no reason, as [`std::thread::park_timeout`] may. Callers check
-    /// their condition and park again.
+    /// It may wake up spuriously, as [`std::thread::park_timeout`] may. Callers check their
+    /// condition and park again.
     fn park_until(&self, deadline: Instant) {
         std::thread::park_timeout(deadline.saturating_duration_since(self.now()));
     }
@@ -71,10 +71,7 @@ pub struct SystemClock;
 
 impl Clock for SystemClock {
     #[inline]
-    #[expect(
-        clippy::disallowed_methods,
-        reason = "this is the clock that all others ask"
-    )]
+    #[expect(clippy::disallowed_methods, reason = "this is the clock")]
     fn now(&self) -> Instant {
         Instant::now()
     }
@@ -89,7 +86,7 @@ impl Clock for SystemClock {
     }
 }
 
-/// A future that is ready at a moment; from [`Clock::timer`].
+/// A future that is ready at a deadline; returned by [`Clock::timer`].
 ///
 /// # Cancel safety
 ///
@@ -103,13 +100,14 @@ enum Inner {
 }
 
 impl Timer {
-    /// Wraps a future, for clocks with their own timers.
+    /// Wraps a future, for clocks that have their own timers.
     pub fn new(future: impl Future<Output = ()> + Send + 'static) -> Self {
         Self(Inner::Other(Box::pin(future)))
     }
 
-    /// Returns a timer that is ready after `delay` of real time; never, if that exceeds the
-    /// range of [`Instant`].
+    /// Returns a timer that is ready after `delay` of real time.
+    ///
+    /// It is never ready if that exceeds the range of [`Instant`].
     pub fn after(delay: Duration) -> Self {
         Self(Inner::System(Alarm::new(SystemClock.now().checked_add(delay))))
     }
@@ -132,7 +130,7 @@ impl fmt::Debug for Timer {
     }
 }
 
-/// The clock of a queue or a limiter: the system's without a virtual call, or another.
+/// The clock of a queue or a limiter. The system clock needs no virtual call.
 #[derive(Clone, Default)]
 pub(crate) enum AnyClock {
     #[default]

@@ -1,16 +1,16 @@
-//! Timers for tasks, all served by one thread of the process.
+//! Timers for tasks, served by one thread per process.
 //!
-//! Timers of a runtime are rounded to milliseconds and delayed by the kernel's timer slack.
-//! This thread sleeps without slack. It starts with the first timer and does nothing but
-//! sleep and wake tasks.
+//! The timers of a runtime are rounded to milliseconds and delayed by the kernel's timer
+//! slack. This thread sleeps without slack. It starts with the first timer, and only sleeps
+//! and wakes tasks.
 //!
 //! # Invariants
 //!
-//! 1. `set` holds one entry for each alarm that was polled and has neither rung nor been
+//! 1. `set` holds one entry for each alarm that was polled and has neither fired nor been
 //!    dropped.
-//! 2. The thread never sleeps beyond the first entry: a caller that puts an entry before all
-//!    others wakes it.
-//! 3. No waker is cloned, called or dropped while `set` is locked: it is foreign code.
+//! 2. The thread never sleeps beyond the first entry: a caller that inserts a new first entry
+//!    unparks it.
+//! 3. No waker is cloned, called or dropped while `set` is locked: wakers are user code.
 
 use std::collections::BTreeMap;
 use std::future::Future;
@@ -25,32 +25,32 @@ use std::time::Instant;
 use super::{Clock, SystemClock, slack};
 use crate::contain::contain;
 
-/// A moment, and a number that tells alarms of the same moment apart.
+/// A deadline, and a number that distinguishes alarms with the same deadline.
 type Entry = (Instant, u64);
 
-/// A future that is ready at a moment of the system's clock.
+/// A future that is ready at a time of the system clock.
 pub(super) struct Alarm {
-    /// `None` is a moment that never comes.
-    moment: Option<Instant>,
-    /// The number of the entry in `set`, once there is one.
+    /// `None` if it never comes.
+    deadline: Option<Instant>,
+    /// The number of its entry in `set`, if it has one.
     number: Option<u64>,
 }
 
 impl Alarm {
-    pub(super) fn new(moment: Option<Instant>) -> Self {
-        Self { moment, number: None }
+    pub(super) fn new(deadline: Option<Instant>) -> Self {
+        Self { deadline, number: None }
     }
 
-    fn enter(&mut self, moment: Instant, waker: &Waker) {
+    fn insert(&mut self, deadline: Instant, waker: &Waker) {
         let alarms = Alarms::get();
         let number = *self.number.get_or_insert_with(|| alarms.number());
-        alarms.enter((moment, number), waker);
+        alarms.insert((deadline, number), waker);
     }
 
-    /// Takes the entry out; one that has rung is gone already.
-    fn leave(&mut self) {
-        if let (Some(moment), Some(number)) = (self.moment, self.number.take()) {
-            Alarms::get().leave((moment, number));
+    /// Removes the entry, unless the alarm has fired.
+    fn remove(&mut self) {
+        if let (Some(deadline), Some(number)) = (self.deadline, self.number.take()) {
+            Alarms::get().remove((deadline, number));
         }
     }
 }
@@ -59,23 +59,23 @@ impl Future for Alarm {
     type Output = ();
 
     fn poll(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<()> {
-        let Some(moment) = self.moment else { return Poll::Pending };
-        if SystemClock.now() >= moment {
-            self.leave();
+        let Some(deadline) = self.deadline else { return Poll::Pending };
+        if SystemClock.now() >= deadline {
+            self.remove();
             return Poll::Ready(());
         }
-        self.enter(moment, cx.waker());
+        self.insert(deadline, cx.waker());
         Poll::Pending
     }
 }
 
 impl Drop for Alarm {
     fn drop(&mut self) {
-        self.leave();
+        self.remove();
     }
 }
 
-/// All alarms of the process, and the thread that rings them.
+/// All alarms of the process, and the thread that fires them.
 struct Alarms {
     set: Mutex<BTreeMap<Entry, Waker>>,
     numbers: AtomicU64,
@@ -91,7 +91,7 @@ impl Alarms {
         }
     }
 
-    /// Those of the process.
+    /// Returns the alarms of the process.
     fn get() -> &'static Self {
         static ALARMS: Alarms = Alarms::new();
         &ALARMS
@@ -101,25 +101,25 @@ impl Alarms {
         self.numbers.fetch_add(1, Ordering::Relaxed)
     }
 
-    fn enter(&'static self, entry: Entry, waker: &Waker) {
+    fn insert(&'static self, entry: Entry, waker: &Waker) {
         let waker = waker.clone();
         let mut set = self.lock();
         let replaced = set.insert(entry, waker);
         let first = set.first_key_value().is_some_and(|(first, _)| *first == entry);
         drop(set);
-        // Invariant 2; one that was replaced was there before, and the thread knows it.
+        // Invariant 2. The thread knows an entry that was only replaced.
         if first && replaced.is_none() {
             self.thread().unpark();
         }
         drop(replaced);
     }
 
-    fn leave(&self, entry: Entry) {
+    fn remove(&self, entry: Entry) {
         let waker = self.lock().remove(&entry);
         drop(waker);
     }
 
-    /// Entries change by whole steps of the map: a panic leaves it whole.
+    /// Each change is one operation of the map, so a panic leaves it whole.
     fn lock(&self) -> MutexGuard<'_, BTreeMap<Entry, Waker>> {
         self.set.lock().unwrap_or_else(PoisonError::into_inner)
     }
@@ -127,19 +127,19 @@ impl Alarms {
     fn thread(&'static self) -> &'static Thread {
         self.thread.get_or_init(|| {
             let builder = thread::Builder::new().name("requeue-timer".to_owned());
-            let spawned = builder.spawn(move || slack::without(|| self.ring_for_ever()));
-            spawned.expect("a thread for timers can be started").thread().clone()
+            let spawned = builder.spawn(move || slack::without(|| self.run()));
+            spawned.expect("the timer thread can be started").thread().clone()
         })
     }
 
-    fn ring_for_ever(&self) {
+    fn run(&self) {
         loop {
             let now = SystemClock.now();
             let due = self.take_due(now);
             if due.is_empty() {
                 self.sleep(now);
             }
-            ring(due);
+            fire(due);
         }
     }
 
@@ -151,19 +151,21 @@ impl Alarms {
         due.into_values().collect()
     }
 
-    /// Sleeps until the first entry is due. An earlier entry that comes meanwhile unparks
-    /// this thread, even before it parks.
+    /// Sleeps until the first entry is due. A new first entry unparks this thread, even
+    /// before it parks.
     fn sleep(&self, now: Instant) {
-        let first = self.lock().first_key_value().map(|((moment, _), _)| *moment);
+        let first = self.lock().first_key_value().map(|((deadline, _), _)| *deadline);
         match first {
             None => thread::park(),
-            Some(moment) => thread::park_timeout(moment.saturating_duration_since(now)),
+            Some(deadline) => {
+                thread::park_timeout(deadline.saturating_duration_since(now))
+            }
         }
     }
 }
 
-/// Calls each waker. A panic must not stop the thread or the others.
-fn ring(due: Vec<Waker>) {
+/// Calls each waker. A panic does not stop the thread or the other wakers.
+fn fire(due: Vec<Waker>) {
     for waker in due {
         contain(|| waker.wake());
     }
@@ -180,7 +182,7 @@ mod tests {
 
     const DAY: Duration = Duration::from_secs(86_400);
 
-    /// Says its number when it is woken.
+    /// Sends its number when it is woken.
     struct Bell(u64, Sender<u64>);
 
     impl Wake for Bell {
@@ -198,11 +200,11 @@ mod tests {
     }
 
     fn bells() -> (impl Fn(u64) -> Waker, Receiver<u64>) {
-        let (send, rung) = channel();
-        (move |number| Waker::from(Arc::new(Bell(number, send.clone()))), rung)
+        let (send, fired) = channel();
+        (move |number| Waker::from(Arc::new(Bell(number, send.clone()))), fired)
     }
 
-    /// Alarms whose thread is this one, so that only the test rings them.
+    /// Alarms whose thread is this one, so that only the test fires them.
     fn alarms() -> &'static Alarms {
         let alarms = Alarms::new();
         alarms.thread.set(thread::current()).expect("no thread yet");
@@ -214,65 +216,65 @@ mod tests {
     }
 
     #[test]
-    fn what_is_due_rings_in_the_order_of_its_moments() {
-        let (bell, rung) = bells();
+    fn due_alarms_fire_in_order_of_their_deadlines() {
+        let (bell, fired) = bells();
         let (alarms, now) = (alarms(), SystemClock.now());
         for number in [3, 1, 2] {
             let seconds = Duration::from_secs(number);
-            alarms.enter((now + seconds, number), &bell(number));
+            alarms.insert((now + seconds, number), &bell(number));
         }
-        ring(alarms.take_due(now + Duration::from_secs(2)));
-        assert_eq!(rung.try_iter().collect::<Vec<_>>(), [1, 2]);
+        fire(alarms.take_due(now + Duration::from_secs(2)));
+        assert_eq!(fired.try_iter().collect::<Vec<_>>(), [1, 2]);
         assert_eq!(alarms.lock().len(), 1);
     }
 
-    /// Parking for a day returns only because the entry has unparked this thread.
+    /// Parking for a day returns only because the new entry unparked this thread.
     #[test]
-    fn an_entry_before_all_others_wakes_the_thread() {
+    fn new_first_entry_wakes_the_thread() {
         let (alarms, now) = (alarms(), SystemClock.now());
         for (number, delay) in (0..).zip([2 * DAY, DAY]) {
-            alarms.enter((now + delay, number), Waker::noop());
+            alarms.insert((now + delay, number), Waker::noop());
             thread::park_timeout(DAY);
         }
         assert_eq!(alarms.lock().len(), 2);
     }
 
     #[test]
-    fn an_alarm_that_is_dropped_leaves_nothing_behind() {
+    fn dropped_alarm_removes_its_entry() {
         let mut alarm = Alarm::new(SystemClock.now().checked_add(DAY));
         assert!(poll(&mut alarm, Waker::noop()).is_pending());
-        let entry = (alarm.moment.unwrap(), alarm.number.unwrap());
+        let entry = (alarm.deadline.unwrap(), alarm.number.unwrap());
         assert!(Alarms::get().lock().contains_key(&entry));
         drop(alarm);
         assert!(!Alarms::get().lock().contains_key(&entry));
     }
 
     #[test]
-    fn the_last_waker_is_the_one_that_is_called() {
-        let (bell, rung) = bells();
+    fn latest_waker_is_called() {
+        let (bell, fired) = bells();
         let (alarms, now) = (alarms(), SystemClock.now());
-        alarms.enter((now, 1), &bell(1));
-        alarms.enter((now, 1), &bell(2));
-        ring(alarms.take_due(now));
-        assert_eq!(rung.try_iter().collect::<Vec<_>>(), [2]);
+        alarms.insert((now, 1), &bell(1));
+        alarms.insert((now, 1), &bell(2));
+        fire(alarms.take_due(now));
+        assert_eq!(fired.try_iter().collect::<Vec<_>>(), [2]);
     }
 
     #[test]
-    fn a_waker_that_panics_does_not_silence_the_others() {
-        let (bell, rung) = bells();
-        ring(vec![Waker::from(Arc::new(Panics)), bell(1)]);
-        assert_eq!(rung.try_recv(), Ok(1));
+    fn panicking_waker_does_not_stop_the_others() {
+        let (bell, fired) = bells();
+        fire(vec![Waker::from(Arc::new(Panics)), bell(1)]);
+        assert_eq!(fired.try_recv(), Ok(1));
     }
 
     #[test]
-    fn a_moment_beyond_an_instant_never_comes() {
+    fn alarm_beyond_the_range_of_instant_never_fires() {
         let mut alarm = Alarm::new(SystemClock.now().checked_add(Duration::MAX));
         assert!(poll(&mut alarm, Waker::noop()).is_pending());
-        assert_eq!(alarm.number, None, "and needs no entry");
+        assert_eq!(alarm.number, None, "it needs no entry");
     }
 
     #[test]
-    fn the_thread_of_the_process_rings() {
+    fn thread_of_the_process_fires_alarms() {
         let soon = SystemClock.now() + Duration::from_millis(1);
         futures_executor::block_on(Alarm::new(Some(soon)));
         assert!(SystemClock.now() >= soon);

@@ -1,18 +1,16 @@
-//! Sleeping no longer than asked.
+//! Sleeping without timer slack.
 //!
-//! Linux may let a thread sleep longer than it asked for, so that several wake up
-//! together: by its timer slack, which is 50 µs unless the thread has asked for another.
-//! That is most of how late a delayed key would be.
+//! Linux may wake a thread later than requested, by its timer slack, to wake several threads
+//! together. The default of 50 µs would be most of the lateness of a delayed key.
 
-/// Runs `sleep` with the least slack there is. The thread is the caller's: afterwards it
-/// has its own slack back.
+/// Runs `sleep` with the smallest slack, and restores the thread's own slack afterwards.
 #[cfg(target_os = "linux")]
 pub(super) fn without(sleep: impl FnOnce()) {
     use rustix::thread::{current_timer_slack, set_current_timer_slack};
     use std::num::NonZeroU64;
 
     let own = current_timer_slack();
-    // A kernel that refuses lets us sleep as long as before.
+    // If the kernel refuses, the sleep is as late as before.
     let least = set_current_timer_slack(Some(NonZeroU64::MIN));
     sleep();
     if let (Ok(own), Ok(())) = (own, least) {
@@ -32,7 +30,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn thread_has_its_own_slack_back_after_it_slept() {
+    fn slack_of_the_thread_is_restored_after_a_sleep() {
         let own = current_timer_slack().unwrap();
         let mut asleep = None;
         without(|| asleep = current_timer_slack().ok());

@@ -247,6 +247,10 @@ impl TokenBucket {
     ///
     /// Returns no bucket if the limit is infinite: then nothing was taken.
     #[inline(always)]
+    #[expect(
+        clippy::inline_always,
+        reason = "measured: `Keyed::allow` takes 14 % more instructions without it"
+    )]
     pub(crate) fn reserve(
         &self,
         rate: Rate,

@@ -360,7 +360,7 @@ impl Limiter {
         self.shared.take_one()
     }
 
-    #[inline(always)]
+    #[inline]
     fn reserve_on(&self, at: At, n: u32) -> Result<Reservation, ReserveError> {
         match self.shared.take(Request::patient(at, n)) {
             Ok(grant) => {

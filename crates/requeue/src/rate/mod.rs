@@ -3,7 +3,7 @@
 //! ```
 //! use requeue::rate::{Limit, Limiter};
 //!
-//! // Ten requests a second, five of them at once.
+//! // Ten requests per second, up to five at once.
 //! let limiter = Limiter::new(Limit::per_second(10.0), 5);
 //! for _request in 0..3 {
 //!     limiter.wait_blocking()?; // or `wait().await`
@@ -12,50 +12,50 @@
 //! # Ok::<(), requeue::rate::WaitError>(())
 //! ```
 //!
-//! This module stands on its own: nothing in it knows of queues, and it needs no runtime,
-//! no thread and no feature.
+//! This module is independent of queues. It needs no runtime, no background thread and no
+//! feature.
 //!
 //! # Which one
 //!
 //! | you want to | use |
 //! |---|---|
-//! | keep to so many events a second, with bursts | [`Limiter`] |
-//! | spread events evenly, one after the other | [`Pacer`] |
-//! | have no more than so many events in any minute | [`Window`] |
-//! | divide a limit among tenants that lend to each other | [`Hierarchy`] |
-//! | give every user or address a limit of its own | [`Keyed`] |
+//! | limit the rate of events, with bursts | [`Limiter`] |
+//! | space events evenly | [`Pacer`] |
+//! | allow at most 100 events in any minute | [`Window`] |
+//! | divide a limit among tenants that can borrow from each other | [`Hierarchy`] |
+//! | limit each user or address | [`Keyed`] |
 //! | make tower services wait | `RateLimitLayer`, feature `tower` |
 //! | answer HTTP requests with 429, per client | `KeyedRateLimitLayer`, feature `tower` |
-//! | do something, such as logging, only now and then | [`Sometimes`] |
+//! | log or sample only some calls | [`Sometimes`] |
 //!
-//! The page `docs/LIMITERS.md` of the repository shows how they differ, with pictures.
+//! `docs/LIMITERS.md` in the repository compares them, with pictures.
 //!
-//! All of them can be shared between threads and tasks, and clones of a limiter or a pacer
-//! share one state. A call of either that does not wait costs little more than reading the
-//! clock and takes no lock. Callers that wait line up under a lock.
+//! All of them can be shared between threads and tasks. Clones of a limiter share its state.
+//! A call of a `Limiter` or a `Pacer` that does not wait costs little more than reading the
+//! clock.
 //!
 //! # Limits and bursts
 //!
-//! A [`Limiter`] is a bucket of tokens. It holds up to *burst* of them, starts full, and
-//! gains [`Limit`] tokens a second. An event takes one token, or several. So bursts of
-//! events pass at once, and in the long run no more than the limit.
+//! A [`Limiter`] is a token bucket. It holds up to *burst* tokens, starts full, and gains
+//! [`Limit`] tokens per second. An event takes one token, or several. So bursts of events
+//! pass at once, but in the long run no more than the limit.
 //!
-//! Choose the burst as the number of events that may happen together, at least the largest
-//! number of tokens that is ever asked for at once: more than the burst is never granted.
+//! Choose the burst as the number of events that may happen together. A request for more
+//! tokens than the burst is always refused.
 //!
 //! ```
 //! use std::time::Duration;
 //! use requeue::rate::{Limit, Limiter};
 //!
 //! assert_eq!(Limit::every(Duration::from_millis(250)), Limit::per_second(4.0));
-//! let closed = Limiter::new(Limit::ZERO, 1); // the burst, and then nothing
+//! let closed = Limiter::new(Limit::ZERO, 1); // only the burst
 //! assert!(closed.allow());
 //! assert!(!closed.allow());
-//! let open = Limiter::new(Limit::INF, 0); // everything, whatever the burst
+//! let open = Limiter::new(Limit::INF, 0); // everything
 //! assert!(open.allow_n(1_000_000));
 //! ```
 //!
-//! # Allow: drop what is too much
+//! # Allow: drop excess events
 //!
 //! [`Limiter::allow`] takes a token if one is available, and returns whether it did.
 //!
@@ -70,9 +70,9 @@
 //! # Wait: slow down
 //!
 //! [`Limiter::wait`] waits for a token, and [`Limiter::wait_blocking`] blocks its thread for
-//! one. Both kinds of callers share one line and are served in order. Only the first
-//! holds a token, so a caller that gives up costs the others nothing. A deadline that cannot
-//! be met is refused at once.
+//! one. Both kinds of callers share one line and are served in order. Only the first holds a
+//! token, so a caller that gives up costs the others nothing. A wait that would exceed its
+//! deadline is refused at once.
 //!
 //! ```
 //! use std::time::Duration;
@@ -91,9 +91,9 @@
 //!
 //! # Reserve: decide later
 //!
-//! [`Limiter::reserve`] takes a token from the future and returns when it may be used: for
-//! callers that schedule the event themselves, or may cancel it. [`Limiter::peek`] returns
-//! the same time and takes nothing.
+//! [`Limiter::reserve`] takes a token from the future and returns when it may be used. Use it
+//! to schedule the event yourself, or to cancel it. [`Limiter::peek`] returns the wait and
+//! takes nothing.
 //!
 //! ```
 //! use std::time::Duration;
@@ -112,14 +112,14 @@
 //!
 //! # Changing limits
 //!
-//! Limit, burst and the tokens themselves can change while the limiter is in use, for
-//! instance by what a server reports.
+//! Limit, burst and the tokens themselves can change at any time, for example to follow the
+//! limit that a server reports.
 //!
 //! ```
 //! use requeue::rate::{Limit, Limiter};
 //!
 //! let limiter = Limiter::new(Limit::per_second(0.001), 100);
-//! limiter.set_tokens(0); // the server says: enough for now
+//! limiter.set_tokens(0); // the server reports that no calls are left
 //! assert!(!limiter.allow());
 //! limiter.set_limit(Limit::INF);
 //! assert!(limiter.allow());
@@ -127,8 +127,8 @@
 //!
 //! # Pacing
 //!
-//! A [`Pacer`] knows no bursts: it gives each caller the next of evenly spaced slots. Some
-//! of the slots that nobody used can be made up for, as many as its *slack*.
+//! A [`Pacer`] has no bursts: it gives each caller the next of evenly spaced slots. A few
+//! unused slots, its *slack*, can be used later.
 //!
 //! ```
 //! use std::time::Duration;
@@ -140,7 +140,7 @@
 //! assert_eq!(second - first, Duration::from_millis(10));
 //! ```
 //!
-//! # Now and then
+//! # Sampling
 //!
 //! ```
 //! use requeue::rate::Sometimes;
@@ -152,33 +152,29 @@
 //!
 //! # Time
 //!
-//! The clock is the system's monotonic one, or any [`Clock`](crate::Clock): with a fake one
-//! a test moves time by hand and sleeps nowhere. `allow`, `reserve`, `tokens`, `peek`,
-//! `cancel` and the setters also come with an explicit time, and then need no clock at all.
+//! The default clock is the monotonic system clock. With another [`Clock`](crate::Clock), such
+//! as a fake one, a test moves time by hand and does not sleep. `allow`, `reserve`, `tokens`,
+//! `peek`, `cancel` and the setters of a `Limiter` have forms with an explicit time, which read
+//! no clock.
 //!
 //! # Differences from the Go packages
 //!
 //! Calls with an explicit time return the results of x/time/rate, to the last bit. These
 //! differences are deliberate:
 //!
-//! * Refusals are errors that say why: [`ReserveError`], [`WaitError`].
-//! * A wait without end is an error, not a reservation for in 292 years.
-//! * Callers that wait line up instead of reserving. In Go each cancelled wait leaves a gap,
-//!   and a limiter in front of clients with timeouts may serve none of them.
-//! * [`Reservation::cancel`] consumes the reservation: nothing is given back twice, and
-//!   nothing that was never taken, as by a reservation made while there was no limit.
-//! * Calls that read the clock never exceed `burst + limit × time`. In Go late clock
-//!   readings and reservations cancelled out of order do.
-//! * A limit is never NaN or negative: see [`Limit::per_second`].
-//! * A [`Pacer`] carries the remainder of a division, so 7 a minute are exactly 7 a minute.
-//!   It uses a monotonic clock, has [`Pacer::try_take`], and a dropped take leaves its slot
+//! * Refusals are errors with a reason: [`ReserveError`], [`WaitError`].
+//! * An endless wait is an error, not a reservation in 292 years.
+//! * Waiting callers line up instead of reserving. In Go each cancelled wait leaves a gap, and
+//!   a limiter in front of clients with timeouts may serve none of them.
+//! * [`Reservation::cancel`] consumes the reservation, so nothing is given back twice. A
+//!   reservation made without a limit gives nothing back.
+//! * Calls that read the clock never exceed `burst + limit × time`. In Go they do, after late
+//!   clock readings and after reservations are cancelled out of order.
+//! * A limit is never NaN or negative; see [`Limit::per_second`].
+//! * A [`Pacer`] carries the remainder of a division, so 7 per minute is exactly 7 per minute.
+//!   It uses a monotonic clock, has [`Pacer::try_take`], and a cancelled take leaves its slot
 //!   to the next caller.
 //! * [`Sometimes`] holds no lock while the action runs.
-
-#![expect(
-    clippy::inline_always,
-    reason = "measured: without it the calls of a limiter take a quarter more instructions"
-)]
 
 mod bucket;
 mod error;

@@ -1,22 +1,22 @@
-//! Time as the limiters count it: nanoseconds on a line that starts with the limiter.
+//! Time as limiters count it: nanoseconds since the limiter was created.
 
 use std::time::{Duration, Instant};
 
-/// Nanoseconds; negative ones point back.
+/// A signed number of nanoseconds.
 pub(crate) type Nanos = i64;
 
-/// A wait without end.
+/// An endless wait.
 pub(crate) const FOREVER: Nanos = Nanos::MAX;
 
 pub(crate) const NANOS_PER_SEC: Nanos = 1_000_000_000;
 
-/// Where the origin of a [`Timeline`] lies among the moments.
+/// The moment at the origin of a [`Timeline`].
 ///
-/// A quarter of the range below it (146 years) and three quarters above: so an origin
-/// plus or minus a century plus the longest finite wait (292 years) still fits.
+/// A quarter of the range (146 years) is below it and three quarters are above. So the origin,
+/// plus or minus a century, plus the longest finite wait (292 years) still fits.
 const ORIGIN: Nanos = -(1 << 62);
 
-/// How far around its origin a [`Timeline`] tells moments apart.
+/// How far from its origin a [`Timeline`] distinguishes moments.
 const REACH: Nanos = 1 << 62;
 
 /// A point on a [`Timeline`]. Sums and differences saturate.
@@ -27,7 +27,7 @@ impl Moment {
     /// The origin of the [`Timeline`].
     pub(crate) const START: Self = Self(ORIGIN);
 
-    /// Later than anything that will happen.
+    /// Later than any event.
     pub(crate) const END: Self = Self(Nanos::MAX);
 
     #[inline]
@@ -41,19 +41,19 @@ impl Moment {
     }
 
     #[inline]
-    #[expect(clippy::cast_sign_loss, reason = "the bits travel, not the number")]
+    #[expect(clippy::cast_sign_loss, reason = "the bits are stored, not the number")]
     pub(crate) fn to_word(self) -> u64 {
         self.0 as u64
     }
 
     #[inline]
-    #[expect(clippy::cast_possible_wrap, reason = "the bits travel, not the number")]
+    #[expect(clippy::cast_possible_wrap, reason = "the bits are stored, not the number")]
     pub(crate) fn from_word(word: u64) -> Self {
         Self(word as Nanos)
     }
 }
 
-/// Translates between `Instant`s and [`Moment`]s.
+/// Converts between `Instant`s and [`Moment`]s.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Timeline {
     origin: Instant,
@@ -64,7 +64,7 @@ impl Timeline {
         Self { origin }
     }
 
-    /// The moment of `t`; what lies more than 146 years from the origin counts as that far.
+    /// Returns the moment of `t`, at most 146 years from the origin.
     #[inline]
     pub(crate) fn moment(self, t: Instant) -> Moment {
         match t.checked_duration_since(self.origin) {
@@ -79,7 +79,7 @@ impl Timeline {
         Moment(ORIGIN - nanos(before).min(REACH))
     }
 
-    /// The `Instant` of `moment`.
+    /// Returns the `Instant` of `moment`.
     pub(crate) fn instant(self, moment: Moment) -> Instant {
         let offset = moment.0.abs_diff(ORIGIN);
         let offset = Duration::from_nanos(offset);
@@ -88,17 +88,17 @@ impl Timeline {
         } else {
             self.origin.checked_sub(offset)
         };
-        // Only a platform whose `Instant` is narrower than 438 years gets past here.
+        // Only on platforms whose `Instant` has a range of less than 438 years.
         instant.unwrap_or_else(|| self.origin.checked_add(CENTURY).unwrap_or(self.origin))
     }
 }
 
 const CENTURY: Duration = Duration::from_secs(100 * 365 * 24 * 60 * 60);
 
-/// `span` in nanoseconds, [`FOREVER`] if there are too many.
+/// Returns `span` in nanoseconds, at most [`FOREVER`].
 #[inline]
 pub(crate) fn nanos(span: Duration) -> Nanos {
-    // One comparison in place of three checks for overflow: this is on every call's way.
+    // One comparison instead of three checks for overflow: every call needs this.
     match Nanos::try_from(span.as_secs()) {
         Ok(secs) if secs < FOREVER / NANOS_PER_SEC => {
             secs * NANOS_PER_SEC + Nanos::from(span.subsec_nanos())
@@ -107,7 +107,7 @@ pub(crate) fn nanos(span: Duration) -> Nanos {
     }
 }
 
-/// `span` as a `Duration`, nothing if it points back.
+/// Returns `span` as a `Duration`; zero if it is negative.
 #[inline]
 pub(crate) fn duration(span: Nanos) -> Duration {
     Duration::from_nanos(u64::try_from(span).unwrap_or(0))
@@ -119,7 +119,7 @@ mod tests {
     use crate::testing::FakeClock;
 
     #[test]
-    fn instants_on_both_sides_of_the_origin_come_back_as_they_went() {
+    fn instants_before_and_after_the_origin_survive_the_conversion() {
         let origin = FakeClock::new().now();
         let line = Timeline::from(origin);
         for nanos in [0, 1, 999_999_999, 1_000_000_000, 86_400_000_000_001] {
@@ -133,7 +133,7 @@ mod tests {
     }
 
     #[test]
-    fn a_wait_of_292_years_after_a_century_still_fits() {
+    fn wait_of_292_years_after_a_century_fits() {
         let late = Moment::START.plus(nanos(CENTURY));
         assert!(late.plus(FOREVER - 1) < Moment::END);
         assert_eq!(late.plus(FOREVER - 1).since(late), FOREVER - 1);

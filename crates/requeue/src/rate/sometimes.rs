@@ -1,4 +1,4 @@
-//! Doing something only now and then.
+//! Running an action only on some calls.
 
 use std::fmt;
 use std::sync::{Mutex, MutexGuard, PoisonError};
@@ -6,19 +6,19 @@ use std::time::{Duration, Instant};
 
 use crate::clock::{AnyClock, Clock};
 
-/// Runs an action on some of the calls only: for logging in a busy loop and the like.
+/// Runs an action only on some calls, for example to log from a busy loop.
 ///
-/// It runs on the very first call, and then on each call that one of the filters lets
-/// through; without a filter it has run once and that is all.
+/// It runs on the first call, and then on each call that passes one of the filters. Without a
+/// filter it runs once.
 ///
-/// | filter | lets through |
+/// | filter | passes |
 /// |---|---|
 /// | [`first`](Self::first) | the first `n` calls |
 /// | [`every`](Self::every) | the first call and each `n`-th after it |
 /// | [`interval`](Self::interval) | a call that comes at least this long after the last run ended |
 ///
 /// No lock is held while the action runs, so it may call the same `Sometimes` again. Calls
-/// that come meanwhile are judged as if it had ended, and do not wait for it.
+/// during the action do not wait for it, and are counted as if it had ended.
 ///
 /// # Examples
 ///
@@ -38,34 +38,33 @@ pub struct Sometimes {
     calls: Mutex<Calls>,
 }
 
-/// What has happened so far. An action that is running counts as done.
+/// The history of the calls. A running action counts as done.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 struct Calls {
     count: u64,
-    /// When the action last ran; kept only if there is an interval.
+    /// When the action last ran. Set only if there is an interval.
     last_run: Option<Instant>,
 }
 
 impl Sometimes {
-    /// Makes one without a filter: it lets the first call through and no other.
+    /// Creates a value without a filter, which runs only on the first call.
     pub fn new() -> Self {
         Self::default()
     }
 
-    /// Lets the first `calls` calls through; 0 switches this filter off.
+    /// Passes the first `calls` calls; 0 disables the filter.
     #[must_use = "this returns the changed value"]
     pub fn first(self, calls: u64) -> Self {
         Self { first: calls, ..self }
     }
 
-    /// Lets one of `calls` calls through, from the first on; 0 switches this filter off.
+    /// Passes the first call and each `calls`-th after it; 0 disables the filter.
     #[must_use = "this returns the changed value"]
     pub fn every(self, calls: u64) -> Self {
         Self { every: calls, ..self }
     }
 
-    /// Lets a call through that comes `interval` after the last run; zero switches this
-    /// filter off.
+    /// Passes a call at least `interval` after the last run; zero disables the filter.
     #[must_use = "this returns the changed value"]
     pub fn interval(self, interval: Duration) -> Self {
         Self { interval, ..self }
@@ -77,10 +76,9 @@ impl Sometimes {
         Self { clock: AnyClock::new(clock), ..self }
     }
 
-    /// Runs `action` if this call is one of those that are let through, and gives its
-    /// result.
+    /// Runs `action` if this call passes a filter, and returns its result.
     ///
-    /// A call whose action panics is not counted.
+    /// If the action panics, the call is not counted.
     ///
     /// # Examples
     ///
@@ -99,8 +97,8 @@ impl Sometimes {
         Some(result)
     }
 
-    /// Counts a call, and gives the run that it starts if it is let through.
-    fn admit(&self) -> Option<Run<'_>> {
+    /// Counts a call. Returns the action to run if the call passes.
+    fn admit(&self) -> Option<RunningAction<'_>> {
         let now = (!self.interval.is_zero()).then(|| self.clock.now());
         let mut calls = self.calls();
         let before = *calls;
@@ -109,7 +107,7 @@ impl Sometimes {
             return None;
         }
         calls.last_run = now;
-        Some(Run { sometimes: self, before, started: now, ended: false })
+        Some(RunningAction { sometimes: self, before, started: now, ended: false })
     }
 
     fn lets_through(&self, calls: Calls, now: Option<Instant>) -> bool {
@@ -130,20 +128,20 @@ impl Sometimes {
     }
 
     fn calls(&self) -> MutexGuard<'_, Calls> {
-        // No user code runs with this lock held, so a poisoned one holds whole state.
+        // No user code runs with this lock held.
         self.calls.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
-/// An action that is running. Unless it comes to its end, it is as if it had not started.
-struct Run<'a> {
+/// A running action. If it does not end normally, its call is not counted.
+struct RunningAction<'a> {
     sometimes: &'a Sometimes,
     before: Calls,
     started: Option<Instant>,
     ended: bool,
 }
 
-impl Run<'_> {
+impl RunningAction<'_> {
     fn end(mut self) {
         self.ended = true;
         if self.started.is_some() {
@@ -154,7 +152,7 @@ impl Run<'_> {
     }
 }
 
-impl Drop for Run<'_> {
+impl Drop for RunningAction<'_> {
     fn drop(&mut self) {
         if self.ended {
             return;

@@ -1,16 +1,19 @@
-//! A few words of state that threads share without a lock around their readers.
+//! A sequence lock: a few words of state that change together.
 //!
-//! A limiter's state is wider than one atomic word, and most calls of a busy limiter are
-//! refusals that change nothing. So the words carry a version: a reader takes them as
-//! they come and looks at the version again, a writer makes the version odd by a
-//! compare-and-swap, stores, and makes it even again.
+//! The state of a limiter is wider than one atomic word, and most calls of a busy limiter are
+//! refusals that change nothing. So the words carry a version. A reader loads the words and
+//! checks that the version has not changed, without writing to memory. A writer makes the
+//! version odd by a compare-and-swap, stores the words, and makes the version even again.
+//!
+//! While the version is odd, other threads spin. If the writer is preempted there, they yield
+//! until it runs again. So this is not lock-free.
 //!
 //! # Invariants
 //!
 //! 1. The words change only while the version is odd.
-//! 2. Only the thread that made the version odd stores words and makes it even, within a
-//!    few instructions: nothing of anybody else's runs in between.
-//! 3. The version never goes back, and at 2^64 it does not wrap in the life of a program.
+//! 2. Only the thread that made the version odd stores words and makes it even, within a few
+//!    instructions. No user code runs in between.
+//! 3. The version never goes back. It does not wrap around within the life of a program.
 
 #[cfg(requeue_loom)]
 use loom::{
@@ -27,8 +30,8 @@ use std::{
 
 /// `N` words that change together.
 ///
-/// On cache lines of its own (two, since processors fetch them in pairs): what lies next
-/// to it is read by every call and must not travel with each write.
+/// Alone on its cache lines, two of them, since processors fetch them in pairs: neighbouring
+/// fields are read by every call and must not move between processors with each write.
 #[derive(Debug)]
 #[repr(align(128))]
 pub(super) struct Versioned<const N: usize> {
@@ -36,11 +39,11 @@ pub(super) struct Versioned<const N: usize> {
     words: [AtomicU64; N],
 }
 
-/// What becomes of the words.
+/// The decision of an update.
 pub(super) enum Step<T, const N: usize> {
-    /// They stay as they are, and nothing is written.
+    /// Keeps the words, and writes nothing.
     Keep(T),
-    /// They are replaced.
+    /// Replaces the words.
     Replace([u64; N], T),
 }
 
@@ -49,16 +52,16 @@ impl<const N: usize> Versioned<N> {
         Self { version: AtomicU64::new(0), words: words.map(AtomicU64::new) }
     }
 
-    /// The words as they were together at one time.
+    /// Returns a consistent snapshot of the words.
     pub(super) fn read(&self) -> [u64; N] {
         self.update(Step::Keep)
     }
 
-    /// Does with the words what `step` says, as if nobody else were there.
+    /// Keeps or replaces the words atomically, as `step` decides.
     ///
-    /// `step` runs again if somebody else was quicker. It may be shown words that never
-    /// were together, and what it makes of those is thrown away: it must be total.
-    #[inline(always)]
+    /// `step` runs again if another thread changed the words meanwhile. It may see a torn read,
+    /// of which the result is discarded, so it must not panic for any words.
+    #[inline]
     pub(super) fn update<T>(&self, mut step: impl FnMut([u64; N]) -> Step<T, N>) -> T {
         let mut spins = 0;
         loop {
@@ -76,11 +79,11 @@ impl<const N: usize> Versioned<N> {
         }
     }
 
-    /// Replaces the words by what `step` makes of them, as if nobody else were there.
+    /// Replaces the words atomically by the result of `step`.
     ///
-    /// `step` runs once, on words that were together, while others wait: it must be short
-    /// (invariant 2) and must not panic. It is quicker than [`update`](Self::update), since
-    /// the processor works on it while it waits for the compare-and-swap.
+    /// `step` runs once, on a consistent snapshot, while other threads spin: it must be short
+    /// (invariant 2) and must not panic. It is faster than [`update`](Self::update), because
+    /// the processor executes `step` while it waits for the compare-and-swap.
     #[inline]
     pub(super) fn exchange<T>(&self, step: impl FnOnce([u64; N]) -> ([u64; N], T)) -> T {
         let version = self.even().filter(|version| self.claim(*version));
@@ -90,10 +93,10 @@ impl<const N: usize> Versioned<N> {
         value
     }
 
-    /// As [`exchange`](Self::exchange), if `fits` says so of the words. `None`, and nothing
-    /// written, if it does not.
+    /// As [`exchange`](Self::exchange), if the words meet a condition.
     ///
-    /// `fits` may be shown words that never were together; `step` is not.
+    /// Otherwise returns `None` and writes nothing. The condition may see a torn read; `step`
+    /// does not.
     #[inline]
     pub(super) fn exchange_if<T>(
         &self,
@@ -120,11 +123,11 @@ impl<const N: usize> Versioned<N> {
 
     #[inline]
     fn load(&self) -> [u64; N] {
-        // Relaxed: `is_still` and `claim` find out if the words belong together.
+        // Relaxed: `is_still` and `claim` detect a torn read.
         std::array::from_fn(|i| self.words[i].load(Ordering::Relaxed))
     }
 
-    /// Whether the words loaded since `version` was read are all of that version.
+    /// Returns whether all words loaded since `version` was read are of that version.
     #[inline]
     fn is_still(&self, version: u64) -> bool {
         // Pairs with the Release fence in `publish`: if one of the words came from a later
@@ -133,7 +136,7 @@ impl<const N: usize> Versioned<N> {
         self.version.load(Ordering::Relaxed) == version
     }
 
-    /// Replaces the words of `version`, unless they have a newer version by now.
+    /// Replaces the words of `version`, unless they have changed.
     #[inline]
     fn replace(&self, version: u64, words: [u64; N]) -> bool {
         let claimed = self.claim(version);
@@ -143,12 +146,12 @@ impl<const N: usize> Versioned<N> {
         claimed
     }
 
-    /// Makes `version` odd, unless there is a newer one by now.
+    /// Makes `version` odd, unless it has changed.
     #[inline]
     fn claim(&self, version: u64) -> bool {
-        // Success says that nobody made `version` odd before, so by invariant 1 the words
-        // loaded since are whole and current, and stay so until `publish`. Relaxed: the
-        // load of `version` acquired all that came before it.
+        // Success means that no other thread made `version` odd before. So by invariant 1 the
+        // words loaded since are consistent and current, and stay so until `publish`.
+        // Relaxed: the load of `version` acquired all that came before it.
         let claim = self.version.compare_exchange(
             version,
             version + 1,
@@ -158,20 +161,20 @@ impl<const N: usize> Versioned<N> {
         claim.is_ok()
     }
 
-    /// Stores the words that follow those of a `version` that was claimed.
+    /// Stores the next words, after `version` was claimed.
     #[inline]
     fn publish(&self, version: u64, words: [u64; N]) {
-        // Pairs with the Acquire fence in `is_still`: no word is seen before the version
-        // is seen to be odd.
+        // Pairs with the Acquire fence in `is_still`: a thread that sees one of these words
+        // also sees the odd version.
         fence(Ordering::Release);
         for (word, new) in self.words.iter().zip(words) {
             word.store(new, Ordering::Relaxed);
         }
-        // Pairs with the Acquire in `even`: who sees this version sees these words.
+        // Pairs with the Acquire in `even`: a thread that sees this version sees these words.
         self.version.store(version + 2, Ordering::Release);
     }
 
-    /// Makes the version odd once it is even, and gives the even one.
+    /// Waits until the version is even, makes it odd, and returns the even one.
     #[cold]
     #[inline(never)]
     fn claim_contended(&self) -> u64 {
@@ -184,18 +187,18 @@ impl<const N: usize> Versioned<N> {
         }
     }
 
-    /// The version, if nobody is replacing the words.
+    /// Returns the version, if no thread is replacing the words.
     #[inline]
     fn even(&self) -> Option<u64> {
-        // Acquire pairs with the Release in `publish`: the words are at least those of
-        // this version. Else a thread could decide on words older than the version.
+        // Acquire pairs with the Release in `publish`: words loaded later are at least as new
+        // as this version.
         let version = self.version.load(Ordering::Acquire);
         (version % 2 == 0).then_some(version)
     }
 }
 
-/// Rounds of spinning before the processor is given to others: a writer that holds the
-/// version odd is done within a few instructions, unless it has been put aside.
+/// Rounds of spinning before yielding: a writer needs a few instructions, unless it was
+/// preempted.
 const SPINS: u32 = if cfg!(requeue_loom) { 0 } else { 64 };
 
 #[cold]
@@ -217,7 +220,7 @@ mod loom_tests {
 
     type Pair = Versioned<2>;
 
-    /// Words of which the second is always twice the first.
+    /// Two words, of which the second is always twice the first.
     fn pair() -> Arc<Pair> {
         Arc::new(Versioned::new([0, 0]))
     }
@@ -227,7 +230,7 @@ mod loom_tests {
     }
 
     #[test]
-    fn no_reader_sees_half_of_a_replacement() {
+    fn reader_never_sees_a_torn_write() {
         loom::model(|| {
             let cell = pair();
             let writer = Arc::clone(&cell);
@@ -239,7 +242,7 @@ mod loom_tests {
     }
 
     #[test]
-    fn no_replacement_is_lost() {
+    fn no_update_is_lost() {
         loom::model(|| {
             let cell = pair();
             let other = Arc::clone(&cell);
@@ -256,7 +259,7 @@ mod loom_tests {
     }
 
     #[test]
-    fn no_exchange_is_lost_beside_a_replacement_and_a_reader() {
+    fn no_exchange_is_lost_next_to_an_update_and_a_reader() {
         loom::model(|| {
             let cell = pair();
             let other = Arc::clone(&cell);
@@ -269,7 +272,7 @@ mod loom_tests {
         });
     }
 
-    /// An exchange of even words; odd ones are replaced as others do.
+    /// Exchanges even words, and updates odd ones.
     fn exchange_if_even(cell: &Pair) {
         let step = |[a, b]: [u64; 2]| ([a + 1, b + 2], [a, b]);
         match cell.exchange_if(|[a, _]| a % 2 == 0, step) {
@@ -279,7 +282,7 @@ mod loom_tests {
     }
 
     #[test]
-    fn no_exchange_on_a_condition_is_lost_and_none_is_made_without_it() {
+    fn conditional_exchange_is_neither_lost_nor_made_without_its_condition() {
         loom::model(|| {
             let cell = pair();
             let other = Arc::clone(&cell);
@@ -291,7 +294,7 @@ mod loom_tests {
     }
 
     #[test]
-    fn no_exchange_is_lost_beside_another() {
+    fn no_exchange_is_lost_next_to_another() {
         loom::model(|| {
             let cell = pair();
             let other = Arc::clone(&cell);
@@ -310,7 +313,7 @@ mod tests {
     const ROUNDS: u64 = if cfg!(miri) { 50 } else { 20_000 };
 
     #[test]
-    fn every_replacement_counts_and_no_reader_sees_half_of_one() {
+    fn every_write_counts_and_no_reader_sees_a_torn_one() {
         let cell = Versioned::new([0, 0, 0]);
         thread::scope(|scope| {
             for _ in 0..3 {
@@ -332,7 +335,7 @@ mod tests {
     }
 
     #[test]
-    fn keeping_the_words_writes_nothing() {
+    fn kept_words_are_not_written() {
         let cell = Versioned::new([7]);
         let value = cell.update(|[word]| Step::Keep(word));
         assert_eq!(value, 7);

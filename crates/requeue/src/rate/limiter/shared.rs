@@ -54,7 +54,7 @@ impl SharedBucket {
         }
     }
 
-    #[inline]
+    #[cfg(feature = "tower")]
     pub(in crate::rate) fn clock(&self) -> &AnyClock {
         &self.clock
     }
@@ -123,7 +123,7 @@ impl SharedBucket {
     }
 
     /// Takes tokens, now or from the future, if they come in time.
-    #[inline(always)]
+    #[inline]
     pub(super) fn take(&self, request: Request) -> Result<Grant, Refusal> {
         match self.take_available(request) {
             Some(grant) => Ok(grant),
