@@ -36,7 +36,7 @@ const WATERMARK_LEAD: u64 = 60_000_000;
 /// The number of unwritten keys from which callers wait.
 const MAX_UNWRITTEN_KEYS: usize = 1 << 16;
 
-/// See the module.
+/// A machine that collects its changes for the journal.
 #[derive(Debug)]
 pub(crate) struct JournaledMachine {
     machine: Machine,
@@ -55,7 +55,7 @@ pub(crate) struct JournaledMachine {
 #[derive(Clone, Debug)]
 pub(crate) enum Lifecycle {
     Open,
-    /// Closed by the user. Every acknowledged change is or will be on disk.
+    /// Closed by the user. Collected changes are still written.
     Closed,
     /// A write failed, with this cause.
     Poisoned(Arc<str>),

@@ -1,9 +1,9 @@
 //! Embedded, durable store for [`requeue`](https://docs.rs/requeue): a queue in a folder.
 //!
 //! Use it for a program that runs on one machine and must not lose keys when it crashes.
-//! It needs no server. Every change is on disk before it is acknowledged. Calls made while
-//! the disk is busy share the next write (group commit): a hundred concurrent calls cost
-//! little more than one.
+//! It needs no server. Every add and every finish is on disk before it is acknowledged.
+//! Calls made while the disk is busy share the next write (group commit): a hundred
+//! concurrent calls cost little more than one.
 //!
 //! ```
 //! use requeue_fjall::FjallStore;
