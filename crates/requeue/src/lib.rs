@@ -371,4 +371,7 @@ mod pages {
     struct Limiters;
     #[doc = include_str!("../../../docs/METRICS.md")]
     struct Metrics;
+    #[cfg(feature = "tokio")]
+    #[doc = include_str!("../../../docs/TESTING.md")]
+    struct Testing;
 }

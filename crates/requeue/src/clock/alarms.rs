@@ -158,7 +158,7 @@ impl Alarms {
         match first {
             None => thread::park(),
             Some(deadline) => {
-                thread::park_timeout(deadline.saturating_duration_since(now))
+                thread::park_timeout(deadline.saturating_duration_since(now));
             }
         }
     }
