@@ -15,6 +15,8 @@ mod limits;
 mod loops;
 mod queues;
 
+use requeue::Lease;
+
 use crate::cli::Bench;
 
 const LEASE: &str = "requeue";
@@ -29,4 +31,12 @@ pub fn benches() -> Vec<Bench> {
     benches.extend(delays::benches());
     benches.extend(limits::benches());
     benches
+}
+
+/// Finishes a lease and returns its key. A dropped lease would be retried.
+fn finish(lease: Option<Lease<u64>>) -> u64 {
+    let lease = lease.expect("the queue is open");
+    let key = *lease;
+    lease.done();
+    key
 }

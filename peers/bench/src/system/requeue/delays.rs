@@ -7,7 +7,7 @@ use std::time::Duration;
 use requeue::Queue;
 use requeue::retry::{Exponential, RetryPolicy, controller_default};
 
-use super::{ASYNC, LEASE};
+use super::{ASYNC, LEASE, finish};
 use crate::cli::{Bench, bench};
 use crate::keys::{MILLION, names, numbers};
 use crate::measure::{Load, Sample};
@@ -43,7 +43,7 @@ fn lateness(delays: Delays) -> Sample {
     let due = delays.insert(|key, delay| {
         queue.add_after(key, delay).expect("open");
     });
-    scenario::lateness(&due, || *queue.get_blocking().expect("open"))
+    scenario::lateness(&due, || finish(queue.get_blocking()))
 }
 
 fn lateness_async(delays: Delays) -> Sample {
@@ -52,7 +52,7 @@ fn lateness_async(delays: Delays) -> Sample {
     let due = delays.insert(|key, delay| {
         queue.add_after(key, delay).expect("open");
     });
-    scenario::lateness(&due, || *runtime.block_on(queue.get()).expect("open"))
+    scenario::lateness(&due, || finish(runtime.block_on(queue.get())))
 }
 
 fn exponential<K: Clone + Eq + Hash + Send>() -> Exponential<K> {

@@ -4,7 +4,7 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 
 use requeue::Queue;
 
-use super::{ASYNC, BATCH64, LEASE, NEXT};
+use super::{ASYNC, BATCH64, LEASE, NEXT, finish};
 use crate::cli::{Bench, bench};
 use crate::keys::MILLION;
 use crate::measure::{Load, Sample, timed};
@@ -138,7 +138,7 @@ async fn work(deliveries: &Deliveries) -> usize {
 
 fn latency(load: Load, pace: Pace) -> Sample {
     let queue = Queue::new();
-    let receive = || *queue.get_blocking().expect("open");
+    let receive = || finish(queue.get_blocking());
     scenario::latency(
         load,
         pace,
@@ -152,7 +152,7 @@ fn latency(load: Load, pace: Pace) -> Sample {
 fn latency_async(load: Load, pace: Pace) -> Sample {
     let queue = Queue::new();
     let runtime = runtime();
-    let receive = || *runtime.block_on(queue.get()).expect("open");
+    let receive = || finish(runtime.block_on(queue.get()));
     scenario::latency(
         load,
         pace,
