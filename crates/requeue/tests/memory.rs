@@ -139,6 +139,46 @@ fn delayed_number_takes_at_most_60_bytes() {
     assert!(bytes <= 60.0, "{bytes} bytes a key");
 }
 
+/// Bytes of a queue after `fill`, the queue itself included.
+fn bytes_of_a_queue(fill: impl FnOnce(&Queue<u64>)) -> i64 {
+    let mut kept = None;
+    let allocated = measure(|| {
+        let queue = Queue::new();
+        fill(&queue);
+        kept = Some(queue);
+    });
+    allocated.bytes_current
+}
+
+#[test]
+fn idle_queue_takes_at_most_4_kilobytes() {
+    let unused = bytes_of_a_queue(|_| ());
+    let used = bytes_of_a_queue(|queue| {
+        for key in 0..10_000 {
+            queue.add(key % 10).unwrap();
+            queue.get_blocking().unwrap().succeed();
+        }
+    });
+    println!("{unused} bytes unused, {used} bytes used and idle");
+    assert!(unused <= 4096 && used <= 4096, "{unused} and {used} bytes");
+}
+
+/// Each level of the wheel takes 4 kB, so a queue with one delayed key took 23 kB.
+#[test]
+fn queue_with_one_delayed_key_takes_at_most_4_kilobytes() {
+    let delayed = bytes_of_a_queue(|queue| {
+        queue.add_after(1, SECOND).unwrap();
+    });
+    let postponed = bytes_of_a_queue(|queue| {
+        for micros in 0..10_000 {
+            queue.postpone(1, Duration::from_micros(micros)).unwrap();
+            queue.postpone(2, SECOND * 3600).unwrap();
+        }
+    });
+    println!("{delayed} bytes delayed, {postponed} bytes postponed");
+    assert!(delayed <= 4096 && postponed <= 4096, "{delayed} and {postponed} bytes");
+}
+
 /// What is left of a spike of so many keys once all are done.
 fn bytes_after_a_spike(builder: Builder<u32>, keys: u32, delay: Duration) -> i64 {
     let (queue, clock) = timed(builder);

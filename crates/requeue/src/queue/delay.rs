@@ -1,46 +1,46 @@
-//! Which slots become ready when.
+//! The deadlines of delayed slots.
 //!
-//! Slots are indices into the queue's slab, time is nanoseconds since the queue's
-//! epoch and comes in as an argument. Nothing here locks, reads a clock or wakes.
+//! Slots are indices into the queue's slab. Time is an argument, in nanoseconds since the
+//! queue was built. Nothing here locks, reads a clock or wakes.
 //!
-//! A slot's delay is written down twice: in `slots`, by slot, and as an entry in
-//! `wheel`, by time. An entry is never searched for. A delay that is moved or removed
-//! leaves its entry behind as a stale one, which is dropped when its time comes, or
-//! when stale entries outnumber the others.
+//! A delay is stored twice: in `deadlines`, by slot, and as an entry in `schedule`, by time.
+//! Entries are never searched for. Moving or removing a delay leaves a stale entry behind. It
+//! is dropped when its time comes, or when stale entries outnumber the valid ones.
 //!
 //! # Invariants
 //!
-//! 1. Each delayed slot has exactly one valid entry, with the slot's deadline. All
-//!    other entries are stale.
-//! 2. There are at most `live + STALE_MAX` stale entries, and none if nothing is
-//!    delayed. Dropping them looks at less than twice as many entries as it drops, so
-//!    each change of a delay pays for its own entry only. A stamp that starts over, once
-//!    in 2^15 moves of one slot, makes them go as well.
-//! 3. Valid entries with equal deadlines lie in the order in which their slots were
-//!    delayed: the wheel keeps the order of pushing, and a slot delayed anew gets a
-//!    new entry.
+//! 1. Each delayed slot has exactly one valid entry, with the slot's deadline. All other
+//!    entries are stale.
+//! 2. There are at most `live + STALE_MAX` stale entries, and none if nothing is delayed.
+//!    Dropping them visits less than twice as many entries as it drops, so the cost is
+//!    constant per change of a delay. They are also dropped when a stamp wraps around, once
+//!    in 2^15 moves of one slot.
+//! 3. Valid entries with equal deadlines are in the order in which their slots were delayed:
+//!    the schedule keeps the order of pushing, and a slot that is delayed again gets a new
+//!    entry.
 
 mod bucket;
-mod slots;
+mod deadlines;
+mod schedule;
 #[cfg(test)]
 mod tests;
 mod wheel;
 
-use slots::{Slots, Stamps};
-use wheel::Wheel;
+use deadlines::{Deadlines, Stamps};
+use schedule::Schedule;
 
-/// So many stale entries (1 kB) are not worth looking for.
-const STALE_MAX: usize = 64;
+/// Up to this many stale entries (256 bytes) are not worth a search.
+const STALE_MAX: usize = 16;
 
-/// What an [`insert`](Delays::insert) changed.
+/// The effect of an [`insert`](Delays::insert).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-#[must_use = "a deadline that became earlier may have to wake the worker that waits for it"]
+#[must_use = "an earlier deadline may have to wake the leader"]
 pub(crate) enum Scheduled {
     /// The slot was not delayed and is now.
     New,
     /// The slot was delayed for longer.
     Earlier,
-    /// The slot was delayed until then or a moment before: nothing changed.
+    /// The slot had this deadline or an earlier one: nothing changed.
     Kept,
 }
 
@@ -48,29 +48,28 @@ pub(crate) enum Scheduled {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[must_use = "more slots may be due"]
 pub(crate) enum Progress {
-    /// All of them.
     Done,
-    /// The work was cut short; call again.
+    /// The budget was used up; call again.
     More,
 }
 
 /// The delayed slots of one queue.
 #[derive(Default)]
 pub(crate) struct Delays {
-    slots: Slots,
-    wheel: Wheel,
-    /// How many entries are valid, and slots delayed.
+    deadlines: Deadlines,
+    schedule: Schedule,
+    /// The number of valid entries, and of delayed slots.
     live: usize,
-    /// How many entries are stale.
+    /// The number of stale entries.
     stale: usize,
 }
 
 impl Delays {
-    /// Delays `slot` until `deadline`, or until an earlier deadline that it has already.
+    /// Delays `slot` until `deadline`, unless it has an earlier deadline already.
     ///
     /// A deadline that has passed is due at the next [`due`](Delays::due).
     pub(crate) fn insert(&mut self, slot: u32, deadline: u64) -> Scheduled {
-        match self.slots.deadline(slot) {
+        match self.deadlines.deadline(slot) {
             None => {
                 self.delay(slot, deadline);
                 Scheduled::New
@@ -84,14 +83,13 @@ impl Delays {
         }
     }
 
-    /// Delays `slot` until `deadline`, whatever its deadline was, after all slots that
-    /// have the same one.
+    /// Replaces the deadline of `slot`. It comes after all slots with the same deadline.
     pub(crate) fn replace(&mut self, slot: u32, deadline: u64) {
         self.remove(slot);
         self.delay(slot, deadline);
     }
 
-    /// Ends the delay of `slot`, and says whether it had one.
+    /// Ends the delay of `slot`. Returns whether it had one.
     pub(crate) fn remove(&mut self, slot: u32) -> bool {
         let delayed = self.contains(slot);
         if delayed {
@@ -100,47 +98,48 @@ impl Delays {
         delayed
     }
 
-    /// When `slot` becomes ready, if it is delayed.
+    /// Returns the deadline of `slot`, if it is delayed.
     pub(crate) fn deadline(&self, slot: u32) -> Option<u64> {
-        self.slots.deadline(slot)
+        self.deadlines.deadline(slot)
     }
 
-    /// Whether `slot` is delayed.
+    /// Returns whether `slot` is delayed.
     pub(crate) fn contains(&self, slot: u32) -> bool {
         self.deadline(slot).is_some()
     }
 
-    /// How many slots are delayed.
+    /// Returns the number of delayed slots.
     pub(crate) fn len(&self) -> usize {
         self.live
     }
 
-    /// Whether no slot is delayed.
+    /// Returns whether no slot is delayed.
     pub(crate) fn is_empty(&self) -> bool {
         self.live == 0
     }
 
-    /// When to call [`due`](Delays::due) next: never later than the earliest deadline,
-    /// and earlier only by a stale entry, which that call drops.
+    /// Returns when to call [`due`](Delays::due) next: at the earliest deadline, or earlier
+    /// because of a stale entry, which that call drops.
+    #[inline]
     pub(crate) fn next(&self) -> Option<u64> {
-        self.wheel.next()
+        self.schedule.next()
     }
 
-    /// Takes out slots whose deadline is `now` or before, by deadline, and in the order in
-    /// which they were delayed where deadlines are equal.
+    /// Removes slots whose deadline has passed, by deadline; equal deadlines in the order in
+    /// which the slots were delayed.
     ///
-    /// Works on about `budget` entries and reports whether more are left. Time never goes
-    /// back: an earlier `now` than that of a previous call counts as that one. `ready` must
-    /// not panic: slots that are due in the same call would be lost.
+    /// Works on about `budget` entries. Time never goes back: an earlier `now` than that of a
+    /// previous call counts as the previous one. `ready` must not panic: other due slots of
+    /// the same call would be lost.
     pub(crate) fn due(
         &mut self,
         now: u64,
         budget: usize,
         mut ready: impl FnMut(u32),
     ) -> Progress {
-        let Self { slots, wheel, live, stale } = self;
-        let progress = wheel.take_due(now, budget, |entry| {
-            if slots.take(&entry) {
+        let Self { deadlines, schedule, live, stale } = self;
+        let progress = schedule.take_due(now, budget, |entry| {
+            if deadlines.take(&entry) {
                 *live -= 1;
                 ready(entry.slot);
             } else {
@@ -151,40 +150,40 @@ impl Delays {
         progress
     }
 
-    /// Takes out every slot, in the order in which they would have become ready.
+    /// Removes every slot, in the order in which they would have become ready.
     pub(crate) fn drain(&mut self, mut each: impl FnMut(u32)) {
-        let now = self.wheel.origin();
+        let latest = self.schedule.latest();
         while self.due(u64::MAX, usize::MAX, &mut each) == Progress::More {}
-        self.wheel.rewind(now);
+        self.schedule.restart(latest);
     }
 
-    /// Gives memory back after a spike: forgets what is kept for slots from `slots` on,
-    /// unless they are delayed, and the room of entries that are gone.
+    /// Frees memory after a spike: that of slots from `slots` on which are not delayed, and
+    /// unused room for entries.
     pub(crate) fn shrink(&mut self, slots: usize) {
         self.compact();
-        self.slots.shrink(slots);
-        self.wheel.shrink();
+        self.deadlines.shrink(slots);
+        self.schedule.shrink();
     }
 
     fn delay(&mut self, slot: u32, deadline: u64) {
-        let entry = self.slots.delay(slot, deadline);
-        self.wheel.push(entry);
+        let entry = self.deadlines.delay(slot, deadline);
+        self.schedule.push(entry);
         self.live += 1;
     }
 
     fn abandon(&mut self, slot: u32) {
         self.live -= 1;
         self.stale += 1;
-        match self.slots.abandon(slot) {
+        match self.deadlines.abandon(slot) {
             Stamps::Distinct => self.tidy(),
-            Stamps::StartedOver => self.compact(),
+            Stamps::WrappedAround => self.compact(),
         }
     }
 
-    /// Restores invariant 2 after a delay ended.
+    /// Restores invariant 2 after a delay has ended.
     fn tidy(&mut self) {
         if self.live == 0 && self.stale > 0 {
-            self.wheel.clear();
+            self.schedule.clear();
             self.stale = 0;
         } else if self.stale > self.live + STALE_MAX {
             self.compact();
@@ -193,31 +192,38 @@ impl Delays {
 
     #[cold]
     fn compact(&mut self) {
-        self.wheel.retain(|entry| self.slots.is_valid(entry));
+        self.schedule.retain(|entry| self.deadlines.is_valid(entry));
         self.stale = 0;
     }
 }
 
 #[cfg(test)]
 impl Delays {
-    /// How many bytes are allocated for delayed slots.
+    /// Returns the number of allocated bytes.
     pub(crate) fn bytes(&self) -> usize {
-        self.slots.bytes() + self.wheel.bytes()
+        self.deadlines.bytes() + self.schedule.bytes()
     }
 
     /// Panics unless the invariants in the module docs hold.
     pub(crate) fn check(&self) {
-        self.wheel.check();
-        let mut valid: Vec<_> =
-            self.wheel.entries().filter(|entry| self.slots.is_valid(entry)).collect();
+        self.schedule.check();
+        let mut valid: Vec<_> = self
+            .schedule
+            .entries()
+            .filter(|entry| self.deadlines.is_valid(entry))
+            .collect();
         for entry in &valid {
             assert_eq!(self.deadline(entry.slot), Some(entry.deadline), "invariant 1");
         }
         valid.sort_by_key(|entry| entry.slot);
         let slots = valid.iter().map(|entry| entry.slot);
-        assert!(slots.eq(self.slots.delayed()), "invariant 1: one entry a slot");
+        assert!(slots.eq(self.deadlines.delayed()), "invariant 1: one entry per slot");
         assert_eq!(valid.len(), self.live, "invariant 1: count");
-        assert_eq!(self.wheel.entries().count() - self.live, self.stale, "stale entries");
+        assert_eq!(
+            self.schedule.entries().count() - self.live,
+            self.stale,
+            "stale entries"
+        );
         let bound = if self.live == 0 { 0 } else { self.live + STALE_MAX };
         assert!(self.stale <= bound, "invariant 2: {} of {}", self.stale, self.live);
     }

@@ -1,4 +1,4 @@
-//! A delayed key is not ready before its time, and the earliest time wins.
+//! Delayed keys become ready at their deadline, and the earliest deadline wins.
 
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::thread;
@@ -9,7 +9,7 @@ use requeue::{AddOptions, Added, Clock, Counts, Queue, SystemClock};
 use crate::helpers::{Task, ms, secs, take_all, timed, timed_with, wait_for_parked};
 
 #[test]
-fn delayed_key_is_ready_at_its_time_and_not_before() {
+fn delayed_key_becomes_ready_at_its_deadline() {
     let (queue, clock) = timed();
     assert_eq!(queue.add_after("a", ms(10)), Ok(Added::Delayed));
     assert_eq!(queue.counts(), Counts { delayed: 1, ..Counts::default() });
@@ -21,7 +21,7 @@ fn delayed_key_is_ready_at_its_time_and_not_before() {
 }
 
 #[test]
-fn keys_become_ready_in_the_order_of_their_times() {
+fn keys_become_ready_in_the_order_of_their_deadlines() {
     let (queue, clock) = timed();
     for millis in [5, 1, 4000, 2, 90_000_000, 3] {
         queue.add_after(millis, ms(millis)).unwrap();
@@ -31,7 +31,7 @@ fn keys_become_ready_in_the_order_of_their_times() {
 }
 
 #[test]
-fn earlier_of_two_delays_wins() {
+fn earlier_of_two_deadlines_wins() {
     let (queue, clock) = timed();
     queue.add_after("sooner", secs(10)).unwrap();
     assert_eq!(queue.add_after("sooner", secs(1)), Ok(Added::Delayed));
@@ -59,7 +59,7 @@ fn zero_delay_is_an_immediate_add() {
 }
 
 #[test]
-fn delay_of_any_length_is_accepted_and_never_panics() {
+fn delay_can_have_any_length() {
     let (queue, clock) = timed();
     let far = [Duration::MAX, secs(u64::MAX), secs(u64::from(u32::MAX) * 1000)];
     for (key, delay) in far.into_iter().enumerate() {
@@ -74,7 +74,7 @@ fn delay_of_any_length_is_accepted_and_never_panics() {
 }
 
 #[test]
-fn getter_waits_for_a_key_in_the_far_future_without_a_panic() {
+fn getter_can_wait_for_a_deadline_in_the_far_future() {
     let (queue, _clock) = timed();
     queue.add_after("never", Duration::MAX).unwrap();
     let waiting = Task::parked(queue.get());
@@ -90,7 +90,7 @@ fn getter_waits_for_a_key_in_the_far_future_without_a_panic() {
 }
 
 #[test]
-fn key_added_for_a_moment_is_ready_then() {
+fn key_added_at_a_moment_becomes_ready_then() {
     let (queue, clock) = timed();
     let moment = clock.now() + secs(5);
     assert_eq!(queue.add_at("a", moment), Ok(Added::Delayed));
@@ -98,7 +98,7 @@ fn key_added_for_a_moment_is_ready_then() {
     assert_eq!(take_all(&queue), ["a"]);
 }
 
-/// A clock that reads later each time, by ever smaller steps.
+/// A clock that moves forward with each reading, by smaller and smaller steps.
 struct Restless {
     start: Instant,
     reads: AtomicU64,
@@ -111,10 +111,10 @@ impl Clock for Restless {
     }
 }
 
-/// A clock that was read twice for one add once gave two keys that were added for the same
-/// moment different times: the later add came first.
+/// An add once read the clock twice, so two keys that were added for the same moment got
+/// different deadlines, and the later add came first.
 #[test]
-fn keys_added_for_one_moment_keep_their_order_while_the_clock_moves() {
+fn keys_added_at_one_moment_keep_their_order_while_the_clock_moves() {
     let start = SystemClock.now();
     let clock = Restless { start, reads: AtomicU64::new(0) };
     let queue = Queue::builder().clock(clock).build();
@@ -125,7 +125,7 @@ fn keys_added_for_one_moment_keep_their_order_while_the_clock_moves() {
 }
 
 #[test]
-fn delayed_key_that_is_added_is_ready_now_and_once_more_at_its_time() {
+fn delayed_key_that_is_added_is_ready_now_and_again_at_its_deadline() {
     let (queue, clock) = timed();
     queue.add_after("a", secs(1)).unwrap();
     assert_eq!(queue.add("a"), Ok(Added::Ready));
@@ -157,7 +157,7 @@ fn delay_that_ends_while_the_key_is_processing_makes_it_dirty() {
 }
 
 #[test]
-fn absorbed_delay_does_not_come_again() {
+fn absorbed_delay_never_ends() {
     let (queue, clock) = timed_with(Queue::builder().absorb_delays(true));
     queue.add_after("a", secs(1)).unwrap();
     assert_eq!(queue.add("a"), Ok(Added::Ready));
@@ -174,7 +174,7 @@ fn absorbed_delay_does_not_come_again() {
 }
 
 #[test]
-fn removed_delay_does_not_end() {
+fn removed_delay_never_ends() {
     let (queue, clock) = timed();
     queue.add_after("a", secs(1)).unwrap();
     assert!(queue.contains("a"));
@@ -184,7 +184,7 @@ fn removed_delay_does_not_end() {
 }
 
 #[test]
-fn postponed_key_comes_once_and_not_before_its_new_time() {
+fn postponed_key_is_delivered_once_at_its_new_deadline() {
     let (queue, clock) = timed();
     queue.add("ready").unwrap();
     queue.add_after("delayed", secs(1)).unwrap();
@@ -201,7 +201,7 @@ fn postponed_key_comes_once_and_not_before_its_new_time() {
 }
 
 #[test]
-fn postponed_dirty_key_comes_after_the_delay_instead_of_at_once() {
+fn postponed_dirty_key_is_delivered_after_the_delay() {
     let (queue, clock) = timed();
     queue.add("a").unwrap();
     let lease = queue.try_get().unwrap();
@@ -215,7 +215,7 @@ fn postponed_dirty_key_comes_after_the_delay_instead_of_at_once() {
 }
 
 #[test]
-fn postponing_for_every_event_waits_for_the_events_to_cease() {
+fn postponing_on_every_event_waits_until_the_events_stop() {
     let (queue, clock) = timed();
     for _ in 0..1000 {
         queue.postpone("noisy", secs(3)).unwrap();
@@ -227,7 +227,7 @@ fn postponing_for_every_event_waits_for_the_events_to_cease() {
 }
 
 #[test]
-fn delayed_add_wakes_a_parked_thread_at_its_time() {
+fn delayed_add_wakes_a_parked_thread_at_its_deadline() {
     let (queue, clock) = timed();
     thread::scope(|scope| {
         let getter = scope.spawn(|| queue.get_blocking().map(|lease| *lease));
@@ -240,7 +240,7 @@ fn delayed_add_wakes_a_parked_thread_at_its_time() {
 }
 
 #[test]
-fn delayed_add_wakes_a_parked_task_at_its_time() {
+fn delayed_add_wakes_a_parked_task_at_its_deadline() {
     let (queue, clock) = timed();
     let mut getter = Task::parked(queue.get());
     queue.add_after("a", secs(60)).unwrap();
@@ -264,7 +264,7 @@ fn earlier_delay_wakes_a_getter_that_sleeps_until_a_later_one() {
 }
 
 #[test]
-fn later_delay_wakes_nobody() {
+fn later_delay_wakes_no_getter() {
     let (queue, _clock) = timed();
     queue.add_after("sooner", secs(1)).unwrap();
     let getter = Task::parked(queue.get());
@@ -295,7 +295,7 @@ fn keys_that_are_due_together_wake_as_many_getters() {
 }
 
 #[test]
-fn timed_get_gives_up_at_its_deadline() {
+fn timed_get_returns_at_its_deadline() {
     let (queue, clock) = timed::<&str>();
     thread::scope(|scope| {
         let getter =
@@ -328,10 +328,10 @@ fn timed_get_takes_a_key_that_is_due_before_its_deadline() {
     });
 }
 
-/// The end of K's lease once did not look at the clock: K, whose delay ended first, came
-/// before L, although K became ready only with the end of its lease.
+/// The end of K's lease once did not read the clock: K came before L because its delay had
+/// ended first, although K became ready only when its lease ended.
 #[test]
-fn key_that_became_dirty_by_its_delay_goes_behind_keys_that_were_due_before() {
+fn key_made_dirty_by_its_delay_goes_behind_keys_that_are_due() {
     type End = fn(requeue::Lease<&'static str>);
     let ends: [End; 3] =
         [|lease| lease.done(), |lease| lease.succeed(), |lease| drop(lease.next())];
@@ -348,7 +348,7 @@ fn key_that_became_dirty_by_its_delay_goes_behind_keys_that_were_due_before() {
 }
 
 #[test]
-fn dirty_key_goes_behind_keys_that_were_due_before_its_lease_ended() {
+fn dirty_key_goes_behind_keys_that_are_due_when_its_lease_ends() {
     let (queue, clock) = timed();
     queue.add("K").unwrap();
     let lease = queue.try_get().unwrap();
@@ -359,8 +359,8 @@ fn dirty_key_goes_behind_keys_that_were_due_before_its_lease_ended() {
     assert_eq!(take_all(&queue), ["L", "K"]);
 }
 
-/// The work on delays is bounded per lock scope. A chunk of it once ended before the first
-/// due key, and `try_get` found none.
+/// Work on delays is bounded per lock scope. A chunk of it once ended before the first due
+/// key, and `try_get` found none.
 #[test]
 fn first_of_many_due_keys_is_found_whatever_the_order_of_their_delays() {
     let (queue, clock) = timed();
@@ -374,9 +374,9 @@ fn first_of_many_due_keys_is_found_whatever_the_order_of_their_delays() {
     }
 }
 
-/// Many keys that are due at once become ready in several steps, which callers cannot see.
+/// They become ready in several lock scopes, which callers do not notice.
 #[test]
-fn hundred_thousand_keys_due_at_once_come_in_order() {
+fn hundred_thousand_keys_due_at_once_are_delivered_in_order() {
     let (queue, clock) = timed();
     for key in 0..100_000_u32 {
         queue.add_after(key, secs(1) + Duration::from_nanos(u64::from(key) / 7)).unwrap();

@@ -1,11 +1,11 @@
-//! The entries of one stretch of time, in the order in which they came.
+//! The entries of one interval of time, in the order of pushing.
 //!
-//! Large buckets are lists of chunks: growing one moves no entry and wastes less than a
-//! chunk, where a growing vector would copy and leave up to half of its room unused.
+//! A large bucket is a list of chunks: growing moves no entry and wastes less than a chunk. A
+//! growing vector would copy entries and leave up to half of its memory unused.
 
 use std::collections::VecDeque;
 
-/// A slot that becomes ready at a deadline, unless its stamp says it is stale.
+/// A slot that becomes ready at a deadline, unless the stamp shows that the entry is stale.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Entry {
     pub(super) deadline: u64,
@@ -18,13 +18,13 @@ const CHUNK: usize = 256;
 /// Room for this many entries (2 kB) is kept when a bucket becomes empty.
 const KEEP: usize = 128;
 
-/// A bucket has a cache line of its own.
+/// A bucket fills one cache line.
 #[repr(align(64))]
 pub(super) struct Bucket {
     /// The earliest deadline of the entries, `u64::MAX` if there are none.
     min: u64,
     full: VecDeque<Vec<Entry>>,
-    /// What came after the full chunks, empty only if there are no entries at all.
+    /// The last entries; empty only if the bucket is.
     tail: Vec<Entry>,
 }
 
@@ -43,7 +43,7 @@ impl Bucket {
         self.tail.is_empty()
     }
 
-    /// The earliest deadline of a bucket that has entries.
+    /// Returns the earliest deadline of a bucket that has entries.
     pub(super) fn min(&self) -> u64 {
         self.min
     }
@@ -57,17 +57,17 @@ impl Bucket {
         }
     }
 
-    /// Takes all entries out; `spare` is the room for those that come next.
+    /// Takes all entries out. `spare` is the memory for the next ones.
     pub(super) fn take(&mut self, spare: Vec<Entry>) -> Self {
         std::mem::replace(self, Self { tail: spare, ..Self::default() })
     }
 
-    /// Takes the first entries out, a chunk of them; empty if there are none.
+    /// Takes the first chunk of entries out; empty if there are none.
     pub(super) fn take_chunk(&mut self) -> Vec<Entry> {
         self.full.pop_front().unwrap_or_else(|| std::mem::take(&mut self.tail))
     }
 
-    /// Passes all entries on and returns a vector to use as spare room.
+    /// Passes all entries on. Returns a vector to reuse.
     fn empty(mut self, mut each: impl FnMut(Entry)) -> Vec<Entry> {
         loop {
             let mut chunk = self.take_chunk();
@@ -76,11 +76,6 @@ impl Bucket {
                 return spare(chunk);
             }
         }
-    }
-
-    pub(super) fn clear(&mut self) {
-        let emptied = std::mem::take(self).empty(drop);
-        self.tail = emptied;
     }
 
     pub(super) fn retain(&mut self, mut keep: impl FnMut(&Entry) -> bool) {
@@ -115,7 +110,7 @@ impl Bucket {
         self.tail.shrink_to_fit();
     }
 
-    /// Doubles the room up to a chunk, then begins another.
+    /// Doubles the capacity up to a chunk, then starts another chunk.
     #[cold]
     fn push_slow(&mut self, entry: Entry) {
         let len = self.tail.len();
@@ -129,14 +124,14 @@ impl Bucket {
     }
 }
 
-/// The room of an emptied chunk, if it is small enough to be kept.
+/// Returns an emptied chunk if it is small enough to be kept.
 pub(super) fn spare(chunk: Vec<Entry>) -> Vec<Entry> {
     if chunk.capacity() <= KEEP { chunk } else { Vec::new() }
 }
 
 #[cfg(test)]
 impl Bucket {
-    /// How many bytes are allocated.
+    /// Returns the number of allocated bytes.
     pub(super) fn bytes(&self) -> usize {
         let room =
             self.full.iter().map(Vec::capacity).sum::<usize>() + self.tail.capacity();

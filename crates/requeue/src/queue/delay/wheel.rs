@@ -1,62 +1,62 @@
-//! A radix wheel: entries sorted by deadline as far as needed, and no further.
+//! A radix wheel: entries are sorted by deadline lazily, as far as needed.
 //!
-//! Time is cut into ticks of 2^10 ns, and a tick is read as nine digits of six bits.
-//! An entry lies at the level of the highest digit in which its deadline differs from
-//! `origin`, in the bucket of that digit's value. A bucket of level 0 is one tick, of
+//! Time is divided into ticks of 2^10 ns, and a tick is written as nine digits of six bits.
+//! An entry belongs to the level of the highest digit in which its deadline differs from
+//! `origin`, and there to the bucket of that digit. A bucket of level 0 spans one tick, of
 //! level 1 64 ticks (65 µs), of level 3 268 ms, of level 8 nine years.
 //!
 //! | step | what happens                                                               |
 //! |------|----------------------------------------------------------------------------|
 //! | push | appends to one bucket                                                      |
-//! | open | empties the first bucket: due entries leave, the rest goes to lower levels |
+//! | open | empties the first bucket: due entries leave, others move to lower levels   |
 //!
-//! A bucket is opened as soon as time reaches its beginning, so that entries move down
-//! little by little and new ones are placed relative to the present.
+//! A bucket is opened when time reaches its start, so entries move down gradually and new
+//! entries are placed relative to the present.
 //!
-//! A bucket may hold a million entries. It is emptied in chunks, and between two chunks new
-//! entries can come: those that belong into the opened bucket join its end.
+//! A bucket may hold a million entries. It is emptied in chunks, and entries may be pushed
+//! between two chunks: those that belong to the opened bucket are appended to it.
 //!
-//! Nothing here knows slots: the caller tells stale entries from valid ones.
+//! The wheel does not distinguish stale entries from valid ones: that is up to the caller.
 //!
 //! # Invariants
 //!
-//! 1. An entry lies in the bucket that `place` computes from its deadline and `origin`.
-//!    So entries with equal deadlines share a bucket, and every entry of a bucket is
-//!    earlier than every entry of the buckets after it (levels laid end to end).
-//! 2. Entries with equal deadlines lie in the order in which they were pushed.
+//! 1. An entry is in the bucket that `bucket_of` computes from its deadline and `origin`. So
+//!    entries with equal deadlines share a bucket, and every entry of a bucket is earlier
+//!    than every entry of later buckets (lower levels first).
+//! 2. Entries with equal deadlines are in the order of pushing.
 //! 3. A bit of `occupied` is set if and only if its bucket has entries.
 //!
-//! `origin` only ever moves forward to a moment before the first occupied bucket, or
-//! inside it while it is opened or if it is a single tick. Entries of later buckets
-//! differ from any such moment in the same highest digit as before: invariant 1 holds
-//! for them untouched. What is left of an opened bucket goes, in its old order, to
-//! buckets before it, which are all empty, or back: invariant 2. An entry that joins an
-//! opened bucket is later than the time as of which the bucket is emptied, so it is never
-//! due there, and it moves down after all older entries: invariant 2 again.
+//! `origin` only moves forward: to a moment before the first occupied bucket, or inside that
+//! bucket while it is opened or if it is a single tick. Entries of later buckets still differ
+//! from `origin` in the same highest digit, so invariant 1 holds for them. The remaining
+//! entries of an opened bucket move, in their order, to earlier buckets, which are all empty,
+//! or back: invariant 2. An entry that joins an opened bucket is later than the time up to
+//! which the bucket is emptied. It is not due, and moves down after all older entries:
+//! invariant 2 again.
 
 use super::Progress;
 use super::bucket::{Bucket, Entry, spare};
 
-/// Nanoseconds in a tick, as a power of two. Finer than any timer of a system, and
-/// 64 - 10 bits are exactly nine digits.
+/// Nanoseconds per tick, as a power of two. Finer than any system timer, and the remaining 54
+/// bits are exactly nine digits.
 const TICK_BITS: u32 = 10;
 const DIGIT_BITS: u32 = 6;
 const DIGITS: usize = 1 << DIGIT_BITS;
 const LEVELS: usize = 9;
 
-/// Up to here a bucket is sorted when it is opened; a larger one is spread over lower
-/// levels first. Sorting this many entries allocates nothing.
+/// A bucket of up to this many entries is sorted when it is opened; a larger one is spread
+/// over lower levels first. Sorting this many entries allocates nothing.
 const SORT_MAX: usize = 128;
 
 /// Entries by deadline.
 #[derive(Default)]
 pub(super) struct Wheel {
-    /// The moment that places are relative to: the latest time seen by `take_due`.
+    /// The time to which buckets are relative: the latest time seen by `take_due`.
     origin: u64,
     occupied: [u64; LEVELS],
-    /// 64 for each level, as many levels as have been used so far.
+    /// 64 per level, for the levels that have been used.
     buckets: Vec<Bucket>,
-    /// Empty; its room goes to the next bucket that is opened.
+    /// Empty; its memory goes to the next bucket that is opened.
     spare: Vec<Entry>,
     opened: Option<Opened>,
 }
@@ -66,12 +66,20 @@ struct Opened {
     entries: Bucket,
     /// The last moment of the bucket.
     end: u64,
-    /// Entries up to this moment are due; `None` if all of them move to lower levels.
-    as_of: Option<u64>,
+    /// Entries up to this time are due; `None` if all of them move to lower levels.
+    due_until: Option<u64>,
 }
 
 impl Wheel {
-    /// The earliest deadline, or a moment before it.
+    /// Creates a wheel with these entries, sorted by deadline.
+    pub(super) fn from_sorted(origin: u64, entries: &[Entry]) -> Self {
+        let mut wheel = Self { origin, ..Self::default() };
+        entries.iter().for_each(|entry| wheel.push(*entry));
+        wheel
+    }
+
+    /// Returns the earliest deadline, or a moment before it.
+    #[inline]
     pub(super) fn next(&self) -> Option<u64> {
         let opened = self.opened.as_ref().map(|opened| opened.entries.min());
         let first = self.first().map(|index| self.buckets[index].min());
@@ -86,7 +94,7 @@ impl Wheel {
                 return opened.entries.push(entry);
             }
         }
-        let index = self.place(entry.deadline);
+        let index = self.bucket_of(entry.deadline);
         if index >= self.buckets.len() {
             self.grow(index);
         }
@@ -97,10 +105,10 @@ impl Wheel {
         bucket.push(entry);
     }
 
-    /// Takes out entries that are due at `now`, by deadline and then by order of pushing.
-    /// An earlier `now` than before counts as that.
+    /// Takes out entries that are due at `now`, by deadline. An earlier `now` than that of a
+    /// previous call counts as the previous one.
     ///
-    /// Stops after about `budget` entries: at the end of a chunk.
+    /// Stops after about `budget` entries, at the end of a chunk.
     pub(super) fn take_due(
         &mut self,
         now: u64,
@@ -128,12 +136,12 @@ impl Wheel {
         }
     }
 
-    /// The latest time seen.
+    /// Returns the latest time seen.
     pub(super) fn origin(&self) -> u64 {
         self.origin
     }
 
-    /// Drops every entry that `keep` does not want.
+    /// Drops every entry that `keep` rejects.
     pub(super) fn retain(&mut self, mut keep: impl FnMut(&Entry) -> bool) {
         if let Some(opened) = &mut self.opened {
             opened.entries.retain(&mut keep);
@@ -150,23 +158,7 @@ impl Wheel {
         }
     }
 
-    /// Drops every entry.
-    pub(super) fn clear(&mut self) {
-        self.opened = None;
-        for (level, word) in self.occupied.iter_mut().enumerate() {
-            for digit in digits(std::mem::take(word)) {
-                self.buckets[level * DIGITS + digit].clear();
-            }
-        }
-    }
-
-    /// Sets the time of a wheel without entries back.
-    pub(super) fn rewind(&mut self, origin: u64) {
-        debug_assert_eq!(self.next(), None, "invariant 1");
-        self.origin = origin;
-    }
-
-    /// Gives back the memory that the present entries do not need.
+    /// Frees the memory that the present entries do not need.
     pub(super) fn shrink(&mut self) {
         let used = self.occupied.iter().rposition(|word| *word != 0);
         self.buckets.truncate(used.map_or(0, |level| (level + 1) * DIGITS));
@@ -181,31 +173,31 @@ impl Wheel {
         Some(level * DIGITS + self.occupied[level].trailing_zeros() as usize)
     }
 
-    /// When to open a bucket. A single tick is opened for an entry that is due: it has
-    /// no lower bucket for the rest.
+    /// Returns when to open a bucket. A single tick is opened when an entry is due, since
+    /// there is no lower level for the others.
     fn opens(&self, index: usize) -> u64 {
         if index < DIGITS { self.buckets[index].min() } else { self.range(index).0 }
     }
 
-    /// Opens the first bucket. A large one whose entries are not in order is spread over
-    /// lower levels; any other is sorted, and its due entries leave.
+    /// Opens the first bucket. A large unsorted one is spread over lower levels; any other is
+    /// sorted, and its due entries leave.
     fn open(&mut self, index: usize, now: u64) -> Opened {
         let mut entries = self.take(index);
         let (start, end) = self.range(index);
         let sorted = entries.is_sorted();
         if !sorted && entries.len() > SORT_MAX && index >= DIGITS {
             self.origin = start;
-            return Opened { entries, end, as_of: None };
+            return Opened { entries, end, due_until: None };
         }
         if !sorted {
             entries.sort();
         }
         self.origin = self.origin.max(end.min(now));
-        Opened { entries, end, as_of: Some(now) }
+        Opened { entries, end, due_until: Some(now) }
     }
 
-    /// Empties an opened bucket, chunk by chunk, while the budget lasts. Returns it if
-    /// entries are left.
+    /// Empties an opened bucket, chunk by chunk, within the budget. Returns it if entries are
+    /// left.
     fn empty(
         &mut self,
         mut opened: Opened,
@@ -219,7 +211,7 @@ impl Wheel {
             let mut chunk = opened.entries.take_chunk();
             *budget = budget.saturating_sub(chunk.len());
             for entry in chunk.drain(..) {
-                self.pass(entry, opened.as_of, due);
+                self.pass(entry, opened.due_until, due);
             }
             self.spare = spare(chunk);
         }
@@ -231,8 +223,13 @@ impl Wheel {
         reason = "the call is a tenth of taking an entry out"
     )]
     #[inline(always)]
-    fn pass(&mut self, entry: Entry, as_of: Option<u64>, due: &mut impl FnMut(Entry)) {
-        if as_of.is_some_and(|now| entry.deadline <= now) {
+    fn pass(
+        &mut self,
+        entry: Entry,
+        due_until: Option<u64>,
+        due: &mut impl FnMut(Entry),
+    ) {
+        if due_until.is_some_and(|now| entry.deadline <= now) {
             due(entry);
         } else {
             self.push(entry);
@@ -244,8 +241,8 @@ impl Wheel {
         self.buckets[index].take(std::mem::take(&mut self.spare))
     }
 
-    /// The bucket for a deadline; a past one belongs to the tick of `origin`.
-    fn place(&self, deadline: u64) -> usize {
+    /// Returns the bucket for a deadline. A past deadline belongs to the tick of `origin`.
+    fn bucket_of(&self, deadline: u64) -> usize {
         let origin = self.origin >> TICK_BITS;
         let tick = (deadline >> TICK_BITS).max(origin);
         let level = ((tick ^ origin) | 1).ilog2() / DIGIT_BITS;
@@ -253,7 +250,7 @@ impl Wheel {
         level as usize * DIGITS + digit
     }
 
-    /// The first and the last moment of a bucket.
+    /// Returns the first and the last moment of a bucket.
     #[expect(clippy::cast_possible_truncation, reason = "a level is below nine")]
     fn range(&self, index: usize) -> (u64, u64) {
         let low = TICK_BITS + (index / DIGITS) as u32 * DIGIT_BITS;
@@ -271,7 +268,7 @@ impl Wheel {
     }
 }
 
-/// The positions of the bits that are set.
+/// Returns the positions of the bits that are set.
 fn digits(mut word: u64) -> impl Iterator<Item = usize> {
     std::iter::from_fn(move || {
         let digit = (word != 0).then(|| word.trailing_zeros() as usize)?;
@@ -282,14 +279,14 @@ fn digits(mut word: u64) -> impl Iterator<Item = usize> {
 
 #[cfg(test)]
 impl Wheel {
-    /// Every entry, bucket by bucket.
+    /// Returns every entry, bucket by bucket.
     pub(super) fn entries(&self) -> impl Iterator<Item = &Entry> {
         let opened = self.opened.as_ref().map(|opened| &opened.entries);
         let buckets = self.buckets.iter().filter(|bucket| !bucket.is_empty());
         opened.into_iter().chain(buckets).flat_map(Bucket::iter)
     }
 
-    /// How many bytes are allocated.
+    /// Returns the number of allocated bytes.
     pub(super) fn bytes(&self) -> usize {
         let opened = self.opened.as_ref().map(|opened| &opened.entries);
         self.buckets.iter().chain(opened).map(Bucket::bytes).sum::<usize>()
@@ -297,8 +294,8 @@ impl Wheel {
             + self.spare.capacity() * size_of::<Entry>()
     }
 
-    /// Panics unless the invariants in the module docs hold; the second is for the
-    /// caller to check, who knows the order of pushing.
+    /// Panics unless invariants 1 and 3 hold. The caller checks invariant 2, since it knows
+    /// the order of pushing.
     pub(super) fn check(&self) {
         assert!(self.spare.is_empty(), "the spare vector has entries");
         if let Some(opened) = &self.opened {
@@ -309,7 +306,7 @@ impl Wheel {
             let occupied = self.occupied[index / DIGITS] >> (index % DIGITS) & 1 == 1;
             assert_eq!(occupied, !bucket.is_empty(), "invariant 3");
             if occupied {
-                bucket.check(|entry| self.place(entry.deadline) == index);
+                bucket.check(|entry| self.bucket_of(entry.deadline) == index);
             }
         }
     }

@@ -11,6 +11,7 @@ use super::{Core, Shared};
 use crate::contain::contain;
 use crate::queue::delay::Progress;
 use crate::queue::finish::drop_each;
+use crate::queue::meter::Meter;
 use crate::queue::nanos::Nanos;
 use crate::queue::state::{Deferred, State};
 use crate::sync::{MutexGuard, lock};
@@ -60,19 +61,28 @@ impl Advance {
     }
 }
 
+/// What happens if the clock panics.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum ClockPanic {
+    /// The call panics and changes nothing.
+    Propagates,
+    /// The latest time that the queue has seen counts: the call must not fail.
+    IsContained,
+}
+
 impl<K> Shared<K> {
     /// Locks the queue and adds all keys whose delay has ended.
     #[inline(always)]
     #[expect(clippy::inline_always, reason = "measured: a tenth of a worker's cycle")]
     pub(in crate::queue) fn lock(&self) -> Locked<'_, K> {
-        self.lock_and_advance(None, |_| Advance::Fully, |this, _| this.now())
+        self.lock_and_advance(None, |_| Advance::Fully, ClockPanic::Propagates)
     }
 
     /// As [`lock`](Self::lock), for a caller that has read the clock already.
     #[inline]
     pub(in crate::queue) fn lock_at(&self, now: Nanos) -> Locked<'_, K> {
         let mut locked =
-            self.lock_and_advance(Some(now), |_| Advance::Fully, |this, _| this.now());
+            self.lock_and_advance(Some(now), |_| Advance::Fully, ClockPanic::Propagates);
         locked.state.observe_time(now);
         locked
     }
@@ -81,7 +91,7 @@ impl<K> Shared<K> {
     #[inline(always)]
     #[expect(clippy::inline_always, reason = "measured: a tenth of a worker's cycle")]
     pub(in crate::queue) fn lock_to_take(&self) -> Locked<'_, K> {
-        self.lock_and_advance(None, |_| Advance::ToNextKey, |this, _| this.now())
+        self.lock_and_advance(None, |_| Advance::ToNextKey, ClockPanic::Propagates)
     }
 
     /// Locks the queue for a call that must not fail, such as the end of a lease, and moves
@@ -92,7 +102,7 @@ impl<K> Shared<K> {
         &self,
         advance: impl FnOnce(&State<K>) -> Advance,
     ) -> Locked<'_, K> {
-        self.lock_and_advance(None, advance, Self::now_under_lock)
+        self.lock_and_advance(None, advance, ClockPanic::IsContained)
     }
 
     /// Locks the queue for a call that does not depend on time.
@@ -106,12 +116,12 @@ impl<K> Shared<K> {
         &self,
         now: Option<Nanos>,
         advance: impl FnOnce(&State<K>) -> Advance,
-        read_clock: fn(&Self, &mut State<K>) -> Nanos,
+        clock_panic: ClockPanic,
     ) -> Locked<'_, K> {
         let (mut core, mut now) = (lock(&self.core), now);
         if core.state.needs_time() {
             let advance = advance(&core.state);
-            (core, now) = self.advance(core, now, advance, read_clock);
+            (core, now) = self.advance(core, now, advance, clock_panic);
         }
         Locked { core, unwinding: Unwinding::new(self), now }
     }
@@ -124,14 +134,17 @@ impl<K> Shared<K> {
         core: MutexGuard<'a, Core<K>>,
         mut now: Option<Nanos>,
         advance: Advance,
-        read_clock: fn(&Self, &mut State<K>) -> Nanos,
+        clock_panic: ClockPanic,
     ) -> (MutexGuard<'a, Core<K>>, Option<Nanos>) {
         let mut unwinding = Unwinding::new(self);
         // Declared after the other guard, so dropped before it.
         let mut core = core;
         self.start_timing(&mut core.state, &mut now);
         if advance != Advance::Not && core.state.ends_delays() {
-            let time = now.unwrap_or_else(|| read_clock(self, &mut core.state));
+            let time = now.unwrap_or_else(|| match clock_panic {
+                ClockPanic::Propagates => self.now(),
+                ClockPanic::IsContained => self.now_under_lock(&mut core.state),
+            });
             now = Some(time);
             while add_due(&mut core.state, time, advance) == Progress::More {
                 self.unlock(core);
@@ -145,8 +158,14 @@ impl<K> Shared<K> {
 
     /// Reads the time of a lock scope, if the queue has metrics. All events of the scope are
     /// timed by this one reading.
+    #[inline]
     fn start_timing(&self, state: &mut State<K>, now: &mut Option<Nanos>) {
-        let Some(meter) = &self.meter else { return };
+        if let Some(meter) = &self.meter {
+            self.time_scope(meter, state, now);
+        }
+    }
+
+    fn time_scope(&self, meter: &Meter, state: &mut State<K>, now: &mut Option<Nanos>) {
         let time = meter.now().or_else(|| {
             *now = now.or_else(|| contain(|| self.now()));
             *now
