@@ -1,6 +1,6 @@
-//! What one call of a limiter or a pacer costs, on one thread.
+//! The cost of one call of a limiter or a pacer, on one thread.
 //!
-//! `clock` is the part of it that no limiter can save: reading the time.
+//! `clock` is the cost of reading the time, which every call includes.
 
 use std::hint::black_box;
 use std::time::Duration;
@@ -9,7 +9,7 @@ use criterion::{Criterion, criterion_group, criterion_main};
 use requeue::rate::{Limit, Limiter, Pacer};
 use requeue::{Clock, SystemClock};
 
-/// Never empty, and never full either.
+/// Never empty and never full.
 fn generous() -> Limiter {
     Limiter::new(Limit::per_second(1e6), 2_000_000_000)
 }
@@ -37,7 +37,7 @@ fn limiter(c: &mut Criterion) {
 
 fn pacer(c: &mut Criterion) {
     let mut group = c.benchmark_group("pacer");
-    // Faster than anybody takes, so that no take waits.
+    // Fast enough that no take waits.
     let pacer = Pacer::new(1_000_000_000);
     group.bench_function("take", |b| b.iter(|| pacer.take_blocking()));
 

@@ -11,7 +11,7 @@ use requeue::retry::{Exponential, RetryPolicy};
 
 use super::{COUNT, Run, keys};
 
-/// Never empty, and never full either.
+/// Never empty and never full.
 fn generous() -> Limiter {
     Limiter::new(Limit::per_second(1e6), 2_000_000_000)
 }

@@ -1,8 +1,8 @@
-//! A chart of events in time, as SVG: a dot for an event, and dots of one moment stacked.
+//! A chart of events over time, as SVG: a dot per event, stacked if they are simultaneous.
 
 use super::scene::{END, Millis};
 
-/// Rows of events under one axis of time.
+/// Rows of events with one time axis.
 pub(crate) struct Chart {
     pub(crate) title: &'static str,
     pub(crate) rows: Vec<Row>,
@@ -10,13 +10,13 @@ pub(crate) struct Chart {
 
 pub(crate) struct Row {
     pub(crate) name: &'static str,
-    pub(crate) terms: &'static str,
+    pub(crate) settings: &'static str,
     pub(crate) colour: Colour,
     /// When the events happen, in order.
     pub(crate) at: Vec<Millis>,
 }
 
-/// Colours that stay apart for those who see fewer of them (Okabe and Ito).
+/// Colours that colour-blind readers can distinguish (Okabe and Ito).
 #[derive(Clone, Copy)]
 pub(crate) enum Colour {
     Grey,
@@ -48,7 +48,7 @@ const RADIUS: f64 = 2.6;
 const DOT: u32 = 6;
 /// Above and below the dots of a row.
 const PADDING: u32 = 9;
-/// For the two lines of text beside the dots.
+/// Leaves room for two lines of text next to the dots.
 const LEAST_DOTS: u32 = 5;
 
 impl Chart {
@@ -76,12 +76,12 @@ impl Row {
         self.tallest().max(LEAST_DOTS) * DOT + 2 * PADDING
     }
 
-    /// How many events happen at one moment at the most.
+    /// Returns the largest number of simultaneous events.
     fn tallest(&self) -> u32 {
         self.stacks().map(|(_, n)| n).max().unwrap_or(0)
     }
 
-    /// The moments at which events happen, and how many do.
+    /// Returns the times of events, and how many happen at each.
     fn stacks(&self) -> impl Iterator<Item = (Millis, u32)> {
         self.at.chunk_by(|a, b| a == b).map(|stack| {
             let events = u32::try_from(stack.len()).unwrap_or(u32::MAX);
@@ -89,11 +89,11 @@ impl Row {
         })
     }
 
-    /// Draws the row that stands on `bottom`.
+    /// Draws the row above `bottom`.
     fn draw(&self, svg: &mut String, bottom: u32) {
         let middle = bottom - self.height() / 2;
         text(svg, "name", (20.0, middle - 3), self.name);
-        text(svg, "terms", (20.0, middle + 14), self.terms);
+        text(svg, "settings", (20.0, middle + 14), self.settings);
         let colour = self.colour.hex();
         line(svg, &format!(r#"<g fill="{colour}">"#));
         for (at, events) in self.stacks() {
@@ -122,7 +122,7 @@ fn open(height: u32, title: &str) -> String {
 text {{ font-family: system-ui, "Segoe UI", "DejaVu Sans", sans-serif; fill: #1f2328; }}
 .title {{ font-size: 17px; font-weight: 600; }}
 .name {{ font-size: 14px; font-weight: 600; }}
-.terms, .axis, .count {{ font-size: 12px; fill: #59636e; }}
+.settings, .axis, .count {{ font-size: 12px; fill: #59636e; }}
 .axis {{ text-anchor: middle; }}
 </style>
 <rect width="{WIDTH}" height="{height}" rx="6" fill="#ffffff"/>

@@ -1,7 +1,7 @@
-//! Draws how each limiter lets the same burst through, for `docs/LIMITERS.md`.
+//! Draws the pictures of `docs/LIMITERS.md`: the same bursts through each limiter.
 //!
-//! Runs the real limiters on a clock of its own and writes SVG files into the directory it
-//! is given. `scripts/limiter-pictures` calls it.
+//! Runs the real limiters on a fake clock and writes SVG files into the given directory.
+//! `scripts/limiter-pictures` calls it.
 
 mod chart;
 mod scene;

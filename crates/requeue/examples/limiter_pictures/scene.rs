@@ -1,4 +1,4 @@
-//! What is asked of the limiters, and what they answer.
+//! The requests to the limiters, and when they pass.
 
 use std::time::Duration;
 
@@ -10,22 +10,22 @@ use super::chart::{Chart, Colour, Row};
 /// Milliseconds since the start.
 pub(crate) type Millis = u32;
 
-/// The limiters are asked this often.
+/// The interval at which waiting events try to pass.
 const STEP: Millis = 10;
 
 /// The end of the pictures.
 pub(crate) const END: Millis = 11_000;
 
-/// So many events want to happen at a time.
+/// Times, and how many events want to happen then.
 type Bursts = [(Millis, u32)];
 
-/// A burst after a second of rest, and a smaller one after some more.
+/// A burst after one second, and a smaller one six seconds later.
 const ASKED: [(Millis, u32); 2] = [(1000, 20), (7000, 16)];
 
-/// Each limiter on its own, at 5 events a second.
+/// Draws each limiter, at 5 events per second.
 pub(crate) fn one_burst() -> Chart {
     Chart {
-        title: "The same two bursts through limiters of 5 a second",
+        title: "The same two bursts through limiters of 5 per second",
         rows: vec![
             row("asked", "20 at once, then 16", Colour::Grey, at_once(&ASKED)),
             row("Limiter", "5/s, burst 10", Colour::Blue, by_limiter()),
@@ -36,13 +36,13 @@ pub(crate) fn one_burst() -> Chart {
     }
 }
 
-/// Two children of one hierarchy: the first burst is of one of them, the second of both.
+/// Draws two children of a hierarchy: one asks for the first burst, both for the second.
 pub(crate) fn two_tenants() -> Chart {
     let web = [(7000, 16)];
     let [batch_passed, web_passed] = by_hierarchy([&ASKED, &web]);
     let all = merge(&batch_passed, &web_passed);
     Chart {
-        title: "A hierarchy of 5 a second: batch alone, then web and batch at once",
+        title: "A hierarchy of 5 per second: batch alone, then web and batch together",
         rows: vec![
             row("batch asks", "20 at once, then 16", Colour::Grey, at_once(&ASKED)),
             row("web asks", "16 at once", Colour::Grey, at_once(&web)),
@@ -53,8 +53,13 @@ pub(crate) fn two_tenants() -> Chart {
     }
 }
 
-fn row(name: &'static str, terms: &'static str, colour: Colour, at: Vec<Millis>) -> Row {
-    Row { name, terms, colour, at }
+fn row(
+    name: &'static str,
+    settings: &'static str,
+    colour: Colour,
+    at: Vec<Millis>,
+) -> Row {
+    Row { name, settings, colour, at }
 }
 
 fn by_limiter() -> Vec<Millis> {
@@ -84,11 +89,11 @@ fn by_hierarchy(asked: [&Bursts; 2]) -> [Vec<Millis>; 2] {
     let all = Hierarchy::with_clock(per_second(5.0), 10, clock.clone());
     let batch = Share::new(per_second(2.0), 2).ceil(per_second(4.0), 6);
     let web = Share::new(per_second(3.0), 3);
-    let children = [batch, web].map(|share| all.child(share).expect("5/s are enough"));
-    run(&clock, asked, |who| children[who].allow())
+    let children = [batch, web].map(|share| all.child(share).expect("5/s is enough"));
+    run(&clock, asked, |child| children[child].allow())
 }
 
-/// Lets those who ask wait until `allow` lets them pass, in turn, and notes when it does.
+/// Lets each event wait until `allow` returns true, and records when it does.
 fn run<const N: usize>(
     clock: &FakeClock,
     asked: [&Bursts; N],
@@ -101,14 +106,14 @@ fn run<const N: usize>(
             *waiting +=
                 asked.iter().filter(|(at, _)| *at == now).map(|(_, n)| n).sum::<u32>();
         }
-        let mut stuck = false;
-        while !stuck {
-            stuck = true;
-            for who in 0..N {
-                if waiting[who] > 0 && allow(who) {
-                    waiting[who] -= 1;
-                    passed[who].push(now);
-                    stuck = false;
+        let mut blocked = false;
+        while !blocked {
+            blocked = true;
+            for source in 0..N {
+                if waiting[source] > 0 && allow(source) {
+                    waiting[source] -= 1;
+                    passed[source].push(now);
+                    blocked = false;
                 }
             }
         }

@@ -18,7 +18,7 @@ fn millis(all: &[u64]) -> Vec<Duration> {
 }
 
 #[test]
-fn controllers_curve_is_client_gos() {
+fn controller_delays_equal_client_go() {
     let expected = millis(&[
         5, 10, 20, 40, 80, 160, 320, 640, 1280, 2560, 5120, 10_240, 20_480, 40_960,
         81_920, 163_840, 327_680, 655_360, 1_000_000, 1_000_000,
@@ -27,7 +27,7 @@ fn controllers_curve_is_client_gos() {
 }
 
 #[test]
-fn items_curve_is_client_gos() {
+fn item_delays_equal_client_go() {
     let expected = millis(&[
         1, 2, 4, 8, 16, 32, 64, 128, 256, 512, 1024, 2048, 4096, 8192, 16_384, 32_768,
         65_536, 131_072, 262_144, 524_288, 1_000_000, 1_000_000,
@@ -36,9 +36,9 @@ fn items_curve_is_client_gos() {
 }
 
 #[test]
-fn exponential_at_its_edges_is_total() {
+fn extreme_exponential_delays_do_not_overflow() {
     let ns = Duration::from_nanos;
-    // base, max, retries, delay
+    // base, max, failures, delay
     let table = [
         (SEC, 60 * SEC, u32::MAX, 60 * SEC),
         (SEC, 60 * SEC, 63, 60 * SEC),
@@ -47,7 +47,7 @@ fn exponential_at_its_edges_is_total() {
         (Duration::ZERO, SEC, u32::MAX, Duration::ZERO),
         (2 * SEC, SEC, 0, SEC),
         (SEC, Duration::ZERO, 0, Duration::ZERO),
-        // A power of two reaches 2^63 exactly, where Go's result is negative.
+        // A power of two reaches 2^63 exactly, which is negative in Go.
         (ns(1), ns(i64::MAX as u64), 62, ns(1 << 62)),
         (ns(1), ns(i64::MAX as u64), 63, ns(i64::MAX as u64)),
         (ns(1), ns(u64::MAX), 63, ns(1 << 63)),
@@ -56,7 +56,7 @@ fn exponential_at_its_edges_is_total() {
         (ns(3), ns(u64::MAX), 63, ns(u64::MAX)),
         (Duration::MAX, Duration::MAX, 0, ns(u64::MAX)),
         (Duration::MAX, Duration::MAX, u32::MAX, ns(u64::MAX)),
-        // Floating point, as in Go: 2^53 + 1 is no f64.
+        // Floating point, as in Go: an f64 cannot hold 2^53 + 1.
         (ns((1 << 53) + 1), ns(u64::MAX), 0, ns(1 << 53)),
         (ns((1 << 53) + 3), ns(u64::MAX), 1, ns((1 << 54) + 8)),
         (ns((1 << 53) - 1), ns(u64::MAX), 1, ns((1 << 54) - 2)),
@@ -69,7 +69,7 @@ fn exponential_at_its_edges_is_total() {
 }
 
 #[test]
-fn exponential_counts_each_key_apart_until_it_is_forgotten() {
+fn exponential_counts_each_key_separately_until_it_is_forgotten() {
     let policy = Exponential::default();
     delays(&policy, 5);
     assert_eq!(policy.when(&2), 5 * MS);
@@ -90,7 +90,7 @@ fn asking_or_forgetting_an_unknown_key_tracks_nothing() {
 }
 
 #[test]
-fn fast_slow_turns_slow_after_n() {
+fn fast_slow_is_slow_after_n_failures() {
     let expected = millis(&[5, 5, 5, 10_000, 10_000]);
     assert_eq!(delays(&FastSlow::new(5 * MS, 10 * SEC, 3), 5), expected);
     assert_eq!(delays(&FastSlow::new(MS, SEC, 0), 2), [SEC, SEC]);
@@ -100,7 +100,7 @@ fn fast_slow_turns_slow_after_n() {
 }
 
 #[test]
-fn max_of_is_the_longer_of_both() {
+fn max_of_is_the_longer_delay() {
     let policy = FastSlow::new(5 * MS, 3 * SEC, 3).and(Exponential::new(MS, 1000 * SEC));
     assert_eq!(delays(&policy, 5), millis(&[5, 5, 5, 3000, 3000]));
     assert_eq!(delays(&policy, 10)[9], Duration::from_millis(1 << 14));
@@ -111,7 +111,7 @@ fn max_of_is_the_longer_of_both() {
 }
 
 #[test]
-fn max_of_counts_as_its_larger_part_does() {
+fn max_of_reports_the_larger_count() {
     let (small, large) = (Exponential::default(), Exponential::default());
     delays(&small, 2);
     delays(&large, 7);
@@ -119,7 +119,7 @@ fn max_of_counts_as_its_larger_part_does() {
 }
 
 #[test]
-fn max_wait_bounds_every_delay_and_nothing_else() {
+fn max_wait_bounds_only_delays() {
     let policy = FastSlow::new(5 * MS, 100 * SEC, 2).at_most(10 * SEC);
     assert_eq!(delays(&policy, 4), millis(&[5, 5, 10_000, 10_000]));
     assert_eq!(policy.num_requeues(&1), 4);
@@ -150,7 +150,7 @@ fn by_count_form_agrees_with_when() {
 }
 
 #[test]
-fn combinator_is_by_count_only_if_all_its_parts_are() {
+fn combinator_is_by_count_only_if_all_its_policies_are() {
     let counted = Exponential::<u32>::default;
     let other = || Decorrelated::<u32>::new(MS, SEC);
     assert!(other().by_count().is_none());
@@ -173,7 +173,7 @@ fn policies_work_behind_pointers() {
 }
 
 #[test]
-fn full_jitter_fills_the_whole_delay_and_no_more() {
+fn full_jitter_is_spread_over_the_whole_delay() {
     let policy = FastSlow::new(SEC, SEC, 0).full_jitter().seed(1);
     let delays = delays(&policy, 1000);
     assert!(delays.iter().all(|&d| d <= SEC));
@@ -184,7 +184,7 @@ fn full_jitter_fills_the_whole_delay_and_no_more() {
 }
 
 #[test]
-fn equal_jitter_keeps_half_the_delay() {
+fn equal_jitter_is_spread_over_half_the_delay() {
     let policy = FastSlow::new(SEC, SEC, 0).equal_jitter().seed(1);
     let delays = delays(&policy, 1000);
     assert!(delays.iter().all(|&d| SEC / 2 <= d && d <= SEC));
@@ -193,7 +193,7 @@ fn equal_jitter_keeps_half_the_delay() {
 }
 
 #[test]
-fn jitter_of_the_shortest_and_longest_delays_is_total() {
+fn jitter_of_extreme_delays_does_not_panic() {
     let none = FastSlow::new(Duration::ZERO, Duration::ZERO, 0);
     assert_eq!(delays(&none.full_jitter(), 2), [Duration::ZERO; 2]);
     let one = Duration::from_nanos(1);
@@ -206,7 +206,7 @@ fn jitter_of_the_shortest_and_longest_delays_is_total() {
 }
 
 #[test]
-fn same_seed_gives_the_same_delays_and_no_seed_others() {
+fn same_seed_gives_the_same_delays() {
     let policy = || Exponential::new(SEC, 1000 * SEC).full_jitter();
     assert_eq!(delays(&policy().seed(3), 9), delays(&policy().seed(3), 9));
     assert_ne!(delays(&policy().seed(3), 9), delays(&policy().seed(4), 9));
@@ -232,7 +232,7 @@ fn decorrelated_stays_between_base_and_three_times_the_last_delay() {
 }
 
 #[test]
-fn decorrelated_at_its_edges_is_total() {
+fn extreme_decorrelated_delays_do_not_panic() {
     let zero = Decorrelated::new(Duration::ZERO, SEC);
     assert_eq!(delays(&zero, 3), [Duration::ZERO; 3]);
     let inverted = Decorrelated::new(SEC, MS);
@@ -257,7 +257,7 @@ fn limiter(per_second: f64, burst: u32) -> (Limiter, FakeClock) {
 }
 
 #[test]
-fn bucket_makes_all_keys_wait_for_one_limiter() {
+fn all_keys_wait_for_one_bucket() {
     let (limiter, clock) = limiter(10.0, 2);
     let policy = Bucket::new(limiter);
     let waits: Vec<_> = (0..5).map(|key| policy.when(&key)).collect();
@@ -269,7 +269,7 @@ fn bucket_makes_all_keys_wait_for_one_limiter() {
 }
 
 #[test]
-fn bucket_without_tokens_waits_as_long_as_gos() {
+fn bucket_without_tokens_waits_as_long_as_in_go() {
     for (rate, burst) in [(10.0, 0), (0.0, 0)] {
         let policy = Bucket::new(limiter(rate, burst).0);
         assert_eq!(policy.when(&1), Bucket::NEVER);
@@ -294,7 +294,7 @@ fn bucket_is_by_count_and_counts_nothing() {
 }
 
 #[test]
-fn controllers_default_adds_ten_a_second_after_a_hundred() {
+fn controller_default_allows_ten_per_second_after_a_hundred() {
     let policy = controller_default();
     let waits: Vec<_> = (0..102).map(|key| policy.when(&key)).collect();
     assert!(waits[..100].iter().all(|&wait| wait == 5 * MS));
@@ -305,7 +305,7 @@ fn controllers_default_adds_ten_a_second_after_a_hundred() {
 }
 
 #[test]
-fn bucket_of_each_key_is_its_own() {
+fn every_key_has_its_own_bucket() {
     let clock = FakeClock::new();
     let keyed = Keyed::with_clock(Limit::per_second(10.0), 1, clock.clone());
     let policy = PerKeyBucket::new(keyed);
@@ -319,7 +319,7 @@ fn bucket_of_each_key_is_its_own() {
 }
 
 #[test]
-fn bucket_of_each_key_without_tokens_waits_as_long_as_gos() {
+fn per_key_bucket_without_tokens_waits_as_long_as_in_go() {
     let policy = PerKeyBucket::new(Keyed::new(Limit::per_second(10.0), 0));
     assert_eq!(policy.when(&1), Bucket::NEVER);
 }

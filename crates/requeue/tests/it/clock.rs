@@ -1,4 +1,4 @@
-//! The fake clock moves only when told to, and then wakes whoever's moment has come.
+//! The fake clock moves only by hand, and then wakes every thread and task that is due.
 
 #[cfg(feature = "tokio")]
 mod tokio_clock;
@@ -16,11 +16,11 @@ use requeue::testing::FakeClock;
 use requeue::{Clock, Timer};
 
 const SECOND: Duration = Duration::from_secs(1);
-/// A second but for a nanosecond.
+/// A second minus a nanosecond.
 const ALMOST: Duration = Duration::from_nanos(999_999_999);
 const NANO: Duration = Duration::from_nanos(1);
 
-/// A task that only counts how often it was woken.
+/// Counts how often it was woken.
 #[derive(Default)]
 struct Task(AtomicUsize);
 
@@ -44,7 +44,7 @@ fn poll_with(timer: &mut Timer, waker: &Waker) -> Poll<()> {
     pin!(timer).poll(&mut Context::from_waker(waker))
 }
 
-/// A thread that waits for a moment, and says at which one it went on.
+/// Spawns a thread that sleeps until a deadline and returns the time at which it woke.
 fn sleeper(clock: &FakeClock, until: Instant) -> JoinHandle<Instant> {
     let clock = clock.clone();
     thread::spawn(move || {
@@ -56,7 +56,7 @@ fn sleeper(clock: &FakeClock, until: Instant) -> JoinHandle<Instant> {
 }
 
 #[test]
-fn clock_stands_still_until_it_is_moved() {
+fn clock_stands_still_until_it_is_advanced() {
     let clock = FakeClock::default();
     let start = clock.now();
     assert_eq!(clock.now(), start);
@@ -103,7 +103,7 @@ fn timer_fires_at_its_deadline_and_not_before() {
 }
 
 #[test]
-fn timer_wakes_once_however_far_the_clock_goes_on() {
+fn timer_wakes_its_task_once() {
     let clock = FakeClock::new();
     let task = Arc::default();
     let mut timer = clock.timer(clock.now() + SECOND);
@@ -114,7 +114,7 @@ fn timer_wakes_once_however_far_the_clock_goes_on() {
 }
 
 #[test]
-fn timer_of_a_moment_that_has_come_is_ready_without_waiting() {
+fn timer_with_a_passed_deadline_is_ready_at_once() {
     let clock = FakeClock::new();
     let past = clock.now();
     clock.advance(SECOND);
@@ -126,7 +126,7 @@ fn timer_of_a_moment_that_has_come_is_ready_without_waiting() {
 }
 
 #[test]
-fn timer_that_was_never_polled_wakes_nobody_and_is_ready_in_time() {
+fn timer_first_polled_after_its_deadline_is_ready() {
     let clock = FakeClock::new();
     let mut timer = clock.timer(clock.now() + SECOND);
     assert_eq!(clock.timers(), 0);
@@ -134,7 +134,7 @@ fn timer_that_was_never_polled_wakes_nobody_and_is_ready_in_time() {
     assert_eq!(poll(&mut timer, &Arc::default()), Poll::Ready(()));
 }
 
-/// A task that writes its number down when it is woken.
+/// A task that records its number when it is woken.
 struct Numbered(u32, Arc<Mutex<Vec<u32>>>);
 
 impl Wake for Numbered {
@@ -184,22 +184,22 @@ fn polling_with_another_waker_moves_the_wake_up() {
     assert_eq!((first.wakes(), second.wakes()), (0, 1));
 }
 
-/// A task that looks at the clock, and moves it on, while it is woken.
-struct Meddler(FakeClock);
+/// A task that advances the clock while it is woken.
+struct Advances(FakeClock);
 
-impl Wake for Meddler {
+impl Wake for Advances {
     fn wake(self: Arc<Self>) {
         self.0.advance(SECOND);
     }
 }
 
 #[test]
-fn task_may_move_the_clock_while_it_is_woken() {
+fn task_may_advance_the_clock_while_it_is_woken() {
     let clock = FakeClock::new();
     let start = clock.now();
-    let meddler = Waker::from(Arc::new(Meddler(clock.clone())));
+    let advances = Waker::from(Arc::new(Advances(clock.clone())));
     let mut first = clock.timer(start + SECOND);
-    assert_eq!(poll_with(&mut first, &meddler), Poll::Pending);
+    assert_eq!(poll_with(&mut first, &advances), Poll::Pending);
     let task = Arc::default();
     let mut second = clock.timer(start + 2 * SECOND);
     assert_eq!(poll(&mut second, &task), Poll::Pending);
@@ -209,7 +209,7 @@ fn task_may_move_the_clock_while_it_is_woken() {
 }
 
 #[test]
-fn task_in_another_thread_goes_on_when_the_clock_is_moved() {
+fn task_in_another_thread_continues_when_the_clock_is_advanced() {
     let clock = FakeClock::new();
     let until = clock.now() + SECOND;
     let task = thread::spawn({
@@ -225,13 +225,13 @@ fn task_in_another_thread_goes_on_when_the_clock_is_moved() {
 }
 
 #[test]
-fn parked_thread_goes_on_at_its_deadline_and_not_before() {
+fn parked_thread_wakes_at_its_deadline_and_not_before() {
     let clock = FakeClock::new();
     let until = clock.now() + SECOND;
     let thread = sleeper(&clock, until);
     clock.wait_for_timers_blocking(1);
     clock.advance(ALMOST);
-    // The thread cannot end before the next step: a timer is, or will be, armed.
+    // The thread cannot end before the next step: its timer is armed, or will be.
     clock.wait_for_timers_blocking(1);
     clock.advance(NANO);
     assert_eq!(thread.join().unwrap(), until);
@@ -239,14 +239,14 @@ fn parked_thread_goes_on_at_its_deadline_and_not_before() {
 }
 
 #[test]
-fn parking_until_a_moment_that_has_come_returns_at_once() {
+fn parking_until_a_passed_deadline_returns_at_once() {
     let clock = FakeClock::new();
     clock.park_until(clock.now());
     assert_eq!(clock.timers(), 0);
 }
 
 #[test]
-fn parked_thread_that_is_unparked_leaves_no_timer_behind() {
+fn unparked_thread_leaves_no_timer() {
     let clock = FakeClock::new();
     let start = clock.now();
     let thread = thread::spawn({
@@ -261,7 +261,7 @@ fn parked_thread_that_is_unparked_leaves_no_timer_behind() {
 }
 
 #[test]
-fn waiting_for_timers_sees_threads_and_tasks() {
+fn wait_for_timers_counts_threads_and_tasks() {
     let clock = FakeClock::new();
     clock.wait_for_timers_blocking(0);
     let until = clock.now() + SECOND;
@@ -309,12 +309,12 @@ fn cancelled_wait_for_timers_leaves_the_clock_usable() {
 
 #[test]
 #[should_panic(expected = "the fake clock went past Instant")]
-fn moving_the_clock_past_the_end_of_time_panics() {
+fn advancing_the_clock_past_the_range_of_instant_panics() {
     FakeClock::new().advance(Duration::MAX);
 }
 
 #[test]
-fn clock_that_could_not_be_moved_stands_where_it_stood() {
+fn clock_that_could_not_be_advanced_keeps_its_time() {
     let clock = FakeClock::new();
     let start = clock.now();
     let task = Arc::default();
@@ -329,7 +329,7 @@ fn clock_that_could_not_be_moved_stands_where_it_stood() {
 }
 
 #[test]
-fn debug_shows_how_many_wait() {
+fn debug_shows_the_number_of_timers() {
     let clock = FakeClock::new();
     let mut timer = clock.timer(clock.now() + SECOND);
     assert_eq!(poll(&mut timer, &Arc::default()), Poll::Pending);

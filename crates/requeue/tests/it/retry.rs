@@ -1,4 +1,4 @@
-//! A key that fails waits longer each time, by a count of its own.
+//! A failing key waits longer each time, and each key counts separately.
 
 use std::collections::HashMap;
 use std::sync::{Arc, Mutex, OnceLock};
@@ -9,7 +9,7 @@ use requeue::{AddOptions, Added, Counts, Queue};
 
 use crate::helpers::{ms, secs, take_all, timed, timed_with};
 
-/// What a queue's policy says for the first failures of a key.
+/// Returns the delays after the first failures of a key.
 fn delays(queue: &Queue<u32>, failures: usize) -> Vec<Duration> {
     let fail = |_| {
         queue.add(7).expect("the queue is open");
@@ -41,7 +41,7 @@ fn failures_of_one_key_do_not_delay_another() {
 }
 
 #[test]
-fn forget_starts_over_and_does_nothing_else() {
+fn forget_only_resets_the_failures() {
     let (queue, clock) = timed();
     queue.add_rate_limited(1).unwrap();
     queue.add_rate_limited(1).unwrap();
@@ -72,7 +72,7 @@ fn rate_limited_add_counts_a_failure_and_delays() {
 }
 
 #[test]
-fn shorter_of_a_delay_and_the_policy_counts() {
+fn earlier_of_a_delay_and_a_retry_wins() {
     let (queue, clock) = timed();
     let limited = AddOptions::new().rate_limited(true);
     queue.add_with(1, limited.after(ms(1))).unwrap();
@@ -94,7 +94,7 @@ fn policy_is_chosen_by_the_builder() {
 }
 
 #[test]
-fn failures_of_resting_keys_are_bounded() {
+fn failures_of_keys_that_are_not_in_the_queue_are_bounded() {
     let (queue, _clock) = timed_with(Queue::builder().max_tracked(2));
     for key in 0..4 {
         queue.add(key).unwrap();
@@ -102,11 +102,11 @@ fn failures_of_resting_keys_are_bounded() {
         queue.remove(&key);
     }
     let failures: Vec<_> = (0..4).map(|key| queue.num_requeues(&key)).collect();
-    assert_eq!(failures, [0, 0, 1, 1], "those that rested longest are forgotten");
+    assert_eq!(failures, [0, 0, 1, 1], "the oldest are forgotten");
 }
 
 #[test]
-fn failures_of_keys_in_use_are_not_bounded() {
+fn failures_of_keys_in_the_queue_are_not_bounded() {
     let (queue, clock) = timed_with(Queue::builder().max_tracked(0));
     for key in 0..100 {
         queue.add_rate_limited(key).unwrap();
@@ -119,14 +119,14 @@ fn failures_of_keys_in_use_are_not_bounded() {
     assert!((0..100).all(|key| queue.num_requeues(&key) == 0));
 }
 
-/// A policy that remembers more than a count, and asks the queue whenever it is asked.
+/// A policy that is not by count, and calls the queue from each of its methods.
 #[derive(Clone, Default)]
-struct Curious {
+struct CallsQueue {
     queue: Arc<OnceLock<Queue<u32>>>,
     failures: Arc<Mutex<HashMap<u32, u32>>>,
 }
 
-impl Curious {
+impl CallsQueue {
     fn look(&self) -> usize {
         self.queue.get().map_or(0, Queue::len)
     }
@@ -137,7 +137,7 @@ impl Curious {
     }
 }
 
-impl RetryPolicy<u32> for Curious {
+impl RetryPolicy<u32> for CallsQueue {
     fn when(&self, key: &u32) -> Duration {
         let failures = self.with(|failures| {
             let count = failures.entry(*key).or_default();
@@ -157,8 +157,8 @@ impl RetryPolicy<u32> for Curious {
 }
 
 #[test]
-fn policy_of_the_users_is_called_without_the_lock() {
-    let policy = Curious::default();
+fn user_policy_is_called_without_the_lock() {
+    let policy = CallsQueue::default();
     let (queue, clock) = timed_with(Queue::builder().retry(policy.clone()));
     assert!(policy.queue.set(queue.clone()).is_ok());
     queue.add(1).unwrap();
@@ -210,7 +210,7 @@ fn policy_that_does_not_count_reports_no_failures() {
 }
 
 #[test]
-fn policy_that_says_no_delay_makes_the_key_ready_at_once() {
+fn delay_of_zero_makes_the_key_ready_at_once() {
     let policy = Exponential::new(Duration::ZERO, Duration::ZERO);
     let (queue, _clock) = timed_with(Queue::builder().retry(policy));
     queue.add(1).unwrap();
@@ -221,7 +221,7 @@ fn policy_that_says_no_delay_makes_the_key_ready_at_once() {
 }
 
 #[test]
-fn policy_that_says_an_endless_delay_never_panics() {
+fn endless_delay_does_not_panic() {
     let policy = Exponential::new(Duration::MAX, Duration::MAX);
     let (queue, clock) = timed_with(Queue::builder().retry(policy));
     queue.add(1).unwrap();

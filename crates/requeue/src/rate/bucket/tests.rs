@@ -11,7 +11,7 @@ fn rate(limit: f64, burst: u32) -> Rate {
     Rate { limit: Limit::per_second(limit), burst }
 }
 
-/// A bucket that is changed in place, on milliseconds from its start.
+/// A bucket that is changed in place, with times in milliseconds from its start.
 struct Subject {
     bucket: TokenBucket,
     rate: Rate,
@@ -30,7 +30,7 @@ impl Subject {
         self.bucket.tokens(self.rate, Self::at(ms))
     }
 
-    /// Asks the long way, and sees that the short one agrees.
+    /// Reserves, and checks that the quick path agrees.
     fn request(&mut self, request: Request) -> Result<Grant, Refusal> {
         let reserved = self.bucket.reserve(self.rate, request);
         if self.bucket.surely_has(self.rate, request) {
@@ -46,7 +46,7 @@ impl Subject {
         self.request(Request { at: Self::at(ms), n, patience: Patience::None }).is_ok()
     }
 
-    /// Reserves, and gives the claim and the wait.
+    /// Reserves, and returns the claim and the wait.
     fn reserve(&mut self, at: At, n: u32) -> Result<(Claim, Nanos), Refusal> {
         let grant = self.request(Request { at, n, patience: Patience::UpTo(FOREVER) })?;
         let claim = grant.claim.expect("a finite limit");
@@ -65,7 +65,7 @@ impl Subject {
     }
 }
 
-/// Rows of time in ms, tokens before, tokens asked for, and the answer.
+/// Rows of time in ms, tokens before, requested tokens, and the answer.
 fn check_timeline(rate: Rate, rows: &[(i64, f64, u32, bool)]) {
     let mut subject = Subject::full(rate);
     for (i, &(ms, tokens, n, ok)) in rows.iter().enumerate() {
@@ -75,7 +75,7 @@ fn check_timeline(rate: Rate, rows: &[(i64, f64, u32, bool)]) {
 }
 
 #[test]
-fn burst_of_one_lets_one_through_each_100_ms() {
+fn burst_of_one_allows_one_event_per_100_ms() {
     let rows = [
         (0, 1.0, 1, true),
         (0, 0.0, 1, false),
@@ -90,7 +90,7 @@ fn burst_of_one_lets_one_through_each_100_ms() {
 }
 
 #[test]
-fn burst_of_three_lets_three_through_and_then_the_limit() {
+fn burst_of_three_allows_three_events_and_then_the_limit() {
     let rows = [
         (0, 3.0, 2, true),
         (0, 1.0, 2, false),
@@ -106,7 +106,7 @@ fn burst_of_three_lets_three_through_and_then_the_limit() {
 }
 
 #[test]
-fn explicit_times_may_go_back_and_the_interval_counts_twice() {
+fn explicit_time_that_goes_back_credits_the_interval_twice() {
     let rows = [
         (100, 3.0, 1, true),
         (0, 2.0, 1, true),
@@ -120,7 +120,7 @@ fn explicit_times_may_go_back_and_the_interval_counts_twice() {
 }
 
 #[test]
-fn a_limit_of_zero_gives_out_the_burst_once() {
+fn limit_of_zero_allows_the_burst_once() {
     let year = 365 * 24 * 3_600_000;
     let rows =
         [(0, 2.0, 1, true), (0, 1.0, 1, true), (0, 0.0, 1, false), (year, 0.0, 1, false)];
@@ -128,7 +128,7 @@ fn a_limit_of_zero_gives_out_the_burst_once() {
 }
 
 #[test]
-fn no_limit_ignores_the_burst_and_keeps_the_bucket() {
+fn infinite_limit_ignores_the_burst_and_keeps_the_bucket() {
     let mut subject = Subject::full(Rate { limit: Limit::INF, burst: 0 });
     let before = subject.bucket;
     assert!(subject.allow(0, u32::MAX));
@@ -137,18 +137,18 @@ fn no_limit_ignores_the_burst_and_keeps_the_bucket() {
 }
 
 #[test]
-fn reservations_line_up() {
+fn reservations_follow_each_other() {
     let mut subject = Subject::full(rate(10.0, 2));
     assert_eq!(subject.reserve_ms(0, 2).1, 0);
     assert_eq!(subject.reserve_ms(0, 1).1, 100);
     assert_eq!(subject.reserve_ms(0, 2).1, 300);
     assert_eq!(subject.reserve_ms(300, 1).1, 100);
-    assert!(!subject.allow(399, 0), "in debt even nothing is refused");
+    assert!(!subject.allow(399, 0), "in debt, even 0 tokens are refused");
     assert!(subject.allow(400, 0));
 }
 
 #[test]
-fn refusals_name_their_reason_and_change_nothing() {
+fn refusal_has_a_reason_and_changes_nothing() {
     let mut subject = Subject::full(rate(10.0, 2));
     assert_eq!(subject.reserve_ms(0, 2).1, 0);
     let before = subject.bucket;
@@ -164,7 +164,7 @@ fn refusals_name_their_reason_and_change_nothing() {
 }
 
 #[test]
-fn what_never_comes_is_refused() {
+fn tokens_that_never_come_are_refused() {
     for limit in [0.0, 1e-10, f64::MIN_POSITIVE] {
         let mut subject = Subject::full(rate(limit, 3));
         assert_eq!(subject.reserve_ms(0, 3).1, 0);
@@ -176,8 +176,8 @@ fn what_never_comes_is_refused() {
 }
 
 #[test]
-fn a_tiny_limit_has_a_tiny_rate() {
-    // 1e-9 a second is one in 31 years: golang/go#71154.
+fn tiny_limit_is_not_zero() {
+    // 1e-9 per second is one event in 31 years: golang/go#71154.
     let mut subject = Subject::full(rate(1e-9, 1));
     assert!(subject.allow(0, 1));
     assert!(!subject.allow(24 * 3_600_000, 1));
@@ -186,22 +186,22 @@ fn a_tiny_limit_has_a_tiny_rate() {
 }
 
 #[test]
-fn a_shortage_too_short_to_wait_for_is_none() {
-    // 0.7 tokens from 7 steps of 0.1 s at 1/s are a little less than 0.7; the rest is not
-    // worth a nanosecond: golang/go#46579.
+fn shortage_below_a_nanosecond_is_ignored() {
+    // 7 steps of 0.1 s at 1/s yield a little less than 0.7 tokens. The missing part takes less
+    // than a nanosecond: golang/go#46579.
     let mut subject = Subject::full(rate(1.0, 1));
     assert!(subject.allow(0, 1));
     let mut bucket = subject.bucket;
     for step in 1..=10 {
         bucket = bucket.settle(subject.rate, Subject::at(step * 100));
     }
-    assert!(bucket.tokens < 1.0, "rounding has left its mark");
+    assert!(bucket.tokens < 1.0, "by rounding");
     subject.bucket = bucket;
     assert!(subject.allow(1000, 1));
 }
 
 #[test]
-fn cancelling_the_last_reservation_gives_all_back() {
+fn cancelling_the_last_reservation_returns_all_tokens() {
     let mut subject = Subject::full(rate(10.0, 2));
     subject.reserve_ms(0, 2);
     let (claim, wait) = subject.reserve_ms(0, 2);
@@ -212,7 +212,7 @@ fn cancelling_the_last_reservation_gives_all_back() {
 }
 
 #[test]
-fn cancelling_an_earlier_reservation_keeps_what_others_were_promised() {
+fn cancelling_an_earlier_reservation_keeps_the_times_of_later_ones() {
     let mut subject = Subject::full(rate(10.0, 3));
     subject.reserve_ms(0, 3);
     let (early, _) = subject.reserve_ms(0, 3);
@@ -224,7 +224,7 @@ fn cancelling_an_earlier_reservation_keeps_what_others_were_promised() {
 }
 
 #[test]
-fn cancelling_in_reverse_order_unwinds_the_line() {
+fn cancelling_in_reverse_order_returns_all_tokens() {
     let mut subject = Subject::full(rate(10.0, 2));
     subject.reserve_ms(0, 2);
     let (first, _) = subject.reserve_ms(0, 1);
@@ -235,7 +235,7 @@ fn cancelling_in_reverse_order_unwinds_the_line() {
 }
 
 #[test]
-fn cancelling_counts_up_to_the_time_to_act() {
+fn cancelling_has_no_effect_after_the_time_to_act() {
     let reserved = || {
         let mut subject = Subject::full(rate(10.0, 2));
         subject.reserve_ms(0, 2);
@@ -252,7 +252,7 @@ fn cancelling_counts_up_to_the_time_to_act() {
 }
 
 #[test]
-fn cancelling_never_fills_beyond_the_burst() {
+fn cancelling_never_exceeds_the_burst() {
     let mut subject = Subject::full(rate(10.0, 5));
     let (claim, _) = subject.reserve_ms(100, 5);
     subject.rate.burst = 2;
@@ -261,19 +261,19 @@ fn cancelling_never_fills_beyond_the_burst() {
 }
 
 #[test]
-fn settled_tokens_follow_the_old_terms() {
+fn settled_tokens_come_from_the_old_rate() {
     let mut subject = Subject::full(rate(10.0, 10));
     subject.reserve_ms(0, 10);
     subject.bucket = subject.bucket.settle(subject.rate, Subject::at(500));
     subject.rate = rate(1.0, 3);
-    assert_eq!(subject.tokens(500), 3.0, "capped when looked at");
+    assert_eq!(subject.tokens(500), 3.0, "capped when read");
     subject.rate.burst = 10;
     assert_eq!(subject.tokens(500), 5.0, "but not lost before");
     assert_eq!(subject.tokens(1500), 6.0);
 }
 
 #[test]
-fn refilling_is_capped_and_forgets_debt() {
+fn refill_is_capped_at_the_burst_and_clears_debt() {
     let mut subject = Subject::full(rate(10.0, 4));
     subject.reserve_ms(0, 4);
     subject.reserve_ms(0, 4);
@@ -284,7 +284,7 @@ fn refilling_is_capped_and_forgets_debt() {
 }
 
 #[test]
-fn readings_of_the_clock_that_come_late_credit_nothing_twice() {
+fn late_clock_reading_credits_no_interval_twice() {
     let mut subject = Subject::full(rate(10.0, 1));
     let now = |ms: i64| At::Now(START.plus(ms * MS));
     let asks =
@@ -298,7 +298,7 @@ fn readings_of_the_clock_that_come_late_credit_nothing_twice() {
 }
 
 #[test]
-fn a_late_reading_of_the_clock_acts_at_once_if_tokens_are_there() {
+fn late_clock_reading_acts_at_once_if_tokens_are_available() {
     let mut subject = Subject::full(rate(10.0, 2));
     assert!(subject.allow(100, 1));
     let early = At::Now(START);
@@ -306,12 +306,12 @@ fn a_late_reading_of_the_clock_acts_at_once_if_tokens_are_there() {
     let (claim, wait) = subject.reserve(early, 1).expect("a reservation");
     assert_eq!(wait, 200 * MS, "100 to catch up, 100 for the token");
     subject.bucket =
-        subject.bucket.cancel(subject.rate, claim, early).expect("all comes back");
+        subject.bucket.cancel(subject.rate, claim, early).expect("all tokens come back");
     assert_eq!(subject.tokens(100), 0.0);
 }
 
-/// x/time/rate as its rules are written down: a record that is changed in place, times as
-/// wide integers, and no thought of speed.
+/// A straightforward model of x/time/rate: a record that is changed in place, with times as
+/// wide integers.
 #[derive(Clone, Debug)]
 struct Model {
     limit: f64,
@@ -331,7 +331,7 @@ struct ModelClaim {
 #[expect(
     clippy::cast_possible_truncation,
     clippy::cast_precision_loss,
-    reason = "numbers as Go converts them"
+    reason = "Go converts numbers this way"
 )]
 impl Model {
     fn tokens_from(limit: f64, ns: i128) -> f64 {
@@ -419,7 +419,7 @@ fn calls() -> impl Strategy<Value = Call> {
     ]
 }
 
-/// Steps of time, mostly forward, with whole and odd nanoseconds.
+/// Steps of time, mostly forward, of whole seconds and odd nanoseconds.
 fn steps() -> impl Strategy<Value = i64> {
     prop_oneof![
         2 => Just(0_i64),
@@ -434,7 +434,7 @@ proptest! {
     #![proptest_config(ProptestConfig::with_cases(200))]
 
     #[test]
-    fn the_bucket_follows_the_written_rules_bit_for_bit(
+    fn bucket_equals_the_model_bit_for_bit(
         limit in limits(),
         burst in 0_u32..8,
         history in prop::collection::vec((steps(), calls()), 1..120),
@@ -487,7 +487,7 @@ proptest! {
     }
 }
 
-/// The time `ms` after the start as a reading of the clock.
+/// A clock reading `ms` after the start.
 fn now(ms: i64) -> At {
     At::Now(START.plus(ms * MS))
 }
@@ -496,14 +496,14 @@ fn patient(ms: i64, n: u32) -> Request {
     Request { at: now(ms), n, patience: Patience::UpTo(FOREVER) }
 }
 
-/// A bucket of 1 token a second and a burst of 3 that is empty.
+/// An empty bucket of 1 token per second and a burst of 3.
 fn drained() -> Subject {
     let rate = rate(1.0, 3);
     Subject { bucket: TokenBucket::new(0, START), rate }
 }
 
 impl Subject {
-    /// Reserves by a reading of the clock, and gives the claim, whose time is checked.
+    /// Reserves by a clock reading, checks the time to act, and returns the claim.
     #[track_caller]
     fn claim(&mut self, ms: i64, n: u32, act: i64) -> Claim {
         let claim = self.request(patient(ms, n)).expect("within the burst").claim;
@@ -519,7 +519,7 @@ impl Subject {
 }
 
 #[test]
-fn the_latest_event_stays_at_or_after_all_claims() {
+fn latest_event_is_never_before_a_claim() {
     let mut subject = drained();
     let first = subject.claim(0, 3, 3000);
     let second = subject.claim(0, 1, 4000);
@@ -537,7 +537,7 @@ fn the_latest_event_stays_at_or_after_all_claims() {
 }
 
 #[test]
-fn claims_that_are_cancelled_in_reverse_order_restore_the_latest_event() {
+fn claims_cancelled_in_reverse_order_restore_the_latest_event() {
     let mut subject = drained();
     let claims = [1000, 2000, 3000].map(|act| subject.claim(0, 1, act));
     for claim in claims.into_iter().rev() {
@@ -549,7 +549,7 @@ fn claims_that_are_cancelled_in_reverse_order_restore_the_latest_event() {
 }
 
 #[test]
-fn tokens_that_are_available_leave_a_later_event_alone() {
+fn available_tokens_do_not_change_a_later_event() {
     let mut subject = drained();
     let first = subject.claim(0, 3, 3000);
     let second = subject.claim(2900, 1, 4000);
@@ -562,7 +562,7 @@ fn tokens_that_are_available_leave_a_later_event_alone() {
 }
 
 #[test]
-fn unused_tokens_come_back_less_what_came_in_since() {
+fn unused_tokens_come_back_minus_those_gained_since() {
     for (late, back) in [(0, 1.0), (250, 0.75), (1000, 0.0), (2000, 0.0)] {
         let mut subject = drained();
         let claim = subject.claim(0, 1, 1000);
@@ -579,12 +579,12 @@ fn unused_tokens_come_back_less_what_came_in_since() {
 }
 
 #[test]
-fn no_claim_gives_back_more_than_it_took() {
+fn cancelled_claim_never_returns_more_than_it_took() {
     let mut subject = drained();
     let claim = subject.claim(0, 2, 2000);
     subject
         .reserve(Subject::at(-10_000), 0)
-        .expect("an explicit time sets the event back");
+        .expect("an explicit time moves the event back");
     assert!(subject.bucket.last_event < claim.act);
     let before = subject.tokens(0);
     subject.cancel_now(0, claim);
@@ -592,7 +592,7 @@ fn no_claim_gives_back_more_than_it_took() {
 }
 
 #[test]
-fn expected_times_count_the_tokens_ahead() {
+fn expected_time_counts_the_tokens_ahead() {
     let subject = drained();
     let expect = |rate, request, ahead| subject.bucket.expect(rate, request, ahead);
     let at = |ms: i64| Ok(START.plus(ms * MS));
@@ -609,7 +609,7 @@ fn expected_times_count_the_tokens_ahead() {
 }
 
 #[test]
-fn a_claim_is_renewed_only_for_an_earlier_time() {
+fn claim_is_renewed_only_for_an_earlier_time() {
     let mut subject = drained();
     let claim = subject.claim(0, 1, 1000);
     let renew = |rate, ms| subject.bucket.renew(rate, claim, patient(ms, 1));
@@ -623,7 +623,7 @@ fn a_claim_is_renewed_only_for_an_earlier_time() {
 }
 
 #[test]
-fn deadlines_follow_from_patience() {
+fn deadline_follows_from_patience() {
     let request = |patience| Request { at: now(5), n: 1, patience };
     assert_eq!(request(Patience::None).deadline(), START.plus(5 * MS));
     assert_eq!(request(Patience::UpTo(2 * MS)).deadline(), START.plus(7 * MS));

@@ -30,17 +30,17 @@ fn take_all(node: &Hierarchy) -> u32 {
 }
 
 #[test]
-fn child_borrows_what_its_sibling_leaves_up_to_its_ceiling() {
+fn child_borrows_from_its_sibling_up_to_its_ceiling() {
     let (all, clock) = root(100, 20);
     let web = all.child(share(60, 6)).unwrap();
     let batch = all.child(share(40, 4).ceil(per_second(80), 8)).unwrap();
     // step in ms, asked by web, taken by web, taken by batch
     let table = [
-        (0, 99, 16, 4),  // web borrows the 10 that nobody is promised
-        (100, 99, 6, 4), // both have what they are guaranteed
-        (1000, 6, 6, 8), // batch: 4 of its own, 4 borrowed, and its ceiling is reached
-        (0, 99, 6, 0),   // web has what is left of 20
-        (50, 99, 3, 2),  // guarantees again
+        (0, 99, 16, 4),  // web borrows the 10 that are not guaranteed
+        (100, 99, 6, 4), // both get their guarantee
+        (1000, 6, 6, 8), // batch reaches its ceiling: 4 guaranteed, 4 borrowed
+        (0, 99, 6, 0),   // web gets what is left of 20
+        (50, 99, 3, 2),  // both get their guarantee
         (0, 99, 0, 0),
     ];
     for (row, (step, asked, by_web, by_batch)) in table.into_iter().enumerate() {
@@ -52,7 +52,7 @@ fn child_borrows_what_its_sibling_leaves_up_to_its_ceiling() {
 }
 
 #[test]
-fn idle_time_of_one_is_speed_of_the_other() {
+fn child_gets_the_whole_limit_while_its_sibling_is_idle() {
     let (all, clock) = root(100, 10);
     let busy = all.child(share(50, 1)).unwrap();
     let _idle = all.child(share(50, 1)).unwrap();
@@ -82,17 +82,17 @@ fn guarantee_holds_against_a_greedy_sibling() {
 }
 
 #[test]
-fn grandchildren_share_with_each_other_before_they_share_with_others() {
+fn grandchildren_borrow_from_their_parent_first() {
     let (all, _clock) = root(0, 12);
     let team = all.child(share(0, 8)).unwrap();
     let one = team.child(share(0, 2)).unwrap();
     let two = team.child(share(0, 2)).unwrap();
-    // two of its own, four of the team's, four of the root's
+    // two guaranteed, four of the team, four of the root
     assert_eq!(one.available(), 10);
     assert!(one.allow_n(6));
     assert_eq!((team.available(), all.available()), (4, 4), "the team's are used first");
     assert_eq!(take_all(&one), 4);
-    assert_eq!(take_all(&two), 2, "its own are still there");
+    assert_eq!(take_all(&two), 2, "its guarantee is untouched");
     assert_eq!(take_all(&all), 0);
 }
 
@@ -110,7 +110,7 @@ fn ceiling_of_a_group_bounds_its_members_together() {
 }
 
 #[test]
-fn more_than_there_is_cannot_be_promised() {
+fn more_than_the_parent_has_left_is_refused() {
     let (all, _clock) = root(10, 10);
     all.child(share(7, 4)).unwrap();
     let limit = InvalidShare::LimitTaken { asked: per_second(4), left: per_second(3) };
@@ -119,7 +119,7 @@ fn more_than_there_is_cannot_be_promised() {
     assert_eq!(all.child(share(3, 7)).unwrap_err(), burst);
     let ceil = InvalidShare::CeilBelowLimit { ceil: per_second(2), limit: per_second(3) };
     assert_eq!(all.child(share(3, 1).ceil(per_second(2), 9)).unwrap_err(), ceil);
-    // The burst of a ceiling was not checked, although the documentation said so.
+    // The burst of a ceiling was not checked, although it was documented.
     let low = all.child(share(3, 4).ceil(per_second(3), 3)).unwrap_err();
     assert_eq!(low, InvalidShare::CeilBelowBurst { ceil: 3, burst: 4 });
     all.child(share(3, 6)).unwrap();
@@ -127,7 +127,7 @@ fn more_than_there_is_cannot_be_promised() {
 }
 
 #[test]
-fn child_that_is_added_late_mints_no_tokens() {
+fn child_added_late_mints_no_tokens() {
     let (all, clock) = root(10, 10);
     assert!(all.allow_n(8));
     let child = all.child(share(5, 5)).unwrap();
@@ -138,7 +138,7 @@ fn child_that_is_added_late_mints_no_tokens() {
 }
 
 #[test]
-fn numbers_at_the_edges_are_total() {
+fn extreme_numbers_do_not_panic() {
     let (none, _clock) = root(10, 0);
     assert!(!none.allow());
     assert!(none.allow_n(0));
@@ -161,8 +161,7 @@ fn numbers_at_the_edges_are_total() {
     assert!(child.allow_n(u32::MAX));
 }
 
-/// A tree of up to six limiters: for each below the root its parent, limit and burst, and
-/// a ceiling above them.
+/// A tree of up to six limiters: for each child its parent, limit, burst and ceiling.
 type Plan = Vec<(usize, u32, u32, Option<(u32, u32)>)>;
 
 fn plan() -> impl Strategy<Value = Plan> {
@@ -170,7 +169,7 @@ fn plan() -> impl Strategy<Value = Plan> {
     proptest::collection::vec((0..6_usize, 0..10_u32, 0..5_u32, ceil), 0..6)
 }
 
-fn plant(plan: &Plan) -> (Vec<Hierarchy>, FakeClock) {
+fn build(plan: &Plan) -> (Vec<Hierarchy>, FakeClock) {
     let (all, clock) = root(20, 10);
     let mut nodes = vec![all];
     for &(parent, limit, own, ceil) in plan {
@@ -187,12 +186,12 @@ fn plant(plan: &Plan) -> (Vec<Hierarchy>, FakeClock) {
 
 proptest! {
     #[test]
-    fn tree_never_lets_more_through_than_its_root(
+    fn tree_never_exceeds_its_root(
         plan in plan(),
         calls in proptest::collection::vec((0..6_usize, 0..4_u32, 0..200_u64), 0..200),
     ) {
-        let (nodes, clock) = plant(&plan);
-        // Tokens taken so far, and nanoseconds passed, at each event.
+        let (nodes, clock) = build(&plan);
+        // Tokens taken and nanoseconds passed at each event.
         let (mut now, mut events) = (0, Vec::new());
         for (node, n, step) in calls {
             clock.advance(MS * u32::try_from(step).unwrap());
@@ -213,12 +212,12 @@ proptest! {
     }
 
     #[test]
-    fn promised_time_is_exactly_when_it_is_allowed(
+    fn tokens_are_available_when_promised_and_not_before(
         plan in plan(),
         calls in proptest::collection::vec((0..6_usize, 0..4_u32, 0..90_u64), 0..40),
         n in 1..6_u32,
     ) {
-        let (nodes, clock) = plant(&plan);
+        let (nodes, clock) = build(&plan);
         for (node, n, step) in calls {
             clock.advance(MS * u32::try_from(step).unwrap());
             nodes[node % nodes.len()].allow_n(n);
@@ -238,9 +237,9 @@ proptest! {
     }
 
     #[test]
-    fn many_small_steps_are_one_large_one(plan in plan(), steps in 1..50_u32) {
+    fn many_small_steps_equal_a_large_one(plan in plan(), steps in 1..50_u32) {
         let ([small, large], clocks) = {
-            let ((small, a), (large, b)) = (plant(&plan), plant(&plan));
+            let ((small, a), (large, b)) = (build(&plan), build(&plan));
             ([small, large], [a, b])
         };
         for nodes in [&small, &large] {
@@ -263,7 +262,7 @@ fn poll_once<F: Future>(future: Pin<&mut F>) -> Poll<F::Output> {
 }
 
 #[test]
-fn wait_takes_when_the_token_is_there_and_nothing_before() {
+fn wait_takes_nothing_before_its_token_is_available() {
     let (all, clock) = root(10, 2);
     let child = all.child(share(5, 1)).unwrap();
     assert_eq!(take_all(&child), 2);
@@ -291,7 +290,7 @@ fn blocked_thread_wakes_when_its_token_comes() {
 }
 
 #[test]
-fn threads_together_get_no_more_than_the_root_lets_through() {
+fn threads_together_never_exceed_the_root() {
     let (all, clock) = root(1_000_000, 50);
     let children = [200_000, 300_000].map(|limit| all.child(share(limit, 20)).unwrap());
     let allowed = AtomicU32::new(0);

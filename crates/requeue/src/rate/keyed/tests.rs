@@ -64,7 +64,7 @@ fn keys_are_accepted_in_borrowed_form() {
 
 proptest! {
     #[test]
-    fn every_key_gets_what_a_limiter_of_its_own_would_give(
+    fn every_key_behaves_like_a_separate_limiter(
         calls in proptest::collection::vec((0..8_u32, 0..4_u32, 0..300_u64), 0..300),
         rate in prop_oneof![Just(0.0), Just(3.0), Just(7.5), Just(1e6), Just(f64::INFINITY)],
         burst in 0..4_u32,
@@ -89,7 +89,7 @@ proptest! {
     }
 
     #[test]
-    fn promised_time_is_exactly_when_it_is_allowed(
+    fn tokens_are_available_when_promised_and_not_before(
         rate in 0.5..1e5_f64,
         burst in 1..5_u32,
         taken in 0..6_u32,
@@ -109,7 +109,7 @@ proptest! {
 }
 
 #[test]
-fn keys_that_have_filled_up_leave_by_themselves() {
+fn full_keys_are_dropped() {
     let (keyed, clock) = keyed(1000.0, 2);
     for key in 0..10_000 {
         assert!(keyed.allow(&key));
@@ -126,7 +126,7 @@ fn keys_that_have_filled_up_leave_by_themselves() {
 }
 
 #[test]
-fn ever_new_keys_need_memory_only_for_those_that_are_not_full() {
+fn new_keys_take_memory_only_while_they_are_not_full() {
     let (keyed, clock) = keyed(1000.0, 1);
     let mut most = 0;
     for key in 0..50_000 {
@@ -134,12 +134,12 @@ fn ever_new_keys_need_memory_only_for_those_that_are_not_full() {
         clock.advance(MS / 100); // 100 keys are not full at any time
         most = most.max(keyed.tracked());
     }
-    // How many full keys wait for the walk hangs on the table's random seed: some hundreds.
+    // How many full keys are not swept yet depends on the random seed: some hundreds.
     assert!(most < 2000, "{most} of 50,000 keys were kept");
 }
 
 #[test]
-fn bound_holds_and_the_key_in_use_stays_limited() {
+fn number_of_keys_is_bounded_and_the_key_in_use_stays_limited() {
     let (keyed, _clock) = keyed(0.0, 3);
     let keyed = keyed.max_keys(4);
     for key in 100..1000 {
@@ -187,7 +187,7 @@ fn poll_once<F: Future>(future: std::pin::Pin<&mut F>) -> Poll<F::Output> {
 }
 
 #[test]
-fn waiters_of_one_key_are_served_in_turn_and_others_at_once() {
+fn waiters_of_one_key_do_not_delay_another_key() {
     let (keyed, clock) = keyed(10.0, 1);
     assert!(keyed.allow(&1));
     let mut first = pin!(keyed.wait(&1));
@@ -203,7 +203,7 @@ fn waiters_of_one_key_are_served_in_turn_and_others_at_once() {
 }
 
 #[test]
-fn dropped_wait_gives_its_token_back() {
+fn dropped_wait_returns_its_token() {
     let (keyed, clock) = keyed(10.0, 1);
     assert!(keyed.allow(&1));
     {
@@ -230,7 +230,7 @@ fn blocked_thread_wakes_when_its_token_comes() {
 }
 
 #[test]
-fn threads_together_get_no_more_than_one_alone() {
+fn threads_together_get_no_more_than_one_thread() {
     let (keyed, clock) = keyed(1e6, 50);
     let allowed = AtomicU32::new(0);
     thread::scope(|scope| {
@@ -253,7 +253,7 @@ fn threads_together_get_no_more_than_one_alone() {
 /// Each round minted a token: the cancelled claims were measured against a latest event
 /// that was derived from the debt.
 #[test]
-fn waits_that_are_dropped_in_any_order_mint_no_tokens() {
+fn waits_dropped_in_any_order_mint_no_tokens() {
     let (keyed, _clock) = keyed(1.0, 3);
     let mut granted = 0;
     for _ in 0..100 {
@@ -269,7 +269,7 @@ fn waits_that_are_dropped_in_any_order_mint_no_tokens() {
     assert_eq!(granted, 3);
 }
 
-/// A clock that the test sets, also back.
+/// A clock that the test sets, even back.
 struct Settable(Arc<Mutex<Instant>>);
 
 impl Clock for Settable {
@@ -296,7 +296,7 @@ fn call_counts_as_made_at_the_latest_time_of_any_key() {
 }
 
 #[test]
-fn terms_can_be_read() {
+fn limit_and_burst_can_be_read() {
     let (keyed, _clock) = keyed(4.0, 7);
     assert_eq!((keyed.limit(), keyed.burst()), (Limit::per_second(4.0), 7));
     assert!(keyed.allow(&3));
@@ -305,7 +305,7 @@ fn terms_can_be_read() {
 }
 
 #[test]
-fn key_that_would_be_full_first_is_pushed_out() {
+fn key_that_would_be_full_first_is_evicted() {
     let clock = FakeClock::new();
     let keyed = Keyed::with_clock(Limit::per_second(1.0), 10, clock).max_keys(2);
     assert!(keyed.allow_n(&"nine", 9), "full in 9 s");
@@ -319,7 +319,7 @@ fn key_that_would_be_full_first_is_pushed_out() {
 }
 
 #[test]
-fn cancelled_reservation_gives_its_tokens_back() {
+fn cancelled_reservation_returns_its_tokens() {
     let (keyed, clock) = keyed(10.0, 1);
     let first = keyed.reserve(&1).unwrap();
     assert_eq!((*first.key(), first.time_to_act()), (1, clock.now()));

@@ -10,7 +10,7 @@ use crate::testing::FakeClock;
 
 const MS: Duration = Duration::from_millis(1);
 
-/// Counts its calls, and is ready, busy or broken as told.
+/// Counts its calls, and is ready, busy or broken.
 #[derive(Clone, Default)]
 struct Inner {
     calls: Arc<AtomicU32>,
@@ -54,7 +54,7 @@ const READY: Poll<Result<(), &'static str>> = Poll::Ready(Ok(()));
 
 #[test]
 fn clones_share_the_limiter() {
-    // axum#3682: a cap of 5 let 1,500 requests through, one state for each clone.
+    // axum#3682: a limit of 5 let 1,500 requests through, with one state per clone.
     let (service, _limiter, clock) = limited(5.0, 5);
     let mut clones: Vec<_> = (0..1500).map(|_| service.clone()).collect();
     let mut let_through = || {
@@ -84,10 +84,10 @@ fn services_can_be_shared_between_threads() {
 }
 
 #[test]
-fn each_call_needs_a_turn_of_its_own() {
+fn each_call_takes_a_token() {
     let (mut service, _limiter, clock) = limited(10.0, 1);
     assert_eq!(poll(&mut service), READY);
-    assert_eq!(poll(&mut service), READY, "it stays ready and takes no second token");
+    assert_eq!(poll(&mut service), READY, "stays ready, and takes no second token");
     drop(service.call(()));
     assert!(poll(&mut service).is_pending());
     clock.advance(MS * 99);
@@ -98,7 +98,7 @@ fn each_call_needs_a_turn_of_its_own() {
 
 #[test]
 #[should_panic(expected = "called before poll_ready returned ready")]
-fn call_without_a_turn_panics() {
+fn call_of_a_service_that_is_not_ready_panics() {
     let (mut service, ..) = limited(10.0, 1);
     drop(service.call(()));
 }
@@ -112,7 +112,7 @@ fn clone_of_a_ready_service_is_not_ready() {
 }
 
 #[test]
-fn readiness_that_is_not_used_goes_back_however_late() {
+fn unused_readiness_returns_its_token_even_late() {
     let (service, limiter, clock) = limited(10.0, 3);
     for wait in [0, 1, 50, 1000] {
         let mut unused = service.clone();
@@ -127,11 +127,11 @@ fn readiness_that_is_not_used_goes_back_however_late() {
 /// Two events happened at once although the burst was 1: an unused token came back in full
 /// after the next one had been used.
 #[test]
-fn readiness_that_comes_back_late_mints_nothing() {
+fn readiness_returned_late_mints_nothing() {
     let (service, limiter, clock) = limited(10.0, 1);
     let mut unused = service.clone();
     assert_eq!(poll(&mut unused), READY);
-    clock.advance(MS * 100); // meanwhile another token has come
+    clock.advance(MS * 100); // another token has come
     assert!(limiter.allow());
     drop(unused);
     assert!(!limiter.allow());
@@ -147,7 +147,7 @@ fn readiness_that_comes_back_late_mints_nothing() {
 }
 
 #[test]
-fn wait_that_is_given_up_goes_back_to_the_others() {
+fn cancelled_wait_returns_its_token() {
     let (service, limiter, clock) = limited(10.0, 1);
     assert!(limiter.allow());
     let mut waiting = service.clone();
@@ -175,7 +175,7 @@ fn busy_service_takes_no_token() {
 }
 
 #[test]
-fn errors_of_the_service_pass_and_take_no_token() {
+fn errors_of_the_service_take_no_token() {
     let (mut service, limiter, _clock) = limited(10.0, 1);
     service.get_mut().broken.store(true, Ordering::Relaxed);
     assert_eq!(poll(&mut service), Poll::Ready(Err("broken")));
@@ -183,7 +183,7 @@ fn errors_of_the_service_pass_and_take_no_token() {
 }
 
 #[test]
-fn limiter_without_tokens_is_asked_again_later() {
+fn refused_service_asks_again_later() {
     for (rate, burst) in [(0.0, 0), (10.0, 0)] {
         let (mut service, limiter, clock) = limited(rate, burst);
         assert!(poll(&mut service).is_pending());
@@ -192,12 +192,12 @@ fn limiter_without_tokens_is_asked_again_later() {
         clock.advance(ASK_AGAIN);
         assert_eq!(poll(&mut service), READY);
         drop(service.call(()));
-        assert_eq!(poll(&mut service), READY, "there is no limit");
+        assert_eq!(poll(&mut service), READY, "the limit is infinite");
     }
 }
 
 #[test]
-fn waiting_service_is_woken_when_its_turn_comes() {
+fn waiting_service_is_woken_when_its_token_comes() {
     let (mut service, _limiter, clock) = limited(10.0, 1);
     thread::scope(|scope| {
         let caller = scope.spawn(|| {
@@ -217,7 +217,7 @@ fn waiting_service_is_woken_when_its_turn_comes() {
 }
 
 #[test]
-fn threads_with_readiness_that_comes_and_goes_get_no_more_than_the_limiter_lets() {
+fn threads_with_unused_readiness_never_exceed_the_limit() {
     let (service, _limiter, clock) = limited(1e6, 20);
     thread::scope(|scope| {
         for thread in 0..4_u32 {
@@ -235,12 +235,12 @@ fn threads_with_readiness_that_comes_and_goes_get_no_more_than_the_limiter_lets(
     });
     // 12,000 steps of 25 ns are 300 µs.
     let calls = service.get_ref().calls.load(Ordering::Relaxed);
-    // How many of them fall to waste hangs on who runs when: only the upper bound is sure.
+    // How many are wasted depends on the schedule, so only the upper bound is checked.
     assert!((1..=320).contains(&calls), "{calls}");
 }
 
 #[test]
-fn readiness_that_comes_and_goes_wastes_few_tokens() {
+fn unused_readiness_wastes_few_tokens() {
     let (service, _limiter, clock) = limited(1e6, 20);
     for round in 0..12_000 {
         let mut service = service.clone();

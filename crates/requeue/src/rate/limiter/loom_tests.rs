@@ -1,4 +1,4 @@
-//! The line and the lock-free bucket together, in every order of events.
+//! The line and the shared bucket together, in every order of events.
 
 use std::future::{Future, pending};
 use std::pin::Pin;
@@ -26,7 +26,7 @@ impl Clock for Still {
     }
 }
 
-/// Whether a task was woken. Only looked at when all threads have ended.
+/// Whether a task was woken. Read only after all threads have ended.
 struct Flag(AtomicBool);
 
 impl Wake for Flag {
@@ -60,7 +60,7 @@ impl Task {
     }
 }
 
-/// A limiter of one token a second that has none.
+/// An empty limiter of one token per second.
 fn empty() -> Limiter {
     let clock = Still(SystemClock.now());
     Limiter::with_clock(Limit::per_second(1.0), 1, clock).with_tokens(0)
@@ -73,7 +73,7 @@ fn model(threads: impl Fn() + Send + Sync + 'static) {
 }
 
 #[test]
-fn a_waiter_that_joins_while_the_limit_rises_sees_it_or_is_woken() {
+fn waiter_that_joins_while_the_limit_rises_sees_it_or_is_woken() {
     model(|| {
         let limiter = empty();
         let mut task = Task::new(&limiter);
@@ -86,7 +86,7 @@ fn a_waiter_that_joins_while_the_limit_rises_sees_it_or_is_woken() {
 }
 
 #[test]
-fn a_waiter_that_joins_while_another_leaves_takes_its_place() {
+fn waiter_that_joins_while_another_leaves_moves_up() {
     model(|| {
         let limiter = empty();
         let (mut first, mut second) = (Task::new(&limiter), Task::new(&limiter));
@@ -95,7 +95,7 @@ fn a_waiter_that_joins_while_another_leaves_takes_its_place() {
         drop(first);
         let (polled, mut second) = joins.join().unwrap();
         assert!(polled.is_pending());
-        // One token is reserved, for the one waiter, and it knows.
+        // One token is reserved for the waiter, and its timer is right.
         assert_eq!(limiter.peek(), Ok(Duration::from_secs(2)));
         let (ready, asleep) = limiter.shared.first_sleep().unwrap();
         assert!(second.is_woken() || asleep <= ready);
@@ -104,7 +104,7 @@ fn a_waiter_that_joins_while_another_leaves_takes_its_place() {
 }
 
 #[test]
-fn calls_that_do_not_wait_mint_nothing_beside_a_waiter() {
+fn allow_next_to_a_waiter_mints_nothing() {
     model(|| {
         let clock = Still(SystemClock.now());
         let limiter = Limiter::with_clock(Limit::per_second(1.0), 1, clock);

@@ -31,7 +31,7 @@ fn poll(future: &mut (impl Future<Output = Result<(), WaitError>> + Unpin)) -> P
 #[test]
 fn calls_without_a_time_follow_the_clock() {
     let (clock, limiter) = limiter(10.0, 3);
-    // Rows of ms to advance, tokens before, tokens asked for, and the answer.
+    // Rows of ms to advance, tokens before, requested tokens, and the answer.
     let rows = [
         (0, 3.0, 2, true),
         (0, 1.0, 2, false),
@@ -56,7 +56,7 @@ fn clones_share_the_bucket() {
 }
 
 #[test]
-fn the_clock_is_the_systems_by_default() {
+fn default_clock_is_the_system_clock() {
     let limiter = Limiter::new(Limit::every(Duration::from_secs(3600)), 1);
     assert!(limiter.allow());
     assert!(!limiter.allow());
@@ -64,7 +64,7 @@ fn the_clock_is_the_systems_by_default() {
 }
 
 #[test]
-fn explicit_times_lie_on_both_sides_of_the_start() {
+fn explicit_times_may_be_before_the_start() {
     let (clock, limiter) = limiter(10.0, 1);
     let t = clock.now().checked_sub(ms(10_000)).expect("a machine up for ten seconds");
     assert!(limiter.allow_at(t, 1));
@@ -80,7 +80,7 @@ fn explicit_times_lie_on_both_sides_of_the_start() {
 }
 
 #[test]
-fn a_burst_of_zero_allows_nothing() {
+fn burst_of_zero_allows_nothing() {
     let (clock, limiter) = limiter(10.0, 0);
     clock.advance(ms(1000));
     assert!(!limiter.allow());
@@ -91,7 +91,7 @@ fn a_burst_of_zero_allows_nothing() {
 }
 
 #[test]
-fn no_limit_allows_everything() {
+fn infinite_limit_allows_everything() {
     let limiter = Limiter::new(Limit::INF, 0);
     assert!(limiter.allow_n(u32::MAX));
     assert_eq!(limiter.reserve_n(7).unwrap().delay(), Duration::ZERO);
@@ -100,7 +100,7 @@ fn no_limit_allows_everything() {
 }
 
 #[test]
-fn what_never_comes_is_an_error_and_takes_nothing() {
+fn tokens_that_never_come_are_an_error_and_take_nothing() {
     let (clock, limiter) = limiter(0.0, 1);
     assert!(limiter.allow());
     let never = ReserveError::Never { asked: 1 };
@@ -112,7 +112,7 @@ fn what_never_comes_is_an_error_and_takes_nothing() {
 }
 
 #[test]
-fn numbers_that_are_no_frequency_allow_the_burst_only() {
+fn invalid_limits_allow_only_the_burst() {
     for number in [f64::NAN, -5.0, f64::NEG_INFINITY] {
         let (clock, limiter) = limiter(number, 1);
         assert!(limiter.allow());
@@ -122,7 +122,7 @@ fn numbers_that_are_no_frequency_allow_the_burst_only() {
 }
 
 #[test]
-fn the_largest_numbers_do_no_harm() {
+fn largest_numbers_do_not_panic() {
     let (clock, limiter) = limiter(1e308, u32::MAX);
     assert!(limiter.allow_n(u32::MAX));
     clock.advance(Duration::from_nanos(1));
@@ -139,18 +139,18 @@ fn limit_and_burst_change_while_in_use() {
     clock.advance(ms(500));
     limiter.set_limit(Limit::per_second(100.0));
     assert_eq!(limiter.limit(), Limit::per_second(100.0));
-    assert_eq!(limiter.tokens(), 5.0, "gained at the old limit");
+    assert_eq!(limiter.tokens(), 5.0, "at the old limit");
     clock.advance(ms(20));
-    assert_eq!(limiter.tokens(), 7.0, "and then at the new one");
+    assert_eq!(limiter.tokens(), 7.0, "then at the new one");
     limiter.set_burst(3);
     assert_eq!((limiter.burst(), limiter.tokens()), (3, 3.0));
     limiter.set_burst(100);
-    assert_eq!(limiter.tokens(), 3.0, "what was spilled does not come back");
+    assert_eq!(limiter.tokens(), 3.0, "spilled tokens do not come back");
     assert!(format!("{limiter:?}").contains("burst: 100"));
 }
 
 #[test]
-fn changes_take_explicit_times() {
+fn changes_accept_explicit_times() {
     let (clock, limiter) = limiter(10.0, 10);
     let t = clock.now();
     assert!(limiter.allow_at(t, 10));
@@ -163,7 +163,7 @@ fn changes_take_explicit_times() {
 }
 
 #[test]
-fn a_larger_burst_before_the_first_use_adds_no_tokens() {
+fn larger_burst_before_the_first_use_adds_no_tokens() {
     let (clock, limiter) = limiter(10.0, 3);
     limiter.set_burst(10);
     assert_eq!(limiter.tokens(), 3.0);
@@ -172,7 +172,7 @@ fn a_larger_burst_before_the_first_use_adds_no_tokens() {
 }
 
 #[test]
-fn a_limit_that_was_infinite_starts_with_a_full_bucket() {
+fn limit_that_was_infinite_starts_with_a_full_bucket() {
     let (clock, limiter) = limiter(f64::INFINITY, 2);
     assert!(limiter.allow_n(50));
     clock.advance(ms(1));
@@ -182,7 +182,7 @@ fn a_limit_that_was_infinite_starts_with_a_full_bucket() {
 }
 
 #[test]
-fn a_reservation_made_without_a_limit_mints_nothing_when_cancelled() {
+fn cancelled_reservation_of_an_infinite_limit_mints_nothing() {
     let (_, limiter) = limiter(f64::INFINITY, 2);
     let free = limiter.reserve_n(2).unwrap();
     limiter.set_limit(Limit::per_second(10.0));
@@ -192,7 +192,7 @@ fn a_reservation_made_without_a_limit_mints_nothing_when_cancelled() {
 }
 
 #[test]
-fn the_initial_fill_can_be_chosen() {
+fn initial_tokens_can_be_set() {
     let (clock, limiter) = limiter(10.0, 5);
     let limiter = limiter.with_tokens(2);
     assert_eq!(limiter.tokens(), 2.0);
@@ -202,7 +202,7 @@ fn the_initial_fill_can_be_chosen() {
 }
 
 #[test]
-fn looking_ahead_takes_nothing() {
+fn peek_takes_nothing() {
     let (clock, limiter) = limiter(10.0, 3);
     assert!(limiter.allow_n(3));
     assert_eq!(limiter.peek_n(2), Ok(ms(200)));
@@ -212,7 +212,7 @@ fn looking_ahead_takes_nothing() {
 }
 
 #[test]
-fn cancelling_gives_back_until_the_time_to_act() {
+fn cancel_returns_tokens_until_the_time_to_act() {
     let (clock, limiter) = limiter(10.0, 1);
     assert!(limiter.allow());
     limiter.reserve().unwrap().cancel();
@@ -220,15 +220,15 @@ fn cancelling_gives_back_until_the_time_to_act() {
     let reservation = limiter.reserve().unwrap();
     clock.advance(ms(101));
     reservation.cancel();
-    assert!(limiter.tokens() < 0.1, "too late: the token is used");
+    assert!(limiter.tokens() < 0.1, "too late: the token counts as used");
     let t = clock.now();
     limiter.reserve_at(t, 1).unwrap().cancel_at(t + ms(50));
     assert!(limiter.tokens_at(t + ms(50)) > 0.5);
 }
 
 #[test]
-fn a_clock_that_steps_back_mints_no_tokens() {
-    /// Steps back by a second each time it is asked.
+fn clock_that_goes_back_mints_no_tokens() {
+    /// Goes back by a second with each reading.
     struct Backward(Instant, AtomicU32);
     impl Clock for Backward {
         fn now(&self) -> Instant {
@@ -242,7 +242,7 @@ fn a_clock_that_steps_back_mints_no_tokens() {
 }
 
 #[test]
-fn blocking_waits_sleep_until_their_token() {
+fn blocking_wait_sleeps_until_its_token_comes() {
     let (clock, limiter) = limiter(10.0, 1);
     assert_eq!(limiter.wait_blocking(), Ok(()));
     let start = clock.now();
@@ -257,7 +257,7 @@ fn blocking_waits_sleep_until_their_token() {
 }
 
 #[test]
-fn blocking_waits_refuse_a_deadline_they_cannot_keep() {
+fn blocking_wait_past_its_deadline_is_refused() {
     let (clock, limiter) = limiter(10.0, 2);
     let soon = clock.now() + ms(99);
     assert_eq!(limiter.wait_n_blocking_deadline(2, soon), Ok(()));
@@ -267,7 +267,7 @@ fn blocking_waits_refuse_a_deadline_they_cannot_keep() {
 }
 
 #[test]
-fn waits_are_served_in_the_order_they_came() {
+fn waits_are_served_in_order() {
     let (clock, limiter) = limiter(10.0, 1);
     let mut waits: Vec<_> = (0..4).map(|_| Box::pin(limiter.wait())).collect();
     assert!(poll(&mut waits[0]).is_ready(), "the bucket was full");
@@ -286,7 +286,7 @@ fn waits_are_served_in_the_order_they_came() {
 }
 
 #[test]
-fn a_wait_that_is_dropped_gives_its_tokens_back() {
+fn dropped_wait_returns_its_tokens() {
     let (clock, limiter) = limiter(10.0, 2);
     assert!(limiter.allow_n(2));
     let mut wait = Box::pin(limiter.wait_n(2));
@@ -300,7 +300,7 @@ fn a_wait_that_is_dropped_gives_its_tokens_back() {
 }
 
 #[test]
-fn a_wait_that_is_over_gives_nothing_back() {
+fn finished_wait_returns_nothing() {
     let (clock, limiter) = limiter(10.0, 1);
     assert!(limiter.allow());
     let mut wait = Box::pin(limiter.wait());
@@ -312,10 +312,10 @@ fn a_wait_that_is_over_gives_nothing_back() {
 }
 
 #[test]
-fn waits_with_a_deadline_are_refused_at_once_or_kept() {
+fn wait_with_a_deadline_is_refused_at_once_or_served() {
     let (clock, limiter) = limiter(10.0, 2);
     let t = clock.now();
-    assert_eq!(block_on(limiter.wait_n_deadline(2, t)), Ok(()), "the present will do");
+    assert_eq!(block_on(limiter.wait_n_deadline(2, t)), Ok(()), "a deadline of now");
     let error = WaitError::Timeout { needed: ms(200), left: ms(199) };
     assert_eq!(block_on(limiter.wait_n_deadline(2, t + ms(199))), Err(error));
     assert_eq!(limiter.tokens(), 0.0, "a refusal takes nothing");
@@ -326,7 +326,7 @@ fn waits_with_a_deadline_are_refused_at_once_or_kept() {
 }
 
 #[test]
-fn a_deadline_that_has_passed_is_refused_even_if_tokens_are_there() {
+fn passed_deadline_is_refused_even_if_tokens_are_available() {
     for limit in [10.0, f64::INFINITY] {
         let (clock, limiter) = limiter(limit, 2);
         let t = clock.now();
@@ -337,7 +337,7 @@ fn a_deadline_that_has_passed_is_refused_even_if_tokens_are_there() {
 }
 
 #[test]
-fn limiter_and_reservation_go_anywhere() {
+fn limiter_and_reservation_are_send_and_sync() {
     fn anywhere<T: Send + Sync + 'static>(value: T) -> T {
         value
     }
@@ -352,7 +352,7 @@ fn limiter_and_reservation_go_anywhere() {
     reservation.cancel();
 }
 
-/// Lets `threads` threads ask until each has been refused `refusals` times in a row.
+/// Runs `threads` threads until each has been refused `refusals` times in a row.
 fn storm(limiter: &Limiter, threads: usize, refusals: u32) -> u32 {
     let passed = AtomicU32::new(0);
     thread::scope(|scope| {
@@ -374,7 +374,7 @@ fn storm(limiter: &Limiter, threads: usize, refusals: u32) -> u32 {
 }
 
 #[test]
-fn threads_together_get_the_burst_and_not_one_more() {
+fn threads_together_get_exactly_the_burst() {
     let (clock, limiter) = limiter(10.0, 1000);
     assert_eq!(storm(&limiter, 4, 100), 1000);
     clock.advance(ms(5_000));
@@ -382,8 +382,8 @@ fn threads_together_get_the_burst_and_not_one_more() {
 }
 
 #[test]
-fn threads_never_get_more_than_burst_and_limit_while_time_passes() {
-    // Readings of the clock come late and out of order here: golang/go#65508.
+fn threads_never_exceed_burst_and_limit_while_time_passes() {
+    // Clock readings arrive late and out of order here: golang/go#65508.
     let (clock, limiter) = limiter(1000.0, 10);
     let passed = AtomicU32::new(0);
     let steps = if cfg!(miri) { 20 } else { 500 };
@@ -430,7 +430,7 @@ fn threads_that_reserve_and_cancel_mint_nothing() {
 
 proptest! {
     #[test]
-    fn tokens_are_there_when_promised_and_not_before(
+    fn tokens_are_available_when_promised_and_not_before(
         limit in 0.01..10_000.0,
         burst in 1_u32..20,
         spent in 0_u32..40,
@@ -456,9 +456,9 @@ proptest! {
 }
 
 /// Cancelling out of order minted tokens: a reservation that acts earlier than another one
-/// set the latest event back, and the other then gave back more than it took.
+/// moved the latest event back, and the other one then returned more than it took.
 #[test]
-fn reservations_that_are_cancelled_in_any_order_mint_no_tokens() {
+fn reservations_cancelled_in_any_order_mint_no_tokens() {
     let (clock, limiter) = limiter(1.0, 3);
     assert!(limiter.allow_n(3));
     let start = clock.now();
@@ -475,10 +475,10 @@ fn reservations_that_are_cancelled_in_any_order_mint_no_tokens() {
     assert!(limiter.tokens() <= before + 1.0, "{before} to {}", limiter.tokens());
 }
 
-/// At 60 a second, rounding to a nanosecond broke the chain of cancelled reservations and
-/// left less than no tokens (gocryptotrader#2371).
+/// At 60 per second, rounding to a nanosecond broke the chain of cancelled reservations and
+/// left a debt (gocryptotrader#2371).
 #[test]
-fn reservations_that_are_cancelled_in_reverse_order_give_everything_back() {
+fn reservations_cancelled_in_reverse_order_return_all_tokens() {
     let (_, limiter) = limiter(60.0, 1);
     let reserved: Vec<_> = (0..3).map(|_| limiter.reserve().unwrap()).collect();
     for reservation in reserved.into_iter().rev() {
@@ -488,7 +488,7 @@ fn reservations_that_are_cancelled_in_reverse_order_give_everything_back() {
 }
 
 #[test]
-fn tokens_that_are_set_count_from_then_on() {
+fn set_tokens_replaces_the_tokens() {
     let clock = FakeClock::new();
     let limiter = Limiter::with_clock(Limit::per_second(1.0), 5, clock.clone());
     assert!(limiter.allow_n(5));

@@ -12,7 +12,7 @@ use crate::rate::moment::{FOREVER, Nanos};
 const START: Moment = Moment::START;
 const MS: Nanos = 1_000_000;
 
-/// A bucket whose terms can change.
+/// A bucket whose rate can change.
 struct Tokens {
     bucket: TokenBucket,
     rate: Rate,
@@ -66,7 +66,7 @@ impl Counter {
     }
 }
 
-/// A line, its meter, and how often each waiter was woken.
+/// A line, its tokens, and how often each waiter was woken.
 struct Subject {
     line: Line<Option<Claim>>,
     source: Tokens,
@@ -86,7 +86,7 @@ fn by(ms: Nanos, n: u32, deadline: Nanos) -> Request {
 }
 
 impl Subject {
-    /// A line at an empty bucket.
+    /// A line with an empty bucket.
     fn new(limit: f64, burst: u32) -> Self {
         let source = Tokens::empty(limit, burst);
         Self { line: Line::new(), source, wakes: Vec::new() }
@@ -109,7 +109,7 @@ impl Subject {
                 assert_eq!(until, at(ms));
                 ticket
             }
-            LineStatus::Done(answer) => panic!("it does not wait: {answer:?}"),
+            LineStatus::Done(answer) => panic!("does not wait: {answer:?}"),
         }
     }
 
@@ -120,7 +120,7 @@ impl Subject {
         status
     }
 
-    /// The time of the tokens of a ticket that is served.
+    /// Returns the time at which a served ticket got its tokens.
     #[track_caller]
     fn served(&mut self, ticket: Ticket, ms: Nanos) -> Moment {
         match self.poll(ticket, ms) {
@@ -131,13 +131,13 @@ impl Subject {
         }
     }
 
-    /// The time at which a ticket that is not served looks again.
+    /// Returns the time at which a waiting ticket polls again.
     #[track_caller]
     fn waits(&mut self, ticket: Ticket, ms: Nanos) -> Moment {
         match self.poll(ticket, ms) {
             LineStatus::Wait(same, until) if same == ticket => until,
             other @ (LineStatus::Done(_) | LineStatus::Wait(..)) => {
-                panic!("it does not wait: {other:?}")
+                panic!("does not wait: {other:?}")
             }
         }
     }
@@ -175,7 +175,7 @@ impl Subject {
     }
 }
 
-/// The place of a ticket among all that joined, if all of them waited.
+/// Returns the position of a ticket among all that joined, if all of them waited.
 fn index(Ticket(number): Ticket) -> usize {
     usize::try_from(number).unwrap()
 }
@@ -195,7 +195,7 @@ fn waiters_are_served_in_order_and_sleep_until_their_own_time() {
 }
 
 #[test]
-fn a_first_waiter_that_leaves_gives_its_place_to_the_next() {
+fn next_waiter_moves_up_when_the_first_leaves() {
     let mut subject = Subject::new(10.0, 3);
     let a = subject.wait(request(0, 3), 300);
     let b = subject.wait(request(0, 2), 500);
@@ -210,7 +210,7 @@ fn a_first_waiter_that_leaves_gives_its_place_to_the_next() {
 }
 
 #[test]
-fn a_place_costs_nothing() {
+fn waiter_without_a_reservation_leaves_without_cost() {
     let mut subject = Subject::new(10.0, 3);
     let a = subject.wait(request(0, 1), 100);
     let b = subject.wait(request(0, 3), 400);
@@ -223,11 +223,11 @@ fn a_place_costs_nothing() {
 }
 
 #[test]
-fn a_clock_that_jumps_releases_all_that_are_due_in_order() {
+fn clock_that_jumps_releases_all_due_waiters_in_order() {
     let mut subject = Subject::new(10.0, 1);
     let tickets: Vec<_> = (1..=5).map(|k| subject.wait(request(0, 1), 100 * k)).collect();
     assert_eq!(subject.served(tickets[2], 450), at(300));
-    assert_eq!(subject.woken(), [1, 1, 0, 1, 0], "by the one that looked");
+    assert_eq!(subject.woken(), [1, 1, 0, 1, 0], "by the one that polled");
     assert_eq!(subject.served(tickets[3], 450), at(400));
     assert_eq!(subject.served(tickets[0], 450), at(100));
     assert_eq!(subject.waits(tickets[4], 450), at(500));
@@ -235,7 +235,7 @@ fn a_clock_that_jumps_releases_all_that_are_due_in_order() {
 }
 
 #[test]
-fn a_waiter_that_never_looks_delays_no_other_one() {
+fn waiter_that_never_polls_delays_no_other() {
     let mut subject = Subject::new(10.0, 1);
     let a = subject.wait(request(0, 1), 100);
     let b = subject.wait(request(0, 1), 200);
@@ -245,7 +245,7 @@ fn a_waiter_that_never_looks_delays_no_other_one() {
 }
 
 #[test]
-fn unused_tokens_go_back_less_what_came_in_since_their_time() {
+fn unused_tokens_come_back_minus_those_gained_since() {
     for (burst, left) in [(1, 100), (1, 150), (1, 175), (3, 175), (3, 200)] {
         let mut subject = Subject::new(10.0, burst);
         let a = subject.wait(request(0, 1), 100);
@@ -259,7 +259,7 @@ fn unused_tokens_go_back_less_what_came_in_since_their_time() {
 }
 
 #[test]
-fn a_deadline_counts_the_tokens_ahead() {
+fn deadline_counts_the_tokens_ahead() {
     let mut subject = Subject::new(10.0, 3);
     subject.wait(request(0, 1), 100);
     subject.wait(request(0, 3), 400);
@@ -275,7 +275,7 @@ fn a_deadline_counts_the_tokens_ahead() {
 }
 
 #[test]
-fn a_line_that_becomes_slower_ends_a_wait_at_its_deadline() {
+fn line_that_becomes_slower_ends_a_wait_at_its_deadline() {
     let mut subject = Subject::new(10.0, 3);
     let a = subject.wait(request(0, 1), 100);
     let b = subject.wait(by(0, 1, 250), 200);
@@ -299,7 +299,7 @@ fn a_line_that_becomes_slower_ends_a_wait_at_its_deadline() {
 }
 
 #[test]
-fn waiters_behind_a_slow_line_look_again_ever_more_rarely() {
+fn waiters_in_a_slow_line_poll_less_and_less_often() {
     let mut subject = Subject::new(10.0, 3);
     let a = subject.wait(request(0, 1), 100);
     let b = subject.wait(request(0, 1), 200);
@@ -313,7 +313,7 @@ fn waiters_behind_a_slow_line_look_again_ever_more_rarely() {
 }
 
 #[test]
-fn requests_that_become_impossible_end_and_others_move_up() {
+fn impossible_requests_end_and_others_move_up() {
     let mut subject = Subject::new(10.0, 3);
     let a = subject.wait(request(0, 3), 300);
     let b = subject.wait(request(0, 3), 600);
@@ -330,7 +330,7 @@ fn requests_that_become_impossible_end_and_others_move_up() {
 }
 
 #[test]
-fn tokens_that_never_come_keep_the_first_in_line_until_the_limit_changes() {
+fn waiter_for_tokens_that_never_come_waits_for_a_new_limit() {
     let mut subject = Subject::new(10.0, 1);
     let a = subject.wait(request(0, 1), 100);
     let b = subject.wait(request(0, 1), 200);
@@ -343,11 +343,11 @@ fn tokens_that_never_come_keep_the_first_in_line_until_the_limit_changes() {
     assert_eq!(refusal, Refusal::Never);
     subject.set_limit(250, Limit::per_second(10.0));
     assert_eq!(subject.woken()[1], 1);
-    assert_eq!(subject.waits(b, 250), at(400), "half a token was missing, and its own");
+    assert_eq!(subject.waits(b, 250), at(400), "half a token of debt, and its own");
 }
 
 #[test]
-fn only_the_latest_waker_is_woken_and_only_once() {
+fn only_the_latest_waker_is_woken_once() {
     let mut subject = Subject::new(10.0, 3);
     let a = subject.wait(request(0, 3), 300);
     let b = subject.wait(request(0, 1), 400);
@@ -371,7 +371,7 @@ fn a_hundred_thousand_waiters_leave_in_any_order() {
     }
     subject.line.check();
     for k in 0..WAITERS {
-        let ticket = Ticket(k * 7919 % WAITERS); // a prime, so each is met once
+        let ticket = Ticket(k * 7919 % WAITERS); // a prime, so each occurs once
         subject.line.leave(&mut subject.source, ticket, START).wake();
     }
     subject.line.check();
@@ -381,7 +381,7 @@ fn a_hundred_thousand_waiters_leave_in_any_order() {
 
 proptest! {
     #[test]
-    fn times_are_those_of_a_chain_of_reservations_bit_for_bit(
+    fn times_equal_a_chain_of_reservations_bit_for_bit(
         limit in prop_oneof![Just(3.0), Just(7.0), 0.01..1e6_f64],
         burst in 1..6_u32,
         asks in proptest::collection::vec((0..400_000_000_i64, 0..6_u32), 1..40),

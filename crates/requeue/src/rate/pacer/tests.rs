@@ -13,7 +13,7 @@ const fn ms(ms: u64) -> Duration {
     Duration::from_millis(ms)
 }
 
-/// A pacer of `permissions` a second on a clock of its own.
+/// A pacer of `permissions` per second, and its clock.
 fn pacer(permissions: u32, slack: u32) -> (FakeClock, Pacer) {
     let clock = FakeClock::new();
     let pacer = Pacer::builder(permissions).slack(slack).clock(clock.clone()).build();
@@ -24,13 +24,13 @@ fn poll(future: &mut (impl Future<Output = Instant> + Unpin)) -> Poll<Instant> {
     pin!(future).poll(&mut Context::from_waker(Waker::noop()))
 }
 
-/// Takes all that can be had at once.
+/// Takes all slots that are due, and returns how many.
 fn burst(pacer: &Pacer) -> usize {
     std::iter::repeat_with(|| pacer.try_take()).take_while(Result::is_ok).count()
 }
 
 #[test]
-fn a_new_pacer_starts_without_a_burst() {
+fn new_pacer_starts_without_a_burst() {
     for slack in [0, 10] {
         let (clock, pacer) = pacer(10, slack);
         clock.advance(ms(60_000));
@@ -44,9 +44,9 @@ fn a_new_pacer_starts_without_a_burst() {
 }
 
 #[test]
-fn slack_makes_up_for_unused_slots_and_no_more() {
-    // Rows of idle time after the first take, and how many then pass at once. The rows
-    // around 1100 ms are where uber's limiter stopped limiting (ratelimit#106).
+fn slack_bounds_how_many_unused_slots_are_used_later() {
+    // Rows of idle time after the first take, and how many then pass at once. Around 1100 ms
+    // Uber's limiter stopped limiting (ratelimit#106).
     let rows = [
         (0, 0),
         (99, 0),
@@ -72,8 +72,8 @@ fn slack_makes_up_for_unused_slots_and_no_more() {
 }
 
 #[test]
-fn without_slack_idle_time_is_forgotten() {
-    // uber's limiter once never waited here (ratelimit#90).
+fn without_slack_unused_slots_are_lost() {
+    // Uber's limiter once never waited here (ratelimit#90).
     let rows = [(0, 0), (99, 0), (100, 1), (101, 1), (199, 1), (200, 1), (3_600_000, 1)];
     for (idle, passes) in rows {
         let (clock, pacer) = pacer(10, 0);
@@ -85,11 +85,11 @@ fn without_slack_idle_time_is_forgotten() {
     assert_eq!(burst(&pacer), 1);
     clock.advance(ms(150));
     assert_eq!(burst(&pacer), 1);
-    assert_eq!(pacer.try_take(), Err(ms(100)), "a whole spacing after the late one");
+    assert_eq!(pacer.try_take(), Err(ms(100)), "a whole interval after the late one");
 }
 
 #[test]
-fn the_default_is_a_slack_of_ten_a_second() {
+fn default_is_a_second_with_a_slack_of_ten() {
     let clock = FakeClock::new();
     let pacer = Pacer::builder(100).clock(clock.clone()).build();
     assert_eq!(burst(&pacer), 1);
@@ -99,7 +99,7 @@ fn the_default_is_a_slack_of_ten_a_second() {
 }
 
 #[test]
-fn a_permission_is_there_when_promised_and_not_before() {
+fn slot_is_available_when_promised_and_not_before() {
     for permissions in [1, 3, 7, 1000, 999_983] {
         let (clock, pacer) = pacer(permissions, 2);
         for _ in 0..20 {
@@ -114,7 +114,7 @@ fn a_permission_is_there_when_promised_and_not_before() {
 }
 
 #[test]
-fn seven_a_minute_are_seven_a_minute() {
+fn seven_per_minute_is_exact() {
     let clock = FakeClock::new();
     let minute = ms(60_000);
     let pacer = Pacer::builder(7).per(minute).slack(0).clock(clock.clone()).build();
@@ -131,7 +131,7 @@ fn seven_a_minute_are_seven_a_minute() {
 }
 
 #[test]
-fn takes_that_wait_give_the_time_of_their_slot() {
+fn take_that_waits_returns_the_time_of_its_slot() {
     let (clock, pacer) = pacer(10, 0);
     let start = clock.now();
     assert_eq!(block_on(pacer.take()), start);
@@ -148,7 +148,7 @@ fn takes_that_wait_give_the_time_of_their_slot() {
 }
 
 #[test]
-fn blocking_takes_wait_for_their_slot() {
+fn blocking_take_waits_for_its_slot() {
     let (clock, pacer) = pacer(10, 10);
     let start = pacer.take_blocking();
     assert_eq!(start, clock.now());
@@ -161,7 +161,7 @@ fn blocking_takes_wait_for_their_slot() {
 }
 
 #[test]
-fn a_dropped_take_gives_the_last_slot_back() {
+fn dropped_take_returns_the_last_slot() {
     let (clock, pacer) = pacer(10, 0);
     assert!(pacer.try_take().is_ok());
     let mut first = Box::pin(pacer.take());
@@ -172,12 +172,12 @@ fn a_dropped_take_gives_the_last_slot_back() {
     drop(second);
     assert_eq!(pacer.try_take(), Err(ms(200)));
     drop(first);
-    assert_eq!(pacer.try_take(), Err(ms(100)), "unwound in reverse order");
+    assert_eq!(pacer.try_take(), Err(ms(100)), "returned in reverse order");
     assert_eq!(clock.timers(), 0);
 }
 
 #[test]
-fn a_dropped_take_leaves_its_slot_to_the_next_one() {
+fn dropped_take_leaves_its_slot_to_the_next() {
     let (clock, pacer) = pacer(10, 0);
     let start = clock.now();
     assert!(pacer.try_take().is_ok());
@@ -196,7 +196,7 @@ fn a_dropped_take_leaves_its_slot_to_the_next_one() {
 }
 
 #[test]
-fn a_slot_whose_time_has_come_stays_empty_if_a_later_one_is_taken() {
+fn due_slot_stays_unused_if_a_later_one_is_taken() {
     let (clock, pacer) = pacer(10, 0);
     let start = clock.now();
     assert!(pacer.try_take().is_ok());
@@ -212,7 +212,7 @@ fn a_slot_whose_time_has_come_stays_empty_if_a_later_one_is_taken() {
 }
 
 #[test]
-fn an_unused_last_slot_is_given_back_even_late() {
+fn unused_last_slot_is_returned_even_late() {
     let (clock, pacer) = pacer(10, 0);
     assert!(pacer.try_take().is_ok());
     let mut take = Box::pin(pacer.take());
@@ -225,14 +225,14 @@ fn an_unused_last_slot_is_given_back_even_late() {
 }
 
 #[test]
-fn a_take_that_was_never_polled_takes_nothing() {
+fn take_that_was_never_polled_takes_nothing() {
     let (clock, pacer) = pacer(10, 0);
     drop(pacer.take());
     assert_eq!(pacer.try_take(), Ok(clock.now()));
 }
 
 #[test]
-fn nothing_in_a_period_is_never() {
+fn pacer_without_permissions_never_gives_a_slot() {
     let (clock, pacer) = pacer(0, 10);
     let wait = pacer.try_take().unwrap_err();
     assert!(wait > Duration::from_secs(100 * 365 * 24 * 3600));
@@ -243,7 +243,7 @@ fn nothing_in_a_period_is_never() {
 }
 
 #[test]
-fn a_period_of_no_length_never_waits() {
+fn period_of_zero_never_waits() {
     let clock = FakeClock::new();
     let pacer = Pacer::builder(3).per(Duration::ZERO).clock(clock.clone()).build();
     for _ in 0..100 {
@@ -255,7 +255,7 @@ fn a_period_of_no_length_never_waits() {
 }
 
 #[test]
-fn the_largest_numbers_do_no_harm() {
+fn largest_numbers_do_not_panic() {
     let clock = FakeClock::new();
     let pacer = Pacer::builder(1)
         .per(Duration::MAX)
@@ -270,7 +270,7 @@ fn the_largest_numbers_do_no_harm() {
 }
 
 #[test]
-fn threads_get_slots_of_their_own() {
+fn threads_never_share_a_slot() {
     const EACH: u32 = if cfg!(miri) { 10 } else { 1000 };
     let (clock, pacer) = pacer(10, 5);
     assert!(pacer.try_take().is_ok());

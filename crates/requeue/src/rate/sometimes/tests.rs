@@ -5,13 +5,13 @@ use std::thread;
 use super::*;
 use crate::testing::FakeClock;
 
-/// On which of `calls` calls it runs.
+/// Returns on which of `calls` calls it runs.
 fn runs(sometimes: &Sometimes, calls: u32) -> Vec<u32> {
     (0..calls).filter(|_| sometimes.run(|| ()).is_some()).collect()
 }
 
 #[test]
-fn filters_let_through_what_any_of_them_does() {
+fn call_passes_if_any_filter_passes_it() {
     let rows = [
         (Sometimes::new(), vec![0]),
         (Sometimes::new().first(0), vec![0]),
@@ -27,7 +27,7 @@ fn filters_let_through_what_any_of_them_does() {
 }
 
 #[test]
-fn an_interval_counts_from_the_end_of_the_last_run() {
+fn interval_starts_at_the_end_of_the_last_run() {
     let clock = FakeClock::new();
     let second = Duration::from_secs(1);
     let sometimes = Sometimes::new().interval(second).clock(clock.clone());
@@ -41,7 +41,7 @@ fn an_interval_counts_from_the_end_of_the_last_run() {
 }
 
 #[test]
-fn any_run_starts_the_interval_anew() {
+fn every_run_restarts_the_interval() {
     let clock = FakeClock::new();
     let second = Duration::from_secs(1);
     let sometimes = Sometimes::new().every(2).interval(second).clock(clock.clone());
@@ -57,26 +57,26 @@ fn without_an_interval_no_clock_is_read() {
     struct NoClock;
     impl Clock for NoClock {
         fn now(&self) -> Instant {
-            panic!("nobody needs the time")
+            panic!("the clock is not needed")
         }
     }
     assert_eq!(runs(&Sometimes::new().every(2).clock(NoClock), 4), [0, 2]);
 }
 
 #[test]
-fn an_action_may_call_again() {
+fn action_may_call_again() {
     let sometimes = Sometimes::new().first(2);
     let inner = sometimes.run(|| sometimes.run(|| sometimes.run(|| ())));
     assert_eq!(inner, Some(Some(None)));
 }
 
 #[test]
-fn an_action_that_panics_is_not_counted() {
+fn panicking_action_is_not_counted() {
     let clock = FakeClock::new();
     let sometimes =
         Sometimes::new().interval(Duration::from_secs(1)).clock(clock.clone());
     for _ in 0..3 {
-        let run = AssertUnwindSafe(|| sometimes.run(|| panic!("as the test wants")));
+        let run = AssertUnwindSafe(|| sometimes.run(|| panic!("on purpose")));
         assert!(catch_unwind(run).is_err());
     }
     assert_eq!(sometimes.run(|| "at last"), Some("at last"));
@@ -84,7 +84,7 @@ fn an_action_that_panics_is_not_counted() {
 }
 
 #[test]
-fn threads_at_once_run_it_as_often_as_one_would() {
+fn threads_run_it_as_often_as_one_thread() {
     let sometimes = Sometimes::new().first(3).every(100);
     let runs = AtomicU32::new(0);
     thread::scope(|scope| {

@@ -1,8 +1,7 @@
-//! No limiter lets more through than it promises, however its callers come and go.
+//! No limiter exceeds its bound, even if its callers give up.
 //!
 //! Callers wait, give up in any order, ask without waiting, reserve and cancel. An event
-//! counts at the time at which it was permitted: a caller that is polled late is not held
-//! against the limiter.
+//! counts at the time at which it was permitted, not when its caller was polled.
 
 use std::time::Duration;
 
@@ -20,11 +19,11 @@ const MS: Nanos = 1_000_000;
 #[derive(Clone, Debug)]
 enum Step {
     Wait(u32),
-    /// Drops the wait at this place.
+    /// Drops the wait at this index.
     Leave(usize),
     Allow(u32),
     Reserve(u32),
-    /// Cancels the reservation at this place.
+    /// Cancels the reservation at this index.
     Cancel(usize),
     /// Lets this many milliseconds pass.
     Pass(u64),
@@ -45,7 +44,7 @@ fn steps() -> impl Strategy<Value = Vec<Step>> {
     proptest::collection::vec(step, 1..120)
 }
 
-/// Events as times since the start and tokens.
+/// Events: nanoseconds since the start, and tokens.
 #[derive(Default, Debug)]
 struct Events(Vec<(Nanos, u32)>);
 
@@ -54,8 +53,8 @@ impl Events {
         self.0.push((at, n));
     }
 
-    /// Checks that each stretch of time has at most `burst + limit × time` events, give or
-    /// take the nanosecond to which times are rounded.
+    /// Checks that any span of time has at most `burst + limit × time` events, allowing for
+    /// the rounding to a nanosecond.
     fn check_bucket(mut self, limit: f64, burst: u32) -> Result<(), TestCaseError> {
         self.0.sort_unstable();
         for start in 0..self.0.len() {
@@ -191,7 +190,7 @@ proptest! {
     }
 
     #[test]
-    fn pacer_keeps_its_spacing(
+    fn pacer_keeps_its_interval(
         permissions in 1..20_u32,
         slack in 0..3_u32,
         steps in steps(),
@@ -212,7 +211,7 @@ proptest! {
             }
         }
         events.sort_unstable();
-        // A burst of slack + 1 slots, and then one each spacing.
+        // A burst of slack + 1 slots, and then one per interval.
         let mut slots = Events::default();
         for at in &events {
             slots.push(nanos(*at - start), 1);
@@ -221,7 +220,7 @@ proptest! {
     }
 
     #[test]
-    fn window_lets_n_through_in_any_stretch(
+    fn window_never_exceeds_n_events(
         n in 1..5_u32,
         per in 1..500_i64,
         steps in steps(),
@@ -264,7 +263,7 @@ proptest! {
     }
 
     #[test]
-    fn hierarchy_keeps_to_the_bound_of_its_root(
+    fn hierarchy_keeps_to_burst_and_limit_of_its_root(
         limit in 2..20_u32,
         burst in 2..6_u32,
         steps in steps(),

@@ -1,4 +1,4 @@
-//! Callers that give up after a timeout must not cost the limiter its rate.
+//! A limiter keeps its rate if callers give up after a timeout.
 
 use std::future::Future;
 use std::time::Duration;
@@ -10,7 +10,7 @@ use crate::testing::FakeClock;
 const SECONDS: u64 = 20;
 const TIMEOUT: u64 = 200;
 
-/// Sends 200 requests a second for 20 s to a limiter of 100 a second. Each request is
+/// Sends 200 requests per second for 20 s to a limiter of 100 per second. Each request is
 /// cancelled after 200 ms. Returns how many were served.
 fn served<'a, T, F>(clock: &FakeClock, mut request: impl FnMut() -> F) -> usize
 where
@@ -32,8 +32,8 @@ where
     served
 }
 
-/// 41 of 4,000 requests were served, and none after second 4: each cancelled request left
-/// its debt to the ones behind it.
+/// Only 41 of 4,000 requests were served, and none after second 4: each cancelled request
+/// left its debt to the ones behind it.
 #[track_caller]
 fn assert_goodput(name: &str, served: usize) {
     assert!(served >= 1900, "{name}: served {served} of 2,000");

@@ -1,4 +1,4 @@
-//! Wakers that call back, panic or change.
+//! Wakers that call back or panic.
 
 use std::pin::Pin;
 use std::sync::atomic::{AtomicU32, Ordering};
@@ -61,7 +61,7 @@ impl Drop for Reentrant {
 }
 
 #[test]
-fn wakers_may_call_the_limiter_when_they_are_woken_and_dropped() {
+fn wakers_may_call_the_limiter_when_woken_or_dropped() {
     let (clock, limiter) = empty();
     let reentrant = Arc::new(Reentrant {
         limiter: limiter.clone(),
@@ -100,7 +100,7 @@ impl Wake for Counts {
 }
 
 #[test]
-fn a_waker_that_panics_loses_no_wake_up_of_others() {
+fn panicking_waker_loses_no_wake_up_of_others() {
     let (clock, limiter) = empty();
     let counts = Arc::new(Counts(AtomicU32::new(0)));
     let (panics, counting) =
@@ -118,7 +118,7 @@ fn a_waker_that_panics_loses_no_wake_up_of_others() {
 }
 
 #[test]
-fn a_waiter_that_is_dropped_after_its_promotion_passes_it_on() {
+fn waiter_dropped_after_its_wake_up_passes_it_on() {
     let (clock, limiter) = empty();
     let counts: Vec<_> = (0..3).map(|_| Arc::new(Counts(AtomicU32::new(0)))).collect();
     let woken = |place: usize| counts[place].0.load(Ordering::Relaxed);
@@ -129,7 +129,7 @@ fn a_waiter_that_is_dropped_after_its_promotion_passes_it_on() {
     }
     waits[0] = None;
     assert_eq!((woken(1), woken(2)), (1, 0));
-    waits[1] = None; // was woken and has not looked
+    waits[1] = None; // was woken and has not polled
     assert_eq!(woken(2), 1);
     let mut last = waits[2].take().unwrap();
     assert!(poll(&mut last, Waker::noop()).is_pending());

@@ -49,7 +49,7 @@ impl<'a, T> Tasks<'a, T> {
         place.map(|place| drop(self.tasks.remove(place))).is_some()
     }
 
-    /// Drops the task at `place` modulo the number of tasks.
+    /// Drops the task at index `place` modulo the number of tasks.
     pub(super) fn cancel_at(&mut self, place: usize) {
         if !self.tasks.is_empty() {
             drop(self.tasks.remove(place % self.tasks.len()));

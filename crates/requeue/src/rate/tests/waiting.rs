@@ -43,7 +43,7 @@ fn allow_does_not_overtake_the_line() {
 }
 
 #[test]
-fn new_waits_line_up_behind_those_that_are_due() {
+fn new_waiter_lines_up_behind_due_ones() {
     let (clock, limiter) = empty(10.0, 1);
     let mut first = Box::pin(limiter.wait());
     let mut second = Box::pin(limiter.wait());
@@ -61,7 +61,7 @@ fn new_waits_line_up_behind_those_that_are_due() {
 }
 
 #[test]
-fn a_reservation_goes_before_waits_without_one() {
+fn reservation_goes_before_waits_without_one() {
     let (clock, limiter) = empty(10.0, 1);
     let mut first = Box::pin(limiter.wait());
     let mut second = Box::pin(limiter.wait());
@@ -77,9 +77,9 @@ fn a_reservation_goes_before_waits_without_one() {
 }
 
 #[test]
-fn a_cancelled_reservation_moves_the_first_waiter_up() {
-    // Without moving up, the first waiter would sleep for 1.1 s, and all waiters behind it
-    // as well. The token that it holds does not come back by the cancel.
+fn cancelled_reservation_moves_the_first_waiter_up() {
+    // Without moving up, the first waiter and all behind it would sleep for 1.1 s. The token
+    // that it holds does not come back by the cancel.
     let (clock, limiter) = empty(10.0, 10);
     let reserved = limiter.reserve_n(10).unwrap();
     let mut tasks = Tasks::new();
@@ -97,7 +97,7 @@ fn a_cancelled_reservation_moves_the_first_waiter_up() {
 }
 
 #[test]
-fn a_higher_limit_serves_waiters_sooner_and_a_lower_one_no_later_than_promised() {
+fn higher_limit_serves_waiters_sooner_and_a_lower_one_keeps_promises() {
     let (clock, limiter) = empty(0.001, 1);
     let mut tasks = Tasks::new();
     for _ in 0..3 {
@@ -124,7 +124,7 @@ fn a_higher_limit_serves_waiters_sooner_and_a_lower_one_no_later_than_promised()
 }
 
 #[test]
-fn waiters_outlast_a_limit_of_zero() {
+fn waiters_stay_in_line_while_the_limit_is_zero() {
     for raise in [
         (|limiter, _| limiter.set_limit(Limit::per_second(10.0)))
             as fn(&Limiter, Instant),
@@ -150,7 +150,7 @@ fn waiters_outlast_a_limit_of_zero() {
 }
 
 #[test]
-fn a_burst_below_what_a_waiter_wants_ends_its_wait() {
+fn burst_below_the_request_of_a_waiter_ends_its_wait() {
     let (clock, limiter) = empty(10.0, 3);
     let mut tasks = Tasks::new();
     let first = tasks.spawn(limiter.wait_n(3));
@@ -167,7 +167,7 @@ fn a_burst_below_what_a_waiter_wants_ends_its_wait() {
 }
 
 #[test]
-fn no_limit_releases_the_whole_line() {
+fn infinite_limit_releases_the_whole_line() {
     let (_clock, limiter) = empty(0.1, 3);
     let mut tasks = Tasks::new();
     for n in [3, 1, 2] {
@@ -180,7 +180,7 @@ fn no_limit_releases_the_whole_line() {
 }
 
 #[test]
-fn a_deadline_counts_the_callers_ahead() {
+fn deadline_counts_the_callers_ahead() {
     let (clock, limiter) = empty(10.0, 2);
     let t = clock.now();
     let mut ahead = Box::pin(limiter.wait_n(2));
@@ -196,11 +196,11 @@ fn a_deadline_counts_the_callers_ahead() {
     clock.advance(ms(100));
     assert!(poll(&mut behind).is_ready());
     clock.advance(ms(100));
-    assert_eq!(poll(&mut kept), Poll::Ready(Ok(())), "sooner than it had to expect");
+    assert_eq!(poll(&mut kept), Poll::Ready(Ok(())), "sooner than expected");
 }
 
 #[test]
-fn a_deadline_holds_while_a_wait_is_in_line() {
+fn deadline_ends_a_wait_in_line() {
     let (clock, limiter) = empty(10.0, 2);
     let mut tasks = Tasks::new();
     tasks.spawn(limiter.wait_n(2));
@@ -218,7 +218,7 @@ fn a_deadline_holds_while_a_wait_is_in_line() {
 }
 
 #[test]
-fn a_wait_that_is_neither_polled_nor_dropped_delays_no_other_one() {
+fn wait_that_is_neither_polled_nor_dropped_delays_no_other() {
     let (clock, limiter) = empty(10.0, 1);
     let mut forgotten = Box::pin(limiter.wait());
     assert!(poll(&mut forgotten).is_pending());
@@ -279,7 +279,7 @@ fn threads_that_wait_together_are_all_served() {
 }
 
 #[test]
-fn keys_with_waiters_are_not_pushed_out() {
+fn keys_with_waiters_are_not_evicted() {
     let clock = FakeClock::new();
     let keyed = Keyed::with_clock(Limit::per_second(1.0), 1, clock.clone()).max_keys(2);
     assert!(keyed.allow(&0));
@@ -298,12 +298,12 @@ fn keys_with_waiters_are_not_pushed_out() {
         assert_eq!(tasks.run().len(), 1);
         assert!(!keyed.allow(&0));
     }
-    // The other key is full by now, and may have been swept or not.
+    // The other key is full by now, and may have been dropped or not.
     assert!((1..=2).contains(&keyed.tracked()));
 }
 
 #[test]
-fn a_key_is_forgotten_when_its_last_waiter_has_left() {
+fn key_is_dropped_when_its_last_waiter_has_left() {
     let clock = FakeClock::new();
     let keyed = Keyed::with_clock(Limit::per_second(1.0), 1, clock.clone());
     assert!(keyed.allow(&0));
@@ -340,7 +340,7 @@ fn allow_does_not_overtake_the_line_of_its_key() {
 }
 
 #[test]
-fn a_window_does_not_let_calls_overtake_its_line() {
+fn window_does_not_let_calls_overtake_its_line() {
     let clock = FakeClock::new();
     let window = Window::with_clock(2, ms(100), clock.clone());
     assert!(window.allow_n(2));
@@ -358,7 +358,7 @@ fn a_window_does_not_let_calls_overtake_its_line() {
 }
 
 #[test]
-fn a_node_that_cannot_be_served_holds_up_no_other_node() {
+fn node_that_cannot_be_served_holds_up_no_other_node() {
     let clock = FakeClock::new();
     let per_second = Limit::per_second;
     let root = Hierarchy::with_clock(per_second(10.0), 4, clock.clone());
@@ -382,7 +382,7 @@ fn a_node_that_cannot_be_served_holds_up_no_other_node() {
 }
 
 #[test]
-fn a_waiter_whose_burst_went_to_a_new_child_is_refused() {
+fn waiter_whose_burst_went_to_a_new_child_is_refused() {
     let clock = FakeClock::new();
     let root = Hierarchy::with_clock(Limit::per_second(10.0), 4, clock.clone());
     assert!(root.allow_n(4));
@@ -397,7 +397,7 @@ fn a_waiter_whose_burst_went_to_a_new_child_is_refused() {
 }
 
 #[test]
-fn a_pacer_refuses_to_be_tried_while_takes_wait() {
+fn pacer_refuses_try_take_while_takes_wait() {
     let clock = FakeClock::new();
     let pacer = Pacer::builder(10).slack(5).clock(clock.clone()).build();
     assert!(pacer.try_take().is_ok());

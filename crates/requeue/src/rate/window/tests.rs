@@ -48,7 +48,7 @@ fn timeline_of_three_in_a_hundred_milliseconds() {
 
 proptest! {
     #[test]
-    fn no_stretch_holds_more_than_n_and_the_promised_time_is_exact(
+    fn no_window_has_more_than_n_events_and_the_promised_time_is_exact(
         n in 1..5_u32,
         per in 1..50_u64,
         calls in proptest::collection::vec((0..20_u64, 1..5_u32), 1..150),
@@ -82,7 +82,7 @@ proptest! {
     }
 
     #[test]
-    fn waits_that_come_and_go_never_let_too_many_through(
+    fn cancelled_waits_never_allow_too_many_events(
         n in 1..4_u32,
         per in 1..30_u64,
         script in proptest::collection::vec((0..10_u64, 0..3_u8, 1..3_u32), 1..80),
@@ -119,7 +119,7 @@ proptest! {
 }
 
 #[test]
-fn numbers_at_the_edges_are_total() {
+fn extreme_numbers_do_not_panic() {
     let (none, _clock) = window(0, MS);
     assert!(!none.allow());
     assert_eq!(none.peek(), Err(ReserveError::ExceedsBurst { asked: 1, burst: 0 }));
@@ -142,7 +142,7 @@ fn numbers_at_the_edges_are_total() {
 }
 
 #[test]
-fn waiters_are_served_in_turn() {
+fn waiters_are_served_in_order() {
     let (window, clock) = window(1, MS * 10);
     assert!(window.allow());
     let mut first = pin!(window.wait());
@@ -150,7 +150,7 @@ fn waiters_are_served_in_turn() {
     assert!(poll_once(first.as_mut()).is_pending());
     assert!(poll_once(second.as_mut()).is_pending());
     clock.advance(MS * 10);
-    assert!(!window.allow(), "not before those who wait");
+    assert!(!window.allow(), "waiters come first");
     assert!(poll_once(second.as_mut()).is_pending());
     assert_eq!(poll_once(first.as_mut()), Poll::Ready(Ok(())));
     clock.advance(MS * 10);
@@ -158,8 +158,8 @@ fn waiters_are_served_in_turn() {
 }
 
 #[test]
-fn waits_that_are_dropped_free_no_more_than_they_held() {
-    // Two reservations push the events at time 0 out of the latest two; once they are
+fn dropped_waits_free_only_what_they_held() {
+    // Two reservations make the events at time 0 older than the latest two. Once they are
     // dropped, those events count again.
     let (window, clock) = window(2, MS * 10);
     assert!(window.allow_n(2));
@@ -173,7 +173,7 @@ fn waits_that_are_dropped_free_no_more_than_they_held() {
 }
 
 #[test]
-fn blocked_thread_wakes_when_its_time_has_come() {
+fn blocked_thread_wakes_at_its_time() {
     let (window, clock) = window(1, MS * 10);
     assert!(window.allow());
     thread::scope(|scope| {
@@ -185,7 +185,7 @@ fn blocked_thread_wakes_when_its_time_has_come() {
 }
 
 #[test]
-fn log_gives_memory_back() {
+fn log_frees_memory() {
     let (window, clock) = window(100_000, MS);
     assert!(window.allow_n(100_000));
     clock.advance(MS);
@@ -194,7 +194,7 @@ fn log_gives_memory_back() {
 }
 
 #[test]
-fn threads_together_get_no_more_than_one_alone() {
+fn threads_together_get_no_more_than_one_thread() {
     let (window, clock) = window(100, Duration::from_micros(100));
     let allowed = AtomicU32::new(0);
     thread::scope(|scope| {
@@ -209,7 +209,7 @@ fn threads_together_get_no_more_than_one_alone() {
             });
         }
     });
-    // 20,000 steps of 25 ns are 5 stretches of 100 µs, and the end belongs to a sixth.
+    // 20,000 steps of 25 ns are 5 windows of 100 µs, and the end belongs to a sixth.
     let allowed = allowed.into_inner();
     assert!((400..=600).contains(&allowed), "{allowed}");
 }

@@ -40,14 +40,14 @@ fn broken() -> (Queue<u32>, Broken, Panics) {
 
 /// A clock that panicked at the end of a lease once left the key processing forever.
 #[test]
-fn lease_ends_although_the_clock_panics() {
+fn lease_ends_even_if_the_clock_panics() {
     let (queue, clock, panics) = broken();
     queue.add_all(1..=5).unwrap();
     queue.add_after(9, secs(1)).unwrap();
     let mut leases = queue.try_get_many(5).unwrap().into_iter();
     queue.add_all(1..=5).unwrap();
     clock.inner.advance(ms(100));
-    assert_eq!(queue.len(), 0, "the time is seen");
+    assert_eq!(queue.len(), 0, "reads the time");
     clock.fuse.light(true);
     leases.next().unwrap().done();
     leases.next().unwrap().finish(Finish::Retry);
@@ -61,13 +61,13 @@ fn lease_ends_although_the_clock_panics() {
     assert_eq!(queue.counts(), Counts { ready: 4, delayed: 3, ..Counts::default() });
     assert_eq!(take_all(&queue), [2, 3, 4, 5]);
     clock.inner.advance(ms(900));
-    assert_eq!(take_all(&queue), [2, 9], "its backoff began at the last time seen");
+    assert_eq!(take_all(&queue), [2, 9], "its backoff started at the last known time");
     clock.inner.advance(secs(7));
     assert_eq!(take_all(&queue), [3]);
 }
 
 #[test]
-fn calls_that_are_given_a_delay_panic_with_the_clock_and_change_nothing() {
+fn delayed_add_panics_with_the_clock_and_changes_nothing() {
     let (queue, clock, _) = broken();
     clock.fuse.light(true);
     assert_panics(|| queue.add_after(1, secs(1)));

@@ -11,9 +11,9 @@ use super::{Fuse, Panics, assert_panics};
 use crate::helpers::{Task, ms, secs, take_all, timed_with};
 
 /// A policy that panics while the fuse burns.
-struct Moody(Arc<Fuse>);
+struct PanicsWhileLit(Arc<Fuse>);
 
-impl RetryPolicy<u32> for Moody {
+impl RetryPolicy<u32> for PanicsWhileLit {
     fn when(&self, _: &u32) -> Duration {
         self.0.check();
         secs(1)
@@ -29,20 +29,20 @@ impl RetryPolicy<u32> for Moody {
 }
 
 /// A queue with keys 0 to 7 ready whose policy panics.
-fn with_moody_policy() -> (Queue<u32>, FakeClock, Panics) {
+fn with_panicking_policy() -> (Queue<u32>, FakeClock, Panics) {
     let (fuse, panics) = (Arc::new(Fuse::default()), Panics::default());
-    let builder = Queue::builder().retry(Moody(Arc::clone(&fuse)));
+    let builder = Queue::builder().retry(PanicsWhileLit(Arc::clone(&fuse)));
     let (queue, clock) = timed_with(builder.metrics(panics.clone()));
     queue.add_all(0..8).expect("the queue is open");
     fuse.light(true);
     (queue, clock, panics)
 }
 
-/// A policy that panicked once left its key processing for ever; then it cost its worker,
+/// A policy that panicked left its key processing forever. After a first fix the worker died,
 /// and the key was not retried.
 #[test]
-fn policy_that_panics_costs_no_key() {
-    let (queue, clock, panics) = with_moody_policy();
+fn panicking_policy_loses_no_key() {
+    let (queue, clock, panics) = with_panicking_policy();
     assert_eq!(queue.try_get().unwrap().retry(), ms(5));
     queue.try_get().unwrap().succeed();
     queue.try_get().unwrap().retry_after(ms(1));
@@ -58,8 +58,8 @@ fn policy_that_panics_costs_no_key() {
 }
 
 #[test]
-fn policy_that_panics_again_and_again_backs_off() {
-    let (queue, clock, _) = with_moody_policy();
+fn policy_that_keeps_panicking_backs_off() {
+    let (queue, clock, _) = with_panicking_policy();
     queue.try_get_many(7).unwrap().done();
     for delay in [5, 10, 20] {
         let lease = queue.try_get().unwrap();
@@ -68,14 +68,14 @@ fn policy_that_panics_again_and_again_backs_off() {
     }
     queue.try_get().unwrap().succeed();
     queue.add(7).unwrap();
-    assert_eq!(queue.try_get().unwrap().retry(), ms(5), "success is success");
+    assert_eq!(queue.try_get().unwrap().retry(), ms(5), "the success was recorded");
 }
 
-/// A policy that panicked for a lease dropped by a panic would end the process; once it did
-/// not, the key was lost.
+/// A policy that panicked for a lease dropped by a panic aborted the process. After a first fix
+/// the key was lost.
 #[test]
-fn policy_that_panics_while_its_worker_panics_costs_no_key() {
-    let (queue, clock, panics) = with_moody_policy();
+fn policy_that_panics_during_a_panic_loses_no_key() {
+    let (queue, clock, panics) = with_panicking_policy();
     queue.try_get_many(5).unwrap().done();
     assert_panics(|| {
         let _lease = queue.try_get();
@@ -86,7 +86,7 @@ fn policy_that_panics_while_its_worker_panics_costs_no_key() {
         panic!("the work failed");
     });
     assert_eq!(queue.counts(), Counts { delayed: 3, ..Counts::default() });
-    assert_eq!(panics.count(), 5, "two workers, and the policy over three keys");
+    assert_eq!(panics.count(), 5, "two workers, and the policy for three keys");
     clock.advance(ms(5));
     assert_eq!(take_all(&queue), [5, 6, 7]);
 }
@@ -116,10 +116,10 @@ impl ByCount for Overflows {
     }
 }
 
-/// A policy by count is asked with the lock held. When it panicked there, its key stayed
-/// with a worker that had given it back.
+/// A policy by count is called with the lock held. When it panicked there, its key stayed
+/// processing without a worker.
 #[test]
-fn policy_by_count_that_panics_costs_no_key() {
+fn panicking_policy_by_count_loses_no_key() {
     let panics = Panics::default();
     let builder = Queue::builder().retry(Overflows).metrics(panics.clone());
     let (queue, clock) = timed_with(builder);

@@ -35,9 +35,9 @@ fn replay_exactly(history: &Value, pacer: &str) {
     }
 }
 
-/// Decision 15: where the permissions do not divide the period, Go drops the remainder
-/// and so gives too many; here it is carried. Each take is then due up to a nanosecond
-/// later than in Go, counted from the first.
+/// Decision 15: if the permissions do not divide the period, Go drops the remainder and gives
+/// too many. Here it is carried, so each take is due up to a nanosecond later than in Go,
+/// counted from the first.
 fn replay_with_remainder(history: &Value, pacer: &str) {
     let mut replay = Replay::new(history);
     let mut go_clock = replay.clock.now();
@@ -75,7 +75,7 @@ impl Replay {
         Self { clock, pacer }
     }
 
-    /// Takes, moving the clock on by exactly as much as the take sleeps.
+    /// Takes, and advances the clock by exactly as much as the take sleeps.
     fn take(&mut self) -> Instant {
         let sleeps = self.pacer.try_take();
         let mut take = pin!(self.pacer.take());
@@ -85,7 +85,7 @@ impl Replay {
         self.clock.advance(sleeps);
         match poll() {
             Poll::Ready(moment) => moment,
-            Poll::Pending => panic!("try_take said that {sleeps:?} are enough"),
+            Poll::Pending => panic!("try_take returned {sleeps:?}"),
         }
     }
 }

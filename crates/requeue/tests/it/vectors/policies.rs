@@ -12,11 +12,11 @@ use serde_json::Value;
 use super::rate::limit;
 use super::{Step, histories, steps};
 
-/// How often Go's delay overflows into the negative, which is none here: decision 10.
+/// How often Go's delay overflows and is negative, which never happens here: decision 10.
 const OVERFLOWS: usize = 10;
 
 #[test]
-fn policies_say_the_same_delays_as_in_go() {
+fn delays_equal_those_of_go() {
     let mut overflows = 0;
     for (number, history) in histories("policies.jsonl").iter().enumerate() {
         let clock = FakeClock::new();
@@ -47,8 +47,7 @@ fn call(policy: &AnyPolicy, clock: &FakeClock, step: &Step<'_>, row: &str) {
     }
 }
 
-/// Decision 10: a delay that Go cannot hold is the longest delay, and for a base of zero
-/// it is zero.
+/// Decision 10: a delay that overflows in Go is the maximum here, or zero for a base of zero.
 fn never_negative(policy: &AnyPolicy, made: &Value, row: &str) {
     let longest =
         if made.get("base").is_some() { nanos(made, "max") } else { Duration::ZERO };
@@ -57,7 +56,7 @@ fn never_negative(policy: &AnyPolicy, made: &Value, row: &str) {
 
 pub(super) type AnyPolicy = Box<dyn RetryPolicy<u32>>;
 
-/// The policy that a history was made with.
+/// Returns the policy of a history.
 pub(super) fn policy(made: &Value, clock: &FakeClock) -> AnyPolicy {
     let part = |at: usize| policy(&made["of"][at], clock);
     match made["kind"].as_str().unwrap() {

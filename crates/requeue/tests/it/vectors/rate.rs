@@ -8,18 +8,18 @@ use serde_json::{Value, json};
 
 use super::{Step, float, histories, steps};
 
-/// How often Go's answer is not ours, by decision 14.
+/// How often Go's answer differs, by decision 14.
 #[derive(Debug, Default)]
 struct Differences {
-    /// A wait without end is an error here. Go grants it, and the tokens are gone.
+    /// An endless wait is an error here. Go grants it, and the tokens are gone.
     never: usize,
-    /// A reservation that took no token, since there was no limit then, gives none back
-    /// here. In Go it does once there is a limit.
+    /// A reservation of an infinite limit took no token, and gives none back here. In Go it
+    /// does, once the limit is finite.
     minted: usize,
 }
 
 #[test]
-fn limiter_answers_as_in_go_and_has_the_same_tokens() {
+fn answers_and_tokens_equal_those_of_go() {
     let (mut calls, mut differences) = (0, Differences::default());
     for (number, history) in histories("rate.jsonl").iter().enumerate() {
         let mut replay = Replay::new(history);
