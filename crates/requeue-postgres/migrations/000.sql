@@ -1,5 +1,5 @@
--- What comes before any version: the table of versions. Whoever migrates holds the lock
--- until the commit, so that two programs that start at once do not both do it.
+-- Creates the table of versions, which every migration needs. The advisory lock is held
+-- until the commit, so that two programs that start together do not both migrate.
 select pg_advisory_xact_lock(hashtext('requeue migration'));
 create schema if not exists "requeue";
 create table if not exists requeue.migration (

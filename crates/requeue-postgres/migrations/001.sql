@@ -1,22 +1,22 @@
--- Version 1. `requeue.` stands for the schema that the store was opened with.
+-- Version 1. `requeue.` is replaced by the schema that the store was opened with.
 --
--- All times are microseconds since 1970 on the clock of this server.
+-- All times are microseconds since 1970 on the server's clock.
 
 create table requeue.queue (
     id integer generated always as identity primary key,
     name text collate "C" not null unique,
     paused boolean not null default false,
-    -- Theoretical arrival time of the rate that the whole queue shares.
+    -- Theoretical arrival time (GCRA) of the rate that the whole queue shares.
     arrival bigint not null default 0
 );
 
--- One row for a key, whatever its state:
---   0  none: it is delayed, or has failed, or both
---   1  ready since `since`, in line at `seq`
+-- One row per key, in one of these states:
+--   0  idle: delayed, or failed before, or both
+--   1  ready since `since`, at position `seq`
 --   2  processing under `token` until `lease_until`; dirty if it was added meanwhile
---   3  dead since `since`, with `reason`
--- A row of state 0 that is neither delayed nor failing is deleted. There is no foreign key
--- to the queue: checking it would cost more than the row.
+--   3  dead since `since`, because of `reason`
+-- A row in state 0 that is neither delayed nor failed is deleted. There is no foreign key
+-- to the queue: checking it would cost more than writing the row.
 create table requeue.item (
     seq bigint not null,
     since bigint,
@@ -52,8 +52,9 @@ create table requeue.owner (
     primary key (queue, name)
 );
 
--- The place of a statement in line; each key in it has one of 4096 places behind that.
+-- Positions in the order of ready keys. Each statement takes one value and has 4096
+-- positions for its keys.
 create sequence requeue.line;
 
--- The last token that was granted in any queue.
+-- The last token of any queue.
 create sequence requeue.token;

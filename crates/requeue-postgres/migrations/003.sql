@@ -1,4 +1,3 @@
--- Version 3: the tables are as they were, and the functions do more in one statement. These
--- are asked differently.
+-- Version 3: the tables do not change. The parameters of these functions do.
 drop function if exists requeue.expire;
 drop function if exists requeue.move_due;

@@ -1,20 +1,20 @@
--- Version 4: priorities. A place in line has the rank of its priority in front, so that the
--- order of places is that of the line: `seq` = place + (rank << 55), and the rank is the
--- priority times -1. All that was there has priority 0.
+-- Version 4: priorities. `seq` = position + (rank << 55), where the rank is the negated
+-- priority, so that ordering by `seq` is ordering by priority and then by position. All
+-- existing keys have priority 0.
 --
--- What is planned for a key has the rank in `seq`, unless the key is being processed: then
--- that is the rank that it was handed out with, and what is planned besides has the rank
--- `planned`, or if that is null the same one.
+-- An add that is pending, because the key is dirty or delayed, has the rank in `seq`. While
+-- the key is processing, `seq` has the rank of the lease, and a pending add has the rank
+-- `planned`, or the same one if that is null.
 alter table requeue.item add column planned smallint;
 
--- Whether a key of the queue ever had another priority than 0. Where none had, there is
--- less to look at.
+-- Whether a key of the queue has a priority other than 0. If none has, leases are cheaper.
 alter table requeue.queue add column ranked boolean not null default false;
 
--- Has a value once that is so for any queue: told past all transactions, and cheap to read.
+-- Has a value as soon as that holds for any queue. Visible to all transactions at once, and
+-- cheap to read.
 create sequence requeue.ranked;
 
--- These are asked differently, or answer with something else than before.
+-- Their parameters or results change.
 drop function if exists requeue.add(text, bytea, interval, interval);
 drop function if exists requeue.add(text, text, interval, interval);
 drop function if exists requeue.add_keys;

@@ -1,7 +1,4 @@
--- Version 5: the tables are as they were. Batches of new keys are added by a function of
--- their own, and a lease tells how long its keys were ready. These are asked differently,
--- or answer with something else than before.
---
--- Of a queue that is `ranked`, that is taken back once no key has another priority than 0.
+-- Version 5: the tables do not change. `ranked` of a queue becomes false again when no key
+-- has a priority other than 0. The parameters or results of these functions change.
 drop procedure if exists requeue.add_waking;
 drop function if exists requeue.lease;

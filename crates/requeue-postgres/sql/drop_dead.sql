@@ -1,10 +1,12 @@
--- Drops dead keys: how many. Without keys, all of them.
+-- Deletes the dead keys among `keys`, or all if it is null.
+--
+-- Locks as `lock_dead`. Returns how many keys it deleted.
 create or replace function requeue.drop_dead(q integer, keys bytea[]) returns bigint
 language plpgsql volatile as $$
 declare
-    meant tid[] := requeue.buried(q, keys);
+    rows tid[] := requeue.lock_dead(q, keys);
 begin
-    delete from requeue.item i using unnest(meant) d (tid) where i.ctid = d.tid;
-    return cardinality(meant);
+    delete from requeue.item i using unnest(rows) d (tid) where i.ctid = d.tid;
+    return cardinality(rows);
 end
 $$;

@@ -1,73 +1,80 @@
--- The first time at which a lease runs out, if there is one.
+-- Returns when the first lease expires, null if there is none.
 --
--- It looks into the first four grants; what comes after those may be said too early.
-create or replace function requeue.next_expiry(q integer, low bigint) returns bigint
+-- Reads the leases of the first four batches. After those the time may be too early.
+create or replace function requeue.next_expiry(q integer, from_time bigint)
+returns bigint
 language plpgsql volatile as $$
 begin
-    return min(case g.n when 5 then g.until else (
+    return min(case b.n when 5 then b.until else (
         select min(i.lease_until) from requeue.item i
         where i.queue = q and i.since is not null and i.reason is null
-            and i.seq between g.first_place and g.last_place
-            and i.state = 2 and i.token between g.first_token and g.last_token
+            and i.seq between b.first_seq and b.last_seq
+            and i.state = 2 and i.token between b.first_token and b.last_token
     ) end)
     from (
         select *, row_number() over (order by until) as n
-        from requeue.grants where queue = q and until >= low
+        from requeue.lease_batch where queue = q and until >= from_time
         order by until limit 5
-    ) g;
+    ) b;
 end
 $$;
 
--- Takes back leases that have run out. `low` is a time below which there are none left, as
--- far as the caller knows.
-create or replace function requeue.move_lapsed(
-    q integer, max_deliveries integer, at bigint, low bigint,
+-- Takes back up to 500 expired leases, the earliest first. Their keys become ready, or dead
+-- after `max_deliveries` deliveries. `from_time` is as in `move_due`.
+--
+-- Locks: rows of `lease_batch`, then the rows of the keys. Skips locked ones. Returns how
+-- many keys became ready and how many died.
+create or replace function requeue.return_expired(
+    q integer, max_deliveries integer, at bigint, from_time bigint,
     out returned bigint, out dead bigint
 )
 language plpgsql volatile as $$
 declare
-    calls tid[];
+    batches tid[];
     rows tid[];
-    place bigint;
+    pos bigint;
 begin
     returned := 0;
     dead := 0;
-    calls := array(
-        select g.ctid from requeue.grants g
-        where g.queue = q and g.until between low and at
-        order by g.until limit 500
+    batches := array(
+        select b.ctid from requeue.lease_batch b
+        where b.queue = q and b.until between from_time and at
+        order by b.until limit 500
         for update skip locked
     );
-    if cardinality(calls) = 0 then
+    if cardinality(batches) = 0 then
         return;
     end if;
     rows := array(
         select i.tid
-        from unnest(calls) c (tid) join requeue.grants g on g.ctid = c.tid
+        from unnest(batches) c (tid) join requeue.lease_batch b on b.ctid = c.tid
         cross join lateral (
             select j.ctid as tid, j.lease_until, j.key from requeue.item j
             where j.queue = q and j.since is not null and j.reason is null
-                and j.seq between g.first_place and g.last_place
-                and j.state = 2 and j.token between g.first_token and g.last_token
+                and j.seq between b.first_seq and b.last_seq
+                and j.state = 2 and j.token between b.first_token and b.last_token
                 and j.lease_until <= at
             offset 0 for update skip locked
         ) i
         order by i.lease_until, i.key limit 500
     );
     if cardinality(rows) > 0 then
-        place := requeue.places();
+        pos := requeue.next_position();
         with moved as (
             update requeue.item i set
                 state = case when i.deliveries >= max_deliveries then 3 else 1 end,
                 reason = case when i.deliveries >= max_deliveries then
-                    format('its lease ran out %s %s in a row', i.deliveries,
+                    format('its lease expired %s %s in a row', i.deliveries,
                         case i.deliveries when 1 then 'time' else 'times' end) end,
-                wake_at = case when i.deliveries >= max_deliveries then null else i.wake_at end,
+                delayed_until = case
+                    when i.deliveries >= max_deliveries then null
+                    else i.delayed_until end,
                 dirty = false,
                 lease_until = null,
                 since = at,
-                seq = requeue.ranked(place + r.n, least(requeue.rank(i.seq), i.planned)),
-                planned = null
+                seq = requeue.make_seq(
+                    greatest(requeue.priority_of(i.seq), i.pending_priority), pos + r.n),
+                pending_priority = null
             from unnest(rows) with ordinality r (tid, n)
             where i.ctid = r.tid
             returning i.state
@@ -76,42 +83,49 @@ begin
         into returned, dead
         from moved;
     end if;
-    perform requeue.tidy_grants(q, calls);
+    perform requeue.refresh_lease_batches(q, batches);
 end
 $$;
 
--- Deletes grants of which no lease is left, and puts the others off until the first of
--- their leases runs out. A lease that somebody is just ending counts as left.
-create or replace function requeue.tidy_grants(q integer, calls tid[]) returns void
+-- Deletes lease batches without leases, and moves the others to the time at which their
+-- first lease expires. A lease that another transaction is finishing still counts.
+--
+-- The caller has locked the rows.
+create or replace function requeue.refresh_lease_batches(q integer, batches tid[])
+returns void
 language plpgsql volatile as $$
 begin
     with found as materialized (
-        select g.ctid as tid, (
+        select b.ctid as tid, (
             select min(i.lease_until) from requeue.item i
             where i.queue = q and i.since is not null and i.reason is null
-                and i.seq between g.first_place and g.last_place
-                and i.state = 2 and i.token between g.first_token and g.last_token
+                and i.seq between b.first_seq and b.last_seq
+                and i.state = 2 and i.token between b.first_token and b.last_token
         ) as until
-        from unnest(calls) c (tid) join requeue.grants g on g.ctid = c.tid
+        from unnest(batches) c (tid) join requeue.lease_batch b on b.ctid = c.tid
     ), gone as (
-        delete from requeue.grants g using found f where g.ctid = f.tid and f.until is null
+        delete from requeue.lease_batch b using found f
+        where b.ctid = f.tid and f.until is null
     )
-    update requeue.grants g set until = f.until
-    from found f where g.ctid = f.tid and f.until > g.until;
+    update requeue.lease_batch b set until = f.until
+    from found f where b.ctid = f.tid and f.until > b.until;
 end
 $$;
 
--- Moves what is due: first delays that are over, then leases that have run out.
+-- Moves keys whose delay is over, then expired leases, at most 500 of each.
+--
+-- Locks as `move_due` and `return_expired`. Returns how many keys became due, came back
+-- from an expired lease, and died.
 create or replace function requeue.expire(
     q integer, max_deliveries integer, clock bigint,
     out due bigint, out returned bigint, out dead bigint
 )
 language plpgsql volatile as $$
 declare
-    at bigint := requeue.micros(clock);
+    at bigint := requeue.now_micros(clock);
 begin
     due := requeue.move_due(q, at, 0, 500);
     select l.returned, l.dead into returned, dead
-    from requeue.move_lapsed(q, max_deliveries, at, 0) l;
+    from requeue.return_expired(q, max_deliveries, at, 0) l;
 end
 $$;

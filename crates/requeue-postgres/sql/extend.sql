@@ -1,14 +1,18 @@
--- Lets leases last for `duration` from now on: the places of those that were held. The
--- keys are sorted. The rows are locked first, by a statement of its own: the next one then
--- sees what somebody made of them meanwhile, and where. The owner is noted last: leases of
--- the same owner note it too, and must not wait for keys that somebody else has.
+-- Extends leases to `duration` from now, and records that the owner is alive. The keys are
+-- sorted, and the other arrays are parallel to them.
+--
+-- Locks: the rows of the keys, in key order, by a statement of its own, so that the next
+-- one sees the current rows. Then rows of `lease_batch`, and last the row of the owner: a
+-- lease of the same owner locks that too, and must not wait for a locked key.
+--
+-- Returns the `ords` of the leases that were held.
 create or replace function requeue.extend(
     q integer, who text, keys bytea[], tokens bigint[], ords integer[], duration bigint,
     clock bigint
 ) returns integer[]
 language plpgsql volatile as $$
 declare
-    at bigint := requeue.micros(clock);
+    at bigint := requeue.now_micros(clock);
     extended integer[];
 begin
     perform requeue.lock_keys(q, keys);
@@ -25,13 +29,13 @@ begin
         from found f where i.ctid = f.tid
     )
     select array_agg(f.ord) into extended from found f;
-    -- Leases that were to last longer than that.
-    update requeue.grants g set until = at + duration
-    where g.queue = q and g.until > at + duration and exists (
+    -- Batches of leases that were to last longer.
+    update requeue.lease_batch b set until = at + duration
+    where b.queue = q and b.until > at + duration and exists (
         select from unnest(tokens) t (token)
-        where t.token between g.first_token and g.last_token
+        where t.token between b.first_token and b.last_token
     );
-    perform requeue.hear_of(q, who, at);
+    perform requeue.record_owner(q, who, at);
     return extended;
 end
 $$;

@@ -1,29 +1,28 @@
--- Finishes leases, each in one of these ways:
---   0  done      1  succeed     2  retry with backoff     3  requeue after a delay
---   4  give up   5  release     6  retry after a delay
+-- Finishes leases: 'succeed', 'requeue_after', 'retry', 'retry_after', 'give_up', 'release'
+-- or 'done'.
 --
 -- The keys are distinct and sorted, and the other arrays are parallel to them. `ords` are
--- the places of the keys in the caller's batch. `delays` and `limits` are the first and the
--- longest delay of a backoff, or the delay; `texts` are errors and reasons. These three may
--- be null if no key needs them.
+-- the positions of the keys in the caller's batch. `delays` and `limits` are the first and
+-- the longest delay of a backoff, or the delay; `errors` are for people. These three may be
+-- null if no key needs them. `pause` and `burst` are the rate that retries share, if any.
 --
 -- Locks: the rows of the leases that are held, in key order, then the row of the queue if
--- retries share a rate. Rows are locked before anything is decided. A statement that
+-- retries share a rate. Rows are locked before anything is decided: a statement that
 -- decides while it waits for a lock misses the add that it waited for.
 --
 -- Returns indexes of `keys`: in `done` the leases that ended and left no row, in `others`
--- the rest, with their results (0 done, 1 ready again, 2 delayed, 3 dead) and delays. A
--- lease in neither was lost.
+-- the rest, with their results ('done', 'ready', 'delayed' or 'dead') and delays. A lease
+-- in neither was lost.
 create or replace function requeue.finish(
-    q integer, keys bytea[], tokens bigint[], ords integer[], finishes smallint[],
-    delays bigint[], limits bigint[], texts text[], pause bigint, burst bigint,
+    q integer, keys bytea[], tokens bigint[], ords integer[], finishes text[],
+    delays bigint[], limits bigint[], errors text[], pause bigint, burst bigint,
     clock bigint,
-    out done integer[], out others integer[], out results smallint[], out waits bigint[]
+    out done integer[], out others integer[], out results text[], out waits bigint[]
 )
 language plpgsql volatile as $$
 declare
-    at bigint := requeue.micros(clock);
-    place bigint;
+    at bigint := requeue.now_micros(clock);
+    pos bigint;
     empty_rows tid[];
     other_rows tid[];
     were_dirty boolean[];
@@ -39,14 +38,15 @@ begin
         array_agg(h.failures) filter (where not h.leaves_nothing)
     into empty_rows, done, other_rows, others, were_dirty, failed
     from (
-        select i.*, a.n, not i.dirty and i.wake_at is null
-            and (a.finish = 1 or a.finish = 0 and i.failures = 0) as leaves_nothing
+        select i.*, a.n, not i.dirty and i.delayed_until is null
+            and (a.finish = 'succeed' or a.finish = 'done' and i.failures = 0)
+            as leaves_nothing
         from (
             select unnest(keys), unnest(tokens), unnest(finishes),
                 generate_series(1, cardinality(keys))
         ) a (key, token, finish, n)
         cross join lateral (
-            select j.ctid as tid, j.dirty, j.wake_at, j.failures from requeue.item j
+            select j.ctid as tid, j.dirty, j.delayed_until, j.failures from requeue.item j
             where j.queue = q and j.key = a.key and j.token = a.token and j.state + 0 = 2
             offset 0 for update
         ) i
@@ -57,63 +57,67 @@ begin
     end if;
 
     if pause is not null then
-        shared := requeue.reserve(
-            q, (select count(*) from unnest(others) o (n) where finishes[o.n] = 2),
+        shared := requeue.reserve_rate(
+            q, (select count(*) from unnest(others) o (n) where finishes[o.n] = 'retry'),
             pause, burst, at);
     end if;
-    place := requeue.places();
+    pos := requeue.next_position();
     with asked as (
         select r.*, finishes[r.n] as finish, case finishes[r.n]
-                when 2 then greatest(
-                    requeue.backoff(delays[r.n], limits[r.n], r.failures),
+                when 'retry' then greatest(
+                    requeue.backoff_delay(delays[r.n], limits[r.n], r.failures),
                     shared + pause * (
                         row_number() over (partition by finishes[r.n] order by ords[r.n])
                         - 1),
                     0)
-                when 3 then delays[r.n]
-                when 6 then delays[r.n]
-                else 0 end as delay
+                else coalesce(delays[r.n], 0) end as delay
         from unnest(other_rows, others, were_dirty, failed) r (tid, n, dirty, failures)
     ), judged as materialized (
         select a.*, case
-            when a.dirty or a.finish = 5 or a.finish in (2, 3, 6) and a.delay = 0 then 1
-            when a.finish in (2, 3, 6) then 2
-            when a.finish = 4 then 3
-            else 0 end as result
+                when a.dirty or a.finish = 'release' then 'ready'
+                when a.finish = 'give_up' then 'dead'
+                when a.finish in ('succeed', 'done') then 'done'
+                when a.delay = 0 then 'ready'
+                else 'delayed' end as result,
+            a.finish in ('retry', 'retry_after') as counts,
+            a.finish in ('succeed', 'requeue_after') or a.finish = 'give_up' and a.dirty
+                as forgets
         from asked a
     ), finished as (
         update requeue.item i set
-            state = (array[0, 1, 0, 3])[j.result + 1],
+            state = case j.result when 'ready' then 1 when 'dead' then 3 else 0 end,
             dirty = false,
-            seq = requeue.ranked(place + ords[j.n], case
-                when j.result = 3 then 0
-                when j.finish in (2, 3, 5, 6) then least(requeue.rank(i.seq), i.planned)
-                else coalesce(i.planned, requeue.rank(i.seq)) end),
-            planned = null,
-            since = case when j.result in (1, 3) then at end,
+            seq = requeue.make_seq(case
+                when j.result = 'dead' then 0
+                when j.finish in ('succeed', 'done', 'give_up')
+                    then coalesce(i.pending_priority, requeue.priority_of(i.seq))
+                else greatest(requeue.priority_of(i.seq), i.pending_priority) end,
+                pos + ords[j.n]),
+            pending_priority = null,
+            since = case when j.result in ('ready', 'dead') then at end,
             lease_until = null,
-            wake_at = case
-                when j.result = 3 then null
-                when j.delay > 0 then least(i.wake_at, at + j.delay)
-                else i.wake_at end,
+            delayed_until = case
+                when j.result = 'dead' then null
+                when j.delay > 0 then least(i.delayed_until, at + j.delay)
+                else i.delayed_until end,
             deliveries = case
-                when j.result = 3 then i.deliveries
-                when j.finish = 5 then i.deliveries - 1
+                when j.result = 'dead' then i.deliveries
+                when j.finish = 'release' then i.deliveries - 1
                 else 0 end,
             failures = case
-                when j.finish in (2, 6) then i.failures + 1
-                when j.finish in (1, 3) or j.finish = 4 and j.dirty then 0
+                when j.counts then i.failures + 1
+                when j.forgets then 0
                 else i.failures end,
             error = case
-                when j.finish in (2, 6) then texts[j.n]
-                when j.finish in (1, 3) or j.finish = 4 and j.dirty then null
+                when j.counts then errors[j.n]
+                when j.forgets then null
                 else i.error end,
-            reason = case when j.result = 3 then coalesce(texts[j.n], '') end
+            reason = case j.result when 'dead' then coalesce(errors[j.n], '') end
         from judged j
         where i.ctid = j.tid
         returning j.n, j.result, j.delay
     )
-    select array_agg(f.n), array_agg(f.result::smallint), array_agg(f.delay)
+    select array_agg(f.n), array_agg(f.result), array_agg(f.delay)
     into others, results, waits
     from finished f;
 end

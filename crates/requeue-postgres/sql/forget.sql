@@ -1,9 +1,10 @@
 -- Forgets the failures of keys that are not dead. The keys are sorted.
+--
+-- Locks: the rows of the keys, in key order.
 create or replace function requeue.forget(q integer, keys bytea[]) returns void
 language plpgsql volatile as $$
 begin
     perform requeue.lock_keys(q, keys);
-
     with found as materialized (
         select i.tid from unnest(keys) a (key) cross join lateral (
             select j.ctid as tid from requeue.item j
@@ -13,6 +14,6 @@ begin
     update requeue.item i set failures = 0, error = null
     from found f
     where i.ctid = f.tid and i.state + 0 <> 3 and i.failures + 0 > 0;
-    perform requeue.tidy(q, keys);
+    perform requeue.delete_empty(q, keys);
 end
 $$;

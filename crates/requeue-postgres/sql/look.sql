@@ -1,4 +1,4 @@
--- Tells what is known of keys, once delays that are over were moved.
+-- Moves keys whose delay is over, then returns the records of keys. Locks as `move_due`.
 create or replace function requeue.look(q integer, keys bytea[], clock bigint)
 returns table (
     key bytea, state smallint, dirty boolean, token bigint, owner text, delay bigint,
@@ -6,11 +6,11 @@ returns table (
 )
 language plpgsql volatile as $$
 declare
-    at bigint := requeue.micros(clock);
+    at bigint := requeue.now_micros(clock);
 begin
     perform requeue.move_due(q, at, 0, 500);
     return query
-        select i.key, i.state, i.dirty, i.token, i.owner, i.wake_at - at,
+        select i.key, i.state, i.dirty, i.token, i.owner, i.delayed_until - at,
             i.failures, i.deliveries
         from requeue.item i
         where i.queue = q and i.key = any (keys);

@@ -1,5 +1,7 @@
--- Hands out, or does not.
-create or replace function requeue.set_paused(q integer, stop boolean) returns void
+-- Pauses or resumes a queue.
+--
+-- Locks: the row of the queue.
+create or replace function requeue.set_paused(q integer, value boolean) returns void
 language sql volatile as $$
-    update requeue.queue set paused = stop where id = q and paused <> stop
+    update requeue.queue set paused = value where id = q and paused <> value
 $$;

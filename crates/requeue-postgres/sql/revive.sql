@@ -1,22 +1,24 @@
--- Makes dead keys ready, the longest dead first: how many. Without keys, all of them.
+-- Makes the dead keys among `keys` ready, or all if it is null, the longest dead first.
+--
+-- Locks as `lock_dead`. Returns how many keys it revived.
 create or replace function requeue.revive(q integer, keys bytea[], clock bigint)
 returns bigint
 language plpgsql volatile as $$
 declare
-    at bigint := requeue.micros(clock);
-    place bigint := requeue.places();
-    meant tid[] := requeue.buried(q, keys);
+    at bigint := requeue.now_micros(clock);
+    pos bigint := requeue.next_position();
+    rows tid[] := requeue.lock_dead(q, keys);
 begin
     update requeue.item i set
         state = 1,
-        seq = place + d.n,
+        seq = pos + d.n,
         since = at,
         failures = 0,
         deliveries = 0,
         error = null,
         reason = null
-    from unnest(meant) with ordinality d (tid, n)
+    from unnest(rows) with ordinality d (tid, n)
     where i.ctid = d.tid;
-    return cardinality(meant);
+    return cardinality(rows);
 end
 $$;

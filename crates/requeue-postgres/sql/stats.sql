@@ -1,4 +1,4 @@
--- Tells how a queue stands, once delays that are over were moved.
+-- Moves keys whose delay is over, then returns the state of a queue. Locks as `move_due`.
 create or replace function requeue.stats(
     q integer, clock bigint,
     out ready bigint, out delayed bigint, out processing bigint, out dirty bigint,
@@ -6,7 +6,7 @@ create or replace function requeue.stats(
 )
 language plpgsql volatile as $$
 declare
-    at bigint := requeue.micros(clock);
+    at bigint := requeue.now_micros(clock);
 begin
     perform requeue.move_due(q, at, 0, 500);
     select
@@ -18,7 +18,8 @@ begin
     from requeue.item i
     where i.queue = q and i.since is not null and i.reason is null;
     select
-        (select count(*) from requeue.item i where i.queue = q and i.wake_at is not null),
+        (select count(*) from requeue.item i
+            where i.queue = q and i.delayed_until is not null),
         (select count(*) from requeue.item i
             where i.queue = q and i.failures > 0 and i.reason is null),
         (select count(*) from requeue.item i where i.queue = q and i.reason is not null),

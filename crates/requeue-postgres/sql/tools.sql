@@ -1,42 +1,60 @@
--- What the verbs share.
+-- Helpers of the other files.
+--
+-- Planning. A queue fills and empties faster than the server updates its statistics, so the
+-- statements leave the planner no choice. Rows are looked up by key in a lateral subquery
+-- with `offset 0`, which keeps the planner from scanning the table once per key. Locked rows
+-- are changed by their address (`ctid`). `state + 0` keeps a condition from matching a
+-- partial index. Arrays are expanded in a select list where speed matters: `unnest` in a
+-- `from` clause costs as much as reading a row.
+--
+-- Lock order. Rows of keys come first, in key order; then the priorities of the queue
+-- (`mark_priorities`), the row of the queue, and the row of an owner. A lease takes them in
+-- another order, but skips locked keys and waits only for its owner's row.
 
--- The time in microseconds: what the caller says, which only tests do, or what it is. It
--- is not `now()`, which stands still in a transaction.
-create or replace function requeue.micros(told bigint) returns bigint
+-- Returns the time in microseconds: `clock` if a test sets it, otherwise the server's. It
+-- is not `now()`, which does not advance within a transaction.
+create or replace function requeue.now_micros(clock bigint) returns bigint
 language sql volatile parallel safe as $$
-    select coalesce(told, (extract(epoch from clock_timestamp()) * 1000000)::bigint)
+    select coalesce(clock, (extract(epoch from clock_timestamp()) * 1000000)::bigint)
 $$;
 
--- The first of 4096 places at the end of the line.
-create or replace function requeue.places() returns bigint
+-- Reserves 4096 positions behind all others. Returns the first.
+create or replace function requeue.next_position() returns bigint
 language sql volatile as $$
-    select nextval('requeue.line') << 12
+    select nextval('requeue.position') << 12
 $$;
 
--- The rank of a place in line: its priority times -1.
-create or replace function requeue.rank(seq bigint) returns bigint
+-- Returns the priority in a `seq`.
+create or replace function requeue.priority_of(seq bigint) returns smallint
 language sql immutable parallel safe as $$
-    select seq >> 55
+    select (-(seq >> 55))::smallint
 $$;
 
--- A place in line, with rank 0.
-create or replace function requeue.unranked(seq bigint) returns bigint
+-- Returns whether the priority in a `seq`, or in several combined with `|`, is not 0.
+create or replace function requeue.has_priority(seq bigint) returns boolean
+language sql immutable parallel safe as $$
+    select seq >> 55 <> 0
+$$;
+
+-- Returns the position in a `seq`.
+create or replace function requeue.position_of(seq bigint) returns bigint
 language sql immutable parallel safe as $$
     select seq & ((1::bigint << 55) - 1)
 $$;
 
--- A place in line, with another rank.
-create or replace function requeue.ranked(seq bigint, rank bigint) returns bigint
+-- Returns the `seq` of a priority and a position.
+create or replace function requeue.make_seq(priority integer, pos bigint) returns bigint
 language sql immutable parallel safe as $$
-    select requeue.unranked(seq) | (rank << 55)
+    select requeue.position_of(pos) | (-priority::bigint << 55)
 $$;
 
--- The first of `n` new tokens: none was granted before, and none is below the time.
+-- Returns the first of `n` new tokens. All are greater than every token before, and at
+-- least the time `at`.
 --
--- The lock makes two steps on the sequence one. It is given back at once and not with the
--- end of the transaction, so that nobody waits for another's commit; who is interrupted
--- in between closes the connection.
-create or replace function requeue.tokens(n integer, at bigint) returns bigint
+-- Locks: an advisory lock around the two steps on the sequence, released at once. Held until
+-- the commit, it would serialize all leases. A call that is interrupted in between closes
+-- its connection, which releases the lock.
+create or replace function requeue.next_tokens(n integer, at bigint) returns bigint
 language plpgsql volatile as $$
 declare
     sequence regclass := 'requeue.token';
@@ -49,18 +67,13 @@ begin
 end
 $$;
 
--- A place in line behind which no key is being processed.
-create or replace function requeue.last_granted(q integer) returns bigint
+-- Returns a `seq` behind which no key is processing.
+create or replace function requeue.last_leased_seq(q integer) returns bigint
 language sql stable as $$
-    select coalesce(max(g.last_place), 0) from requeue.grants g where g.queue = q
+    select coalesce(max(b.last_seq), 0) from requeue.lease_batch b where b.queue = q
 $$;
 
--- Locks the rows of keys, in the order in which they are given.
---
--- Here and wherever keys are looked up, `offset 0` keeps the planner from turning the join
--- round: it knows little of a table that fills and empties, and would go over all of it
--- for each key. For the same reason what is found is changed by its address, and states
--- are compared where no partial index can be meant (`state + 0`).
+-- Locks the rows of keys, in the given order.
 create or replace function requeue.lock_keys(q integer, keys bytea[]) returns void
 language plpgsql volatile as $$
 begin
@@ -71,8 +84,9 @@ begin
 end
 $$;
 
--- Deletes the rows of keys that say nothing any more.
-create or replace function requeue.tidy(q integer, keys bytea[]) returns void
+-- Deletes the rows of keys that are idle, not delayed and have no failures. The caller has
+-- locked them.
+create or replace function requeue.delete_empty(q integer, keys bytea[]) returns void
 language plpgsql volatile as $$
 begin
     with found as materialized (
@@ -82,12 +96,16 @@ begin
         ) i
     )
     delete from requeue.item i using found f
-    where i.ctid = f.tid and i.state + 0 = 0 and i.wake_at is null and i.failures + 0 = 0;
+    where i.ctid = f.tid and i.state + 0 = 0 and i.delayed_until is null
+        and i.failures + 0 = 0;
 end
 $$;
 
--- Notes that an owner is there: to the second, so that it costs no write each time.
-create or replace function requeue.hear_of(q integer, who text, at bigint) returns void
+-- Records that an owner is alive, at most once a second. Forgets owners after two days.
+--
+-- Locks: the row of the owner.
+create or replace function requeue.record_owner(q integer, who text, at bigint)
+returns void
 language plpgsql volatile as $$
 begin
     if exists (
@@ -102,7 +120,7 @@ begin
 end
 $$;
 
--- The number of a queue, which is made if it is not there.
+-- Returns the id of a queue, and creates the queue if it does not exist.
 create or replace function requeue.queue_id(queue_name text) returns integer
 language plpgsql volatile as $$
 declare
@@ -118,10 +136,12 @@ begin
 end
 $$;
 
--- The times that `n` events of the shared rate are told to wait, the first of them; each
--- further one waits an interval longer. It may be negative: then there is no wait. An hour
--- for each of a burst of four billion is more than a bigint holds, hence numeric.
-create or replace function requeue.reserve(
+-- Reserves `n` events of the rate that the queue shares. Returns the delay of the first,
+-- negative if there is none; each further event waits `pause` longer. Uses numeric, because
+-- an hour for each event of a burst of four billion exceeds a bigint.
+--
+-- Locks: the row of the queue.
+create or replace function requeue.reserve_rate(
     q integer, n bigint, pause bigint, burst bigint, at bigint
 ) returns bigint
 language sql volatile as $$
@@ -133,9 +153,10 @@ language sql volatile as $$
         -(1::bigint << 62))::bigint
 $$;
 
--- A delay doubled `failures` times, at most `longest`.
-create or replace function requeue.backoff(base bigint, longest bigint, failures integer)
-returns bigint
+-- Returns `base` doubled `failures` times, at most `longest`.
+create or replace function requeue.backoff_delay(
+    base bigint, longest bigint, failures integer
+) returns bigint
 language sql immutable parallel safe as $$
     select case
         when base = 0 or longest = 0 then 0

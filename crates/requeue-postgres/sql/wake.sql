@@ -1,17 +1,19 @@
--- Notes that a worker found nothing to do; to half a second, so that it costs no write each
--- time. Answers whether adds did not know that somebody waits: a key that was added since
--- the worker looked then wakes nobody, and it has to look once more.
+-- Records that a worker found no key, at most twice a second. The first call in a minute
+-- also checks whether the queue still has priorities.
 --
--- The first in a minute looks whether the queue can do without ranks again.
+-- Returns whether adds did not know of a waiting worker until now. A key that was added
+-- since the worker looked notified nobody, so the worker has to look once more.
 --
--- Nobody loses anything if this is not on disk.
-create or replace function requeue.note_idle(q integer, at bigint) returns boolean
+-- Locks: the row of the queue. Skips it if it is locked. The commit does not wait for the
+-- disk: nothing is lost if this is.
+create or replace function requeue.record_idle(q integer, at bigint) returns boolean
 language plpgsql volatile as $$
 declare
     before bigint;
-    ranked boolean;
+    has_priorities boolean;
 begin
-    select u.idle_at, u.ranked into before, ranked from requeue.queue u where u.id = q;
+    select u.idle_at, u.has_priorities into before, has_priorities
+    from requeue.queue u where u.id = q;
     if before between at - 500000 and at then
         return false;
     end if;
@@ -19,46 +21,48 @@ begin
     update requeue.queue u set idle_at = at
     from (select ctid as tid from requeue.queue where id = q for update skip locked) f
     where u.ctid = f.tid;
-    if ranked and before / 60000000 <> at / 60000000 then
-        perform requeue.note_unranked(q);
+    if has_priorities and before / 60000000 <> at / 60000000 then
+        perform requeue.unmark_priorities(q);
     end if;
     return before not between at - 2000000 and at;
 end
 $$;
 
--- Wakes workers that wait for a key, and answers whether it did. It does not if none has
--- looked in vain for so long that, if there were one that waits, it would have: a worker
--- that waits looks about once in a second.
+-- Notifies waiting workers, unless no worker has found the queue empty in the last two
+-- seconds: a waiting worker looks about once a second. Returns whether it notified.
 --
--- It comes after the commit of an add, and not before: a notification takes a lock at the
--- commit that the whole database shares, and a worker that looked before would not be seen.
-create or replace function requeue.wake(q integer, clock bigint) returns boolean
+-- Runs after the commit of an add, not within: a worker that looked before the commit would
+-- miss the key, and the commit of a notification takes a lock of the whole database. Takes
+-- no other lock. The commit does not wait for the disk: nothing is lost if this is.
+create or replace function requeue.notify_workers(q integer, clock bigint) returns boolean
 language plpgsql volatile as $$
 declare
-    at bigint := requeue.micros(clock);
+    at bigint := requeue.now_micros(clock);
 begin
     if not exists (
         select from requeue.queue u where u.id = q and u.idle_at between at - 2000000 and at
     ) then
         return false;
     end if;
-    -- Nobody loses anything if this is not on disk.
     return set_config('synchronous_commit', 'off', true) = 'off'
         and pg_notify('requeue.' || q, '') is not null;
 end
 $$;
 
--- The same for any language: `select requeue.wake('mail')`, after the commit of an add.
+-- Notifies waiting workers of a queue, for any language: `select requeue.wake('mail')`
+-- after the commit of an add. Returns whether it notified.
 create or replace function requeue.wake(queue text) returns boolean
 language sql volatile as $$
-    select requeue.wake(requeue.queue_id(queue), null)
+    select requeue.notify_workers(requeue.queue_id(queue), null)
 $$;
 
--- Adds keys as `add_keys` does, commits, and wakes workers: in one round trip. `notified`
--- says whether it did. The lock of a notification is waited for without a timeout: an error
--- would say that nothing was added.
-create or replace procedure requeue.add_waking(
-    q integer, keys bytea[], ords bigint[], ranked boolean, delays bigint[],
+-- Adds keys as `add_keys` does, commits, and notifies workers, in one round trip.
+-- `notified` says whether it did.
+--
+-- Waits for the lock of a notification without a timeout: an error would say that nothing
+-- was added.
+create or replace procedure requeue.add_and_wake(
+    q integer, keys bytea[], seqs bigint[], has_priorities boolean, delays bigint[],
     revive_after bigint, clock bigint, expect_new boolean,
     inout changed bytea[], inout states smallint[], inout waits bigint[],
     inout all_new boolean, inout notified boolean
@@ -67,11 +71,12 @@ language plpgsql as $$
 begin
     select k.* into changed, states, waits, all_new
     from requeue.add_keys(
-        q, keys, ords, ranked, delays, revive_after, clock, expect_new) k;
+        q, keys, seqs, has_priorities, delays, revive_after, clock, expect_new) k;
     notified := false;
     if all_new or changed is not null then
         commit;
-        notified := requeue.wake(q, clock) and set_config('lock_timeout', '0', true) = '0';
+        notified := requeue.notify_workers(q, clock)
+            and set_config('lock_timeout', '0', true) = '0';
     end if;
 end
 $$;

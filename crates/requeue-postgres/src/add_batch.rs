@@ -100,13 +100,22 @@ impl<'a> AddBatch<'a> {
         expect_new: bool,
     ) -> (&'static str, Vec<Param>) {
         let keys: Vec<Vec<u8>> = self.each(|add| add.key.to_vec());
-        let ords: Vec<i64> = self.sorted.iter().map(|&index| self.ord(index)).collect();
-        let ranked = self.sorted.iter().any(|&index| self.adds[index].priority != 0);
+        let seqs: Vec<i64> = self.sorted.iter().map(|&index| self.seq(index)).collect();
+        let has_priorities =
+            self.sorted.iter().any(|&index| self.adds[index].priority != 0);
         let revive_after = micros(self.common.revive_after);
         let Delays::Backoff(rate) = self.common.delays else {
             let delays: Vec<i64> = self.each(|add| micros(given_delay(add)));
-            let params =
-                params![queue, keys, ords, ranked, delays, revive_after, now, expect_new];
+            let params = params![
+                queue,
+                keys,
+                seqs,
+                has_priorities,
+                delays,
+                revive_after,
+                now,
+                expect_new
+            ];
             return ("add_keys", params);
         };
         let part = |of: fn(Backoff) -> Duration| {
@@ -118,8 +127,8 @@ impl<'a> AddBatch<'a> {
         let params = params![
             queue,
             keys,
-            ords,
-            ranked,
+            seqs,
+            has_priorities,
             bases,
             limits,
             pause,
@@ -127,13 +136,13 @@ impl<'a> AddBatch<'a> {
             revive_after,
             now
         ];
-        ("add_limited", params)
+        ("add_rate_limited", params)
     }
 
-    /// The place of an add in the batch, with the rank of its priority in front.
-    fn ord(&self, index: usize) -> i64 {
-        let rank = -i64::from(self.adds[index].priority);
-        i64::from(number(index)) + (rank << 55)
+    /// The position of an add in the batch, below its priority: orders keys as `seq` does.
+    fn seq(&self, index: usize) -> i64 {
+        let priority = i64::from(self.adds[index].priority);
+        i64::from(number(index)) + (-priority << 55)
     }
 
     fn each<T>(&self, of: impl Fn(&Add) -> T) -> Vec<T> {

@@ -20,23 +20,24 @@ const MOST: usize = 500;
 
 /// Finishes for one statement.
 pub(crate) struct FinishBatch<'a> {
-    ends: &'a [FinishRequest],
-    /// Indexes of `ends`, in key order: every statement locks keys in that order.
+    requests: &'a [FinishRequest],
+    /// Indexes of `requests`, in key order: every statement locks keys in that order.
     sorted: Vec<usize>,
     rate: Option<Rate>,
 }
 
 impl<'a> FinishBatch<'a> {
     /// Splits finishes into as few batches as possible.
-    pub(crate) fn split(ends: &'a [FinishRequest]) -> Vec<Self> {
+    pub(crate) fn split(requests: &'a [FinishRequest]) -> Vec<Self> {
         let mut batches = Vec::new();
         let mut begin = 0;
-        while begin < ends.len() {
-            let end = begin + fitting(&ends[begin..]);
+        while begin < requests.len() {
+            let end = begin + fitting(&requests[begin..]);
             let mut sorted: Vec<_> = (begin..end).collect();
-            sorted.sort_unstable_by_key(|&index| &ends[index].hold.key);
-            let rate = ends[begin..end].iter().find_map(rate);
-            batches.push(Self { ends, sorted, rate });
+            sorted.sort_unstable_by_key(|&index| &requests[index].hold.key);
+            let rate =
+                requests[begin..end].iter().find_map(|request| retry_rate(request)?);
+            batches.push(Self { requests, sorted, rate });
             begin = end;
         }
         batches
@@ -72,115 +73,105 @@ impl<'a> FinishBatch<'a> {
             results[self.index(position)] = Finished::Done;
         }
         let others: Option<Vec<i32>> = row.try_get("others")?;
-        let codes: Option<Vec<i16>> = row.try_get("results")?;
+        let names: Option<Vec<&str>> = row.try_get("results")?;
         let waits: Option<Vec<i64>> = row.try_get("waits")?;
-        let answers =
-            codes.unwrap_or_default().into_iter().zip(waits.unwrap_or_default());
-        for (position, (code, wait)) in
-            others.unwrap_or_default().into_iter().zip(answers)
-        {
-            results[self.index(position)] = finished(code, duration(wait));
+        let others = others.unwrap_or_default().into_iter();
+        let outcomes = names.into_iter().flatten().zip(waits.into_iter().flatten());
+        for (position, (name, wait)) in others.zip(outcomes) {
+            results[self.index(position)] = finished(name, duration(wait));
         }
         Ok(())
     }
 
-    /// The index of a finish from its position in the arrays of the call, counted from 1.
+    /// The index of a request, from its position in the arrays of the call, from 1.
     fn index(&self, position: i32) -> usize {
         let position = usize::try_from(position - 1).unwrap_or_default();
         self.sorted[position]
     }
 
     fn params(&self, queue: i32, now: Option<i64>) -> Vec<Param> {
-        let codes: Vec<Code<'_>> = self.each(Code::of);
-        // Most batches only succeed, and send none of these.
-        let plain = codes.iter().all(Code::is_plain);
-        let delays: Option<Vec<i64>> = (!plain)
-            .then(|| codes.iter().map(|code| signed(micros_of(code.delay))).collect());
-        let limits: Option<Vec<i64>> = (!plain)
-            .then(|| codes.iter().map(|code| signed(micros_of(code.longest))).collect());
-        let texts: Option<Vec<Option<String>>> =
-            (!plain).then(|| codes.iter().map(|code| code.text.map(kept)).collect());
-        let finishes: Vec<i16> = codes.iter().map(|code| code.number).collect();
-        let keys: Vec<Vec<u8>> = self.each(|end| end.hold.key.to_vec());
-        let tokens: Vec<i64> = self.each(|end| signed(end.hold.token.0));
+        let keys: Vec<Vec<u8>> = self.each(|request| request.hold.key.to_vec());
+        let tokens: Vec<i64> = self.each(|request| signed(request.hold.token.0));
         let ords: Vec<i32> = self.sorted.iter().map(|&index| number(index)).collect();
+        let finishes: Vec<&str> = self.each(|request| name(request.finish));
+        let (mut delays, mut limits, mut errors) = (None, None, None);
+        // Most batches only succeed, and need none of these.
+        if self.each(has_details).contains(&true) {
+            let (some_delays, some_limits): (Vec<i64>, Vec<i64>) =
+                self.each(delay_and_limit).into_iter().unzip();
+            (delays, limits) = (Some(some_delays), Some(some_limits));
+            errors = Some(self.each(|request| stored_text(request.error_text())));
+        }
         let pause = self.rate.map(|rate| signed(micros_of(rate.interval)).max(1));
         let burst = self.rate.map(|rate| i64::from(rate.burst.get()));
         params![
-            queue, keys, tokens, ords, finishes, delays, limits, texts, pause, burst, now
+            queue, keys, tokens, ords, finishes, delays, limits, errors, pause, burst,
+            now
         ]
     }
 
     fn each<T>(&self, of: impl Fn(&'a FinishRequest) -> T) -> Vec<T> {
-        self.sorted.iter().map(|&index| of(&self.ends[index])).collect()
+        self.sorted.iter().map(|&index| of(&self.requests[index])).collect()
     }
 }
 
-/// A finish as the SQL function takes it.
-struct Code<'a> {
-    number: i16,
-    delay: Duration,
-    longest: Duration,
-    text: Option<&'a str>,
+/// The name of a finish in SQL.
+fn name(finish: Finish) -> &'static str {
+    match finish {
+        Finish::Succeed => "succeed",
+        Finish::RequeueAfter(_) => "requeue_after",
+        Finish::Retry => "retry",
+        Finish::RetryAfter(_) => "retry_after",
+        Finish::GiveUp => "give_up",
+        Finish::Release => "release",
+        Finish::Done | _ => "done",
+    }
 }
 
-impl<'a> Code<'a> {
-    fn of(request: &'a FinishRequest) -> Self {
-        let FinishRequest { finish, backoff, .. } = request;
-        let none = Duration::ZERO;
-        let plain = |number| Self { number, delay: none, longest: none, text: None };
-        let failed = |number| Self { text: Some(request.error_text()), ..plain(number) };
-        match finish {
-            Finish::Succeed => plain(1),
-            Finish::Retry => {
-                Self { delay: backoff.base, longest: backoff.max, ..failed(2) }
-            }
-            Finish::RequeueAfter(delay) => Self { delay: *delay, ..plain(3) },
-            Finish::GiveUp => failed(4),
-            Finish::Release => plain(5),
-            Finish::RetryAfter(delay) => Self { delay: *delay, ..failed(6) },
-            Finish::Done | _ => plain(0),
-        }
-    }
+/// Returns whether a finish has a delay or an error.
+fn has_details(request: &FinishRequest) -> bool {
+    !matches!(request.finish, Finish::Succeed | Finish::Release | Finish::Done)
+}
 
-    fn is_plain(&self) -> bool {
-        matches!(self.number, 0 | 1 | 5)
+/// The delay of a finish, or the first and the longest delay of its backoff.
+fn delay_and_limit(request: &FinishRequest) -> (i64, i64) {
+    let micros = |delay| signed(micros_of(delay));
+    match request.finish {
+        Finish::RequeueAfter(delay) | Finish::RetryAfter(delay) => (micros(delay), 0),
+        Finish::Retry => (micros(request.backoff.base), micros(request.backoff.max)),
+        Finish::Succeed | Finish::GiveUp | Finish::Release | Finish::Done | _ => (0, 0),
     }
 }
 
 /// How many of the first finishes fit into one statement.
-fn fitting(ends: &[FinishRequest]) -> usize {
+fn fitting(requests: &[FinishRequest]) -> usize {
     let (mut keys, mut shared) = (HashSet::new(), None);
-    for (number, end) in ends.iter().enumerate() {
-        let rate = retry_rate(end);
+    for (number, request) in requests.iter().enumerate() {
+        let rate = retry_rate(request);
         let other = rate.is_some_and(|rate| *shared.get_or_insert(rate) != rate);
-        if other || number == MOST || !keys.insert(&end.hold.key) {
+        if other || number == MOST || !keys.insert(&request.hold.key) {
             return number;
         }
     }
-    ends.len()
+    requests.len()
 }
 
-/// The rate of a retry, if the end is one: `Some(None)` for a retry without one.
+/// The rate of a retry: `None` if this is no retry, `Some(None)` if it has no rate.
 #[expect(clippy::option_option, reason = "no retry, and a retry without a rate, differ")]
 fn retry_rate(request: &FinishRequest) -> Option<Option<Rate>> {
     (request.finish == Finish::Retry).then_some(request.backoff.rate)
 }
 
-fn rate(end: &FinishRequest) -> Option<Rate> {
-    retry_rate(end).flatten()
-}
-
-fn finished(code: i16, wait: Duration) -> Finished {
-    match code {
-        0 => Finished::Done,
-        1 => Finished::Requeued,
-        2 => Finished::Delayed(wait),
+fn finished(name: &str, wait: Duration) -> Finished {
+    match name {
+        "done" => Finished::Done,
+        "ready" => Finished::Requeued,
+        "delayed" => Finished::Delayed(wait),
         _ => Finished::Buried,
     }
 }
 
 /// PostgreSQL stores no zero bytes in text.
-fn kept(text: &str) -> String {
+fn stored_text(text: &str) -> String {
     text.replace('\0', "?")
 }

@@ -41,7 +41,6 @@ pub(crate) fn params(
         now,
         place,
         moment,
-        moment,
         thorough,
         longest_first
     ]
@@ -63,8 +62,8 @@ impl Answer {
         let more_in: Option<i64> = row.try_get("more_in")?;
         let moved: bool = row.try_get("moved")?;
         let found = Found {
-            place: row.try_get("last_place")?,
-            moment: row.try_get("moment")?,
+            place: row.try_get("last_seq")?,
+            moment: row.try_get("swept_until")?,
             spent: duration(row.try_get("spent")?),
         };
         let leased = Leased {
@@ -87,8 +86,8 @@ impl Answer {
 fn grants(row: &Row) -> Result<Vec<Grant>, Error> {
     let keys: Vec<Vec<u8>> = list(row, "keys")?;
     let tokens: Vec<i64> = list(row, "tokens")?;
-    let delivered: Vec<i32> = list(row, "delivered")?;
-    let failed: Vec<i32> = list(row, "failed")?;
+    let delivered: Vec<i32> = list(row, "deliveries")?;
+    let failed: Vec<i32> = list(row, "failures")?;
     let waited: Vec<i64> = list(row, "waited")?;
     // Empty if every priority is 0.
     let priorities: Vec<i16> = list(row, "priorities")?;

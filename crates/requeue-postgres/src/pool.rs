@@ -36,7 +36,7 @@ const LOCK_TIMEOUT: Duration = Duration::from_millis(250);
 /// What is not sent again if a lock is in its way: who called it asks for the keys in smaller
 /// parts, until only those wait that are locked.
 const CUT_BY_CALLER: [&str; 5] =
-    ["add_keys", "add_waking", "add_limited", "extend", "finish"];
+    ["add_keys", "add_and_wake", "add_rate_limited", "extend", "finish"];
 
 /// How connections are made and used.
 #[derive(Clone, Debug)]

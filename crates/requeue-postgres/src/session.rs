@@ -85,7 +85,7 @@ pub(crate) fn param_ref(param: &Param) -> &(dyn ToSql + Sync) {
 
 /// What is called as a procedure, since it commits in between, and what stands for its
 /// answers there.
-const PROCEDURE: (&str, &str) = ("add_waking", ", null, null, null, null, null");
+const PROCEDURE: (&str, &str) = ("add_and_wake", ", null, null, null, null, null");
 
 /// `select * from schema.name($1, $2)`, or `call schema.name($1, $2)`.
 pub(crate) fn call_text(schema: &str, name: &str, params: usize) -> String {

@@ -190,7 +190,7 @@ impl Inner {
             let (mut name, params) = batch.call(self.queue, self.now(), expect_new);
             let waking = batch.has_given_delays() && self.wake.take_turn();
             if waking {
-                name = "add_waking";
+                name = "add_and_wake";
             }
             let row = self.one(name, params).await?;
             let were_new = batch

@@ -188,7 +188,7 @@ async fn tell(
         let begun = SystemClock.now();
         let now = clock.as_ref().map(|clock| crate::signed(clock.now().micros()));
         let params = params![queue, now];
-        let row = pool.call_one("wake", &params).await;
+        let row = pool.call_one("notify_workers", &params).await;
         let told = row.ok().and_then(|row| row.try_get(0).ok()).unwrap_or(false);
         if !told {
             turns.put_off(begun + APART_IF_BUSY);

@@ -134,7 +134,7 @@ async fn stays_ranked(bench: &Bench) -> bool {
     let queue = bench.queue_id().await;
     bench.client.execute(forget, &[&queue]).await.expect("it is forgotten");
     assert!(lease(&bench.store, 9).await.is_empty());
-    let text = "select ranked from requeue.queue where id = $1";
+    let text = "select has_priorities from requeue.queue where id = $1";
     bench.client.query_one(text, &[&queue]).await.expect("the queue is there").get(0)
 }
 
@@ -252,7 +252,7 @@ fn a_batch_of_new_keys_that_waits_for_the_end_of_a_lease_is_new() {
         let (queue, token) =
             (bench.queue_id().await, i64::try_from(grant.token.0).unwrap());
         let finish = "select * from requeue.finish($1, array[$2::bytea], array[$3::bigint], \
-                      array[0], array[1::smallint], null, null, null, null, null, null)";
+                      array[0], array['succeed'], null, null, null, null, null, null)";
         let row =
             transaction.query_one(finish, &[&queue, &&*grant.key, &token]).await.unwrap();
         assert_eq!(row.get::<_, Vec<i32>>("done"), [1]);
@@ -341,7 +341,7 @@ fn a_due_key_before_the_last_leased_place_is_not_overlooked() {
         let when = When::After(Duration::from_secs(3600));
         bench.store.add(&[Add { when, ..add("due") }]).await.unwrap();
         let make_due =
-            "update requeue.item set wake_at = 1 where queue = $1 and key = 'due'";
+            "update requeue.item set delayed_until = 1 where queue = $1 and key = 'due'";
         bench.client.execute(make_due, &[&queue]).await.unwrap();
         assert_eq!(lease(&bench.store, 9).await[0].key, key("due"));
     });
