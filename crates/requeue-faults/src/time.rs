@@ -3,12 +3,12 @@
 use std::time::Duration;
 
 use requeue::{Clock, SystemClock};
-use requeue_store::Now;
+use requeue_store::machine::TimeSource;
 
 /// Returns the wall-clock time in microseconds since 1970. Servers on this machine read the
 /// same clock.
 pub(crate) fn now() -> u64 {
-    Now::System.read().micros()
+    TimeSource::System.now().micros()
 }
 
 pub(crate) async fn sleep(delay: Duration) {

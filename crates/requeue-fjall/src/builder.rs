@@ -2,7 +2,8 @@
 
 use std::path::{Path, PathBuf};
 
-use requeue_store::{EngineClock, Error, Now};
+use requeue_store::machine::TimeSource;
+use requeue_store::{EngineClock, Error};
 
 use crate::fjall_journal::FjallJournal;
 use crate::{FjallStore, folder};
@@ -11,18 +12,18 @@ use crate::{FjallStore, folder};
 #[derive(Clone, Debug)]
 pub struct FjallStoreBuilder {
     path: PathBuf,
-    now: Now,
+    time: TimeSource,
 }
 
 impl FjallStoreBuilder {
     pub(crate) fn new(path: &Path) -> Self {
-        Self { path: path.to_owned(), now: Now::default() }
+        Self { path: path.to_owned(), time: TimeSource::default() }
     }
 
     /// Reads the time from `clock` instead of the system clock, for tests.
     #[must_use]
     pub fn clock(mut self, clock: EngineClock) -> Self {
-        self.now = Now::Told(clock);
+        self.time = TimeSource::Test(clock);
         self
     }
 
@@ -46,6 +47,6 @@ impl FjallStoreBuilder {
     pub fn open(self) -> Result<FjallStore, Error> {
         folder::prepare(&self.path)?;
         let journal = FjallJournal::open(&self.path)?;
-        FjallStore::restore(Box::new(journal), self.path, self.now)
+        FjallStore::restore(Box::new(journal), self.path, self.time)
     }
 }

@@ -8,7 +8,8 @@ use std::path::PathBuf;
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::thread::{Builder, JoinHandle};
 
-use requeue_store::{Error, ErrorKind, Now};
+use requeue_store::machine::TimeSource;
+use requeue_store::{Error, ErrorKind};
 use tokio::sync::Notify;
 
 use crate::commit::CommitWait;
@@ -22,7 +23,7 @@ pub(crate) struct Shared {
     journaled: Mutex<JournaledMachine>,
     /// Notifies the committer of a new group or of closing.
     committer_wake: Condvar,
-    pub(crate) now: Now,
+    pub(crate) time: TimeSource,
     /// Notified when a key is ready. It stores one notification for the next waiter, so a
     /// key that becomes ready between a look and the wait is not missed.
     pub(crate) key_ready: Notify,
@@ -30,11 +31,15 @@ pub(crate) struct Shared {
 }
 
 impl Shared {
-    pub(crate) fn new(journaled: JournaledMachine, now: Now, path: PathBuf) -> Self {
+    pub(crate) fn new(
+        journaled: JournaledMachine,
+        time: TimeSource,
+        path: PathBuf,
+    ) -> Self {
         Self {
             journaled: Mutex::new(journaled),
             committer_wake: Condvar::new(),
-            now,
+            time,
             key_ready: Notify::new(),
             path,
         }
@@ -86,7 +91,7 @@ impl Shared {
     ) -> Result<(T, Option<CommitWait>), Error> {
         let mut journaled = self.lock();
         self.check_open(&journaled)?;
-        let mut operation = Operation::new(&mut journaled, self.now.read());
+        let mut operation = Operation::new(&mut journaled, self.time.now());
         let answer = act(&mut operation);
         let commit = operation.wait();
         let ready = journaled.machine().has_ready();
@@ -134,7 +139,7 @@ impl Shared {
         let mut journaled = self.lock();
         loop {
             if journaled.has_changes() {
-                return Some(journaled.take_group(self.now.read()));
+                return Some(journaled.take_group(self.time.now()));
             }
             if !matches!(journaled.lifecycle(), Lifecycle::Open) {
                 return None;

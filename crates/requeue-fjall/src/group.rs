@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use requeue_store::Key;
-use requeue_store::machine::Lasting;
+use requeue_store::machine::PersistedKey;
 
 use crate::commit::{Commit, CommitResult, CommitWait};
 use crate::journal::{Durability, Write};
@@ -27,7 +27,7 @@ pub(crate) struct Group {
 #[derive(Debug)]
 struct Change {
     key: Key,
-    record: Option<Lasting>,
+    record: Option<PersistedKey>,
     durability: Durability,
 }
 
@@ -58,7 +58,7 @@ impl Group {
     pub(crate) fn put(
         &mut self,
         key: Key,
-        record: Option<Lasting>,
+        record: Option<PersistedKey>,
         durability: Durability,
     ) {
         self.durability = self.durability.max(durability);

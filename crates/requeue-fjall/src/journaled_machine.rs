@@ -20,7 +20,7 @@
 use std::sync::Arc;
 
 use requeue_store::machine::Machine;
-use requeue_store::{Key, LeaseRequest, Leased, Moment};
+use requeue_store::{EngineTime, Key, LeaseRequest, Leased};
 
 use crate::commit::CommitWait;
 use crate::group::Group;
@@ -71,7 +71,7 @@ enum Dependency {
 
 impl JournaledMachine {
     /// Restores the queue from its records.
-    pub(crate) fn restore(records: Vec<Record>, now: Moment) -> Self {
+    pub(crate) fn restore(records: Vec<Record>, now: EngineTime) -> Self {
         let (mut keys, mut queue_state) = (Vec::new(), QueueState::default());
         for record in records {
             match record {
@@ -83,8 +83,11 @@ impl JournaledMachine {
         machine.raise_token(queue_state.watermark);
         machine.set_paused(queue_state.paused);
         // If the clock was set back, no time has passed.
-        machine.owe(queue_state.debt.saturating_sub(now.since(queue_state.at)), now);
-        machine.follow();
+        machine.set_rate_debt(
+            queue_state.debt.saturating_sub(now.since(queue_state.at)),
+            now,
+        );
+        machine.track_changes();
         Self {
             machine,
             queue_state,
@@ -115,8 +118,8 @@ impl JournaledMachine {
     }
 
     /// Takes the collected changes for writing and starts the next group.
-    pub(crate) fn take_group(&mut self, now: Moment) -> Arc<Group> {
-        let debt = self.machine.debt(now);
+    pub(crate) fn take_group(&mut self, now: EngineTime) -> Arc<Group> {
+        let debt = self.machine.rate_debt(now);
         if !debt.is_zero() || self.next.queue_state().is_some() {
             let state = QueueState { at: now, debt, ..self.queue_state };
             self.next.put_queue_state(state, Durability::Buffered);
@@ -153,12 +156,12 @@ impl JournaledMachine {
 #[derive(Debug)]
 pub(crate) struct Operation<'a> {
     journaled: &'a mut JournaledMachine,
-    now: Moment,
+    now: EngineTime,
     dependency: Dependency,
 }
 
 impl<'a> Operation<'a> {
-    pub(crate) fn new(journaled: &'a mut JournaledMachine, now: Moment) -> Self {
+    pub(crate) fn new(journaled: &'a mut JournaledMachine, now: EngineTime) -> Self {
         Self { journaled, now, dependency: Dependency::Nothing }
     }
 
@@ -177,13 +180,14 @@ impl<'a> Operation<'a> {
     pub(crate) fn durable_on_key<T>(
         &mut self,
         key: &Key,
-        act: impl FnOnce(&mut Machine, Moment) -> T,
+        act: impl FnOnce(&mut Machine, EngineTime) -> T,
     ) -> T {
-        let before = cfg!(debug_assertions).then(|| self.journaled.machine.lasting(key));
+        let before =
+            cfg!(debug_assertions).then(|| self.journaled.machine.persisted(key));
         let (answer, changed) = self.run(act, Durability::Durable);
         debug_assert!(
             before
-                .is_none_or(|it| changed == (it != self.journaled.machine.lasting(key))),
+                .is_none_or(|it| changed == (it != self.journaled.machine.persisted(key))),
             "the machine reports a change if and only if the record of the key differs"
         );
         if !changed {
@@ -195,7 +199,7 @@ impl<'a> Operation<'a> {
     /// Changes any keys durably.
     pub(crate) fn durable<T>(
         &mut self,
-        act: impl FnOnce(&mut Machine, Moment) -> T,
+        act: impl FnOnce(&mut Machine, EngineTime) -> T,
     ) -> T {
         self.run(act, Durability::Durable).0
     }
@@ -203,7 +207,7 @@ impl<'a> Operation<'a> {
     /// Changes any keys without waiting for the disk.
     pub(crate) fn buffered<T>(
         &mut self,
-        act: impl FnOnce(&mut Machine, Moment) -> T,
+        act: impl FnOnce(&mut Machine, EngineTime) -> T,
     ) -> T {
         self.run(act, Durability::Buffered).0
     }
@@ -228,7 +232,7 @@ impl<'a> Operation<'a> {
     /// Runs `act` and collects its changes. Returns whether there were any.
     fn run<T>(
         &mut self,
-        act: impl FnOnce(&mut Machine, Moment) -> T,
+        act: impl FnOnce(&mut Machine, EngineTime) -> T,
         durability: Durability,
     ) -> (T, bool) {
         let JournaledMachine { machine, next, .. } = &mut *self.journaled;

@@ -7,7 +7,7 @@
 //! | name | value |
 //! |---|---|
 //! | `0x00` | the [state of the queue](QueueState) |
-//! | `0x01` and the key | the persistent part of the key: [`Lasting`] |
+//! | `0x01` and the key | the persistent part of the key: [`PersistedKey`] |
 //!
 //! Every value starts with its format version, [`VERSION`]. Numbers are big endian. A time
 //! is the number of microseconds since 1970 in 8 bytes. A text is its length in 4 bytes,
@@ -34,8 +34,8 @@
 use std::time::Duration;
 
 use fjall::Slice;
-use requeue_store::machine::Lasting;
-use requeue_store::{Error, ErrorKind, Key, Moment, Owner, micros_of};
+use requeue_store::machine::PersistedKey;
+use requeue_store::{EngineTime, Error, ErrorKind, Key, Owner, micros_of};
 
 /// The format version. It increases when any format in this file changes.
 pub(crate) const VERSION: u8 = 2;
@@ -59,7 +59,7 @@ pub(crate) struct QueueState {
     /// An upper bound of all delivered tokens.
     pub(crate) watermark: u64,
     /// The time at which `debt` was measured.
-    pub(crate) at: Moment,
+    pub(crate) at: EngineTime,
     /// The debt of the shared rate.
     pub(crate) debt: Duration,
 }
@@ -68,7 +68,7 @@ pub(crate) struct QueueState {
 #[derive(Debug, PartialEq, Eq)]
 pub(crate) enum Record {
     QueueState(QueueState),
-    Key(Key, Lasting),
+    Key(Key, PersistedKey),
 }
 
 /// Encodes names and values, reusing one buffer.
@@ -91,7 +91,7 @@ impl Encoder {
         self.write(|bytes| put_queue_state(bytes, state))
     }
 
-    pub(crate) fn key(&mut self, record: &Lasting) -> Slice {
+    pub(crate) fn key(&mut self, record: &PersistedKey) -> Slice {
         self.write(|bytes| put_key(bytes, record))
     }
 
@@ -109,7 +109,7 @@ fn put_queue_state(bytes: &mut Vec<u8>, state: &QueueState) {
     bytes.extend_from_slice(&micros_of(state.debt).to_be_bytes());
 }
 
-fn put_key(bytes: &mut Vec<u8>, record: &Lasting) {
+fn put_key(bytes: &mut Vec<u8>, record: &PersistedKey) {
     bytes.extend_from_slice(&[VERSION, flags(record)]);
     if let Some((at, sequence)) = record.ready {
         put_time_and_sequence(bytes, at, sequence);
@@ -127,7 +127,7 @@ fn put_key(bytes: &mut Vec<u8>, record: &Lasting) {
     if record.deliveries > 0 {
         bytes.extend_from_slice(&record.deliveries.to_be_bytes());
     }
-    if let Some((reason, at, owner)) = &record.buried {
+    if let Some((reason, at, owner)) = &record.death {
         put_text(bytes, reason);
         put_moment(bytes, *at);
         put_text(bytes, owner.as_str());
@@ -137,18 +137,18 @@ fn put_key(bytes: &mut Vec<u8>, record: &Lasting) {
     }
 }
 
-fn has_failed(record: &Lasting) -> bool {
+fn has_failed(record: &PersistedKey) -> bool {
     record.failures > 0 || !record.error.is_empty()
 }
 
-fn flags(record: &Lasting) -> u8 {
+fn flags(record: &PersistedKey) -> u8 {
     [
         (record.ready.is_some(), READY),
         (record.held_by.is_some(), LEASED),
         (record.wake_at.is_some(), DELAYED),
         (has_failed(record), FAILED),
         (record.deliveries > 0, DELIVERED),
-        (record.buried.is_some(), DEAD),
+        (record.death.is_some(), DEAD),
         (record.priority != 0, PRIORITY),
     ]
     .into_iter()
@@ -156,11 +156,11 @@ fn flags(record: &Lasting) -> u8 {
     .fold(0, |flags, flag| flags | flag)
 }
 
-fn put_moment(bytes: &mut Vec<u8>, at: Moment) {
+fn put_moment(bytes: &mut Vec<u8>, at: EngineTime) {
     bytes.extend_from_slice(&at.micros().to_be_bytes());
 }
 
-fn put_time_and_sequence(bytes: &mut Vec<u8>, at: Moment, sequence: u64) {
+fn put_time_and_sequence(bytes: &mut Vec<u8>, at: EngineTime, sequence: u64) {
     put_moment(bytes, at);
     bytes.extend_from_slice(&sequence.to_be_bytes());
 }
@@ -244,13 +244,13 @@ impl Decoder<'_> {
         })
     }
 
-    fn key(&mut self) -> Option<Lasting> {
+    fn key(&mut self) -> Option<PersistedKey> {
         let flags = self.byte()?;
         if flags & !ALL_FLAGS != 0 || flags & (READY | LEASED) == LEASED {
             return None;
         }
         let has = |flag| flags & flag != 0;
-        let mut record = Lasting::default();
+        let mut record = PersistedKey::default();
         if has(READY) {
             record.ready = Some(self.time_and_sequence()?);
         }
@@ -268,7 +268,7 @@ impl Decoder<'_> {
         }
         if has(DEAD) {
             let (reason, at) = (self.text()?, self.moment()?);
-            record.buried = Some((reason, at, Owner::new(self.text()?)));
+            record.death = Some((reason, at, Owner::new(self.text()?)));
         }
         if has(PRIORITY) {
             record.priority = i8::from_be_bytes([self.byte()?]);
@@ -294,11 +294,11 @@ impl Decoder<'_> {
         self.bytes(8)?.try_into().ok().map(u64::from_be_bytes)
     }
 
-    fn moment(&mut self) -> Option<Moment> {
-        self.u64().map(Moment::from_micros)
+    fn moment(&mut self) -> Option<EngineTime> {
+        self.u64().map(EngineTime::from_micros)
     }
 
-    fn time_and_sequence(&mut self) -> Option<(Moment, u64)> {
+    fn time_and_sequence(&mut self) -> Option<(EngineTime, u64)> {
         Some((self.moment()?, self.u64()?))
     }
 

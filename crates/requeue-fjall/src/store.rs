@@ -7,10 +7,10 @@ use std::sync::{Arc, Mutex, PoisonError};
 use std::thread::JoinHandle;
 use std::time::Duration;
 
-use requeue_store::machine::Machine;
+use requeue_store::machine::{Machine, TimeSource};
 use requeue_store::{
     Add, Dead, Error, Expired, Failing, FinishRequest, Finished, Hold, Key, LeaseRequest,
-    Leased, Look, Now, Owner, Receipt, Reply, Stats, Store, Which, Worker, within,
+    Leased, Look, Owner, Receipt, Reply, Stats, Store, Which, Worker, within,
 };
 
 use crate::FjallStoreBuilder;
@@ -91,15 +91,15 @@ impl FjallStore {
     pub(crate) fn restore(
         mut journal: Box<dyn Journal>,
         path: PathBuf,
-        now: Now,
+        time: TimeSource,
     ) -> Result<Self, Error> {
         let mut records = Vec::new();
         journal.load(&mut |name, value| {
             records.push(record::decode(name, value)?);
             Ok(())
         })?;
-        let journaled = JournaledMachine::restore(records, now.read());
-        let shared = Arc::new(Shared::new(journaled, now, path));
+        let journaled = JournaledMachine::restore(records, time.now());
+        let shared = Arc::new(Shared::new(journaled, time, path));
         let thread = committer::start(Arc::clone(&shared), journal)?;
         let thread = Mutex::new(Some(thread));
         Ok(Self { committer: Arc::new(CommitterHandle { shared, thread }) })
@@ -119,7 +119,7 @@ impl FjallStore {
 
 impl fmt::Debug for FjallStore {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let stats = self.shared().lock().machine().stats(self.shared().now.read());
+        let stats = self.shared().lock().machine().stats(self.shared().time.now());
         f.debug_struct("FjallStore")
             .field("path", &self.shared().path)
             .field("stats", &stats)

@@ -167,7 +167,7 @@ fn finished(name: &str, wait: Duration) -> Finished {
         "done" => Finished::Done,
         "ready" => Finished::Requeued,
         "delayed" => Finished::Delayed(wait),
-        _ => Finished::Buried,
+        _ => Finished::Dead,
     }
 }
 

@@ -270,7 +270,7 @@ impl Inner {
             Finished::Requeued => true,
             Finished::Delayed(delay) => *delay < SOON,
             Finished::Done
-            | Finished::Buried
+            | Finished::Dead
             | Finished::LeaseLost
             | Finished::Busy
             | _ => false,

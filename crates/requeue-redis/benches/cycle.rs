@@ -17,8 +17,9 @@ use redis::aio::MultiplexedConnection;
 use requeue::Finish;
 use requeue::{Clock, SystemClock};
 use requeue_redis::RedisStore;
+use requeue_store::machine::TimeSource;
 use requeue_store::{
-    Add, FinishRequest, Hold, Key, LeaseRequest, Now, Owner, SharedQueue, Store, When,
+    Add, FinishRequest, Hold, Key, LeaseRequest, Owner, SharedQueue, Store, When,
 };
 
 const BATCH: usize = 100;
@@ -58,7 +59,7 @@ async fn main() {
 impl Bench {
     async fn open(&mut self) -> RedisStore {
         redis::cmd("FLUSHALL").exec_async(&mut self.server).await.unwrap();
-        let queue = format!("bench-{}", Now::System.read().micros());
+        let queue = format!("bench-{}", TimeSource::System.now().micros());
         let patience = Duration::from_secs(60);
         let builder = RedisStore::builder(&self.url).queue(queue).timeout(patience);
         builder.open().await.unwrap()

@@ -63,7 +63,7 @@ local function move_leases(most)
         else
             local times = deliveries == '1' and ' time' or ' times'
             bury(key, deliveries, owner,
-                'its lease ran out ' .. deliveries .. times .. ' in a row')
+                'its lease expired ' .. deliveries .. times .. ' in a row')
             fields[#fields + 1] = 'X'
             died = died + 1
         end

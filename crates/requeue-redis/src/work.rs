@@ -297,7 +297,7 @@ fn finished(letter: u8, answer: &mut Answer) -> Result<Option<Finished>, Error> 
         b'd' => Some(Finished::Done),
         b'r' => Some(Finished::Requeued),
         b'w' => Some(Finished::Delayed(answer.span()?.unwrap_or_default())),
-        b'b' => Some(Finished::Buried),
+        b'b' => Some(Finished::Dead),
         b'l' => Some(Finished::LeaseLost),
         _ => None,
     })

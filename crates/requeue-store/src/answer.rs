@@ -1,4 +1,4 @@
-//! What a store answers.
+//! Answers of a store.
 
 use std::time::Duration;
 
@@ -6,173 +6,173 @@ use requeue::Added;
 
 use crate::{Key, Owner, Token};
 
-/// What became of an added key.
+/// The answer to one [`Add`](crate::Add).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Receipt {
-    /// What adding it changed.
+    /// What the add changed.
     pub added: Added,
-    /// How long it was told to wait; nothing if it was added for now.
+    /// The delay of the add; zero if the key was added without one.
     pub delay: Duration,
 }
 
-/// What was leased.
+/// The answer to a [`LeaseRequest`](crate::LeaseRequest).
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Leased {
-    /// The keys, in the order in which they are to be worked on.
+    /// The leased keys, in order.
     pub grants: Vec<Grant>,
-    /// How long until another key may become ready by itself, because its delay is over or
-    /// its lease runs out. Nothing, if some are ready now; `None`, if no key waits. A store
-    /// that handed out as many as were wanted may say nothing without having looked. While
-    /// the queue is paused this is no reason to look again.
+    /// When to look again: the time until a delay ends or a lease expires.
+    ///
+    /// Zero if keys are ready now, and `None` if nothing is due later. A store that leased
+    /// as many keys as requested may answer zero without checking. Ignore it while the queue
+    /// is paused.
     pub more_in: Option<Duration>,
-    /// The queue is paused: nothing is handed out until it is resumed.
+    /// Whether the queue is paused. Nothing is leased until it is resumed.
     pub paused: bool,
 }
 
-/// The right to work on one key for a while.
+/// One leased key.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Grant {
     /// The key.
     pub key: Key,
-    /// The number of this grant.
+    /// The token of the lease.
     pub token: Token,
-    /// How often the key was granted since a lease of it last ended by its holder, this
-    /// time included: 1, unless workers were lost.
+    /// How often the key was delivered since a holder last finished it, this time included.
+    /// It is 1 unless workers were lost.
     pub deliveries: u32,
-    /// How often in a row the key has failed.
+    /// How often the key has failed since its failures were last forgotten.
     pub failures: u32,
-    /// The priority with which the key came.
+    /// The priority of the key.
     pub priority: i8,
-    /// How long the key was ready before that.
+    /// How long the key was ready.
     pub waited: Duration,
 }
 
-/// How the end of a lease was received.
+/// The answer to one [`FinishRequest`](crate::FinishRequest).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum Finished {
-    /// The lease has ended, and the key is not ready.
+    /// The lease has ended, and the key is not pending.
     Done,
-    /// The lease has ended and the key is ready again: it was added meanwhile, or
-    /// released.
+    /// The lease has ended, and the key is ready again: it was dirty, released or requeued
+    /// without a delay.
     Requeued,
-    /// The lease has ended and the key comes again after this delay.
+    /// The lease has ended, and the key is delayed.
     Delayed(Duration),
-    /// The lease has ended and the key is dead.
-    Buried,
-    /// The lease was not held any more. Nothing was changed.
+    /// The lease has ended, and the key is dead.
+    Dead,
+    /// The lease was no longer held. Nothing was changed.
     LeaseLost,
-    /// Somebody has the key to themselves for a while, as a transaction of a database may.
-    /// Nothing was changed; say it again.
+    /// The key is locked, for example by a transaction. Nothing was changed; try again.
     Busy,
 }
 
 /// What [`Store::expire`](crate::Store::expire) moved.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Expired {
-    /// Keys whose delay was over.
+    /// The number of keys whose delay had ended.
     pub due: u64,
-    /// Keys whose lease had run out and that are ready again.
+    /// The number of keys that are ready again because their lease had expired.
     pub returned: u64,
-    /// Keys whose lease had run out once too often.
+    /// The number of keys that are dead because their lease had expired too often.
     pub dead: u64,
 }
 
-/// What a store knows of one key.
+/// The state of one key.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Look {
-    /// Where it stands.
+    /// The phase.
     pub phase: Phase,
-    /// How long until its delay is over, if it has one besides.
+    /// The time until the delay ends, if the key is delayed. Independent of the phase.
     pub delayed: Option<Duration>,
-    /// How often in a row it has failed.
+    /// How often the key has failed since its failures were last forgotten.
     pub failures: u32,
-    /// How often it was granted since a lease of it last ended by its holder.
+    /// How often the key was delivered since a holder last finished it.
     pub deliveries: u32,
 }
 
-/// Where a key stands.
+/// The phase of a key.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum Phase {
-    /// Neither ready nor with a worker nor dead. It may be delayed.
+    /// Neither ready, processing nor dead. The key may be delayed.
     #[default]
     Absent,
-    /// It can be handed out now.
+    /// The key can be leased.
     Ready,
-    /// It is with a worker.
+    /// The key is leased.
     Processing {
-        /// Which one.
+        /// The holder.
         owner: Owner,
-        /// By which grant.
+        /// The token of the lease.
         token: Token,
-        /// It was added meanwhile.
+        /// Whether the key was added during the lease.
         dirty: bool,
     },
-    /// It failed for good.
+    /// The key failed for good.
     Dead,
 }
 
-/// How a queue stands.
+/// The number of keys in each state.
 ///
-/// A key that is ready or processing and has a delay besides counts in both.
+/// A key that is ready or processing and also delayed counts in both.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Stats {
-    /// Keys that can be handed out now.
+    /// Keys that can be leased.
     pub ready: u64,
     /// Keys with a delay.
     pub delayed: u64,
-    /// Keys that are with a worker.
+    /// Keys that are leased.
     pub processing: u64,
-    /// Keys that are with a worker and were added again meanwhile; part of `processing`.
+    /// Keys that were added during their lease. Included in `processing`.
     pub dirty: u64,
-    /// Keys that have failed since they last succeeded, and are not dead.
+    /// Keys with failures that are not dead.
     pub failing: u64,
-    /// Keys that failed for good.
+    /// Dead keys.
     pub dead: u64,
-    /// How long the key that is ready for the longest has been so.
+    /// The age of the oldest ready key.
     pub oldest_ready: Option<Duration>,
-    /// Nothing is handed out.
+    /// Whether the queue is paused.
     pub paused: bool,
 }
 
-/// A key that has failed and will be tried again.
+/// A key that has failed and will be retried.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Failing {
     /// The key.
     pub key: Key,
-    /// How often in a row it has failed.
+    /// How often it has failed since its failures were last forgotten.
     pub failures: u32,
-    /// What went wrong the last time.
+    /// The last error.
     pub error: String,
-    /// How long until it is tried again, if it waits.
+    /// The time until the next attempt, if the key is delayed.
     pub retry_in: Option<Duration>,
 }
 
-/// A key that failed for good.
+/// A dead key.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Dead {
     /// The key.
     pub key: Key,
     /// Why it is dead.
     pub reason: String,
-    /// How long it has been.
+    /// How long it has been dead.
     pub since: Duration,
-    /// How often in a row it had failed.
+    /// How often it had failed.
     pub failures: u32,
-    /// How often it had been granted without an end.
+    /// How often it had been delivered without a finish.
     pub deliveries: u32,
-    /// Who had it last.
+    /// The last holder.
     pub owner: Owner,
 }
 
-/// A worker that was heard of.
+/// An owner that was active recently.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Worker {
-    /// Which one.
+    /// The owner.
     pub owner: Owner,
-    /// How long ago it last spoke.
+    /// The time since its last call.
     pub seen: Duration,
-    /// How many keys are with it.
+    /// The number of keys it holds.
     pub processing: u64,
 }

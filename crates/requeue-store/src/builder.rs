@@ -1,4 +1,4 @@
-//! How a queue on a store is made.
+//! Configuring a queue on a store.
 
 use std::collections::hash_map::RandomState;
 use std::fmt;
@@ -12,12 +12,12 @@ use requeue::metrics::Metrics;
 use requeue::{Clock, Finish, SystemClock};
 use tokio::runtime::Handle;
 
-use crate::engine::{Engine, Terms};
+use crate::client::{Client, Settings};
 use crate::{Backoff, Error, Owner, SharedQueue, Store, StoreKey};
 
-/// Settings of a [`SharedQueue`].
+/// Configures a [`SharedQueue`].
 ///
-/// | setting | if nothing is said |
+/// | setting | default |
 /// |---|---|
 /// | [`lease`](SharedQueueBuilder::lease) | 30 seconds |
 /// | [`max_deliveries`](SharedQueueBuilder::max_deliveries) | 5 |
@@ -25,13 +25,13 @@ use crate::{Backoff, Error, Owner, SharedQueue, Store, StoreKey};
 /// | [`revive_after`](SharedQueueBuilder::revive_after) | the longest backoff |
 /// | [`patience`](SharedQueueBuilder::patience) | 10 seconds |
 /// | [`on_drop`](SharedQueueBuilder::on_drop) | [`Finish::Retry`] |
-/// | [`metrics`](SharedQueueBuilder::metrics) | nothing is measured |
+/// | [`metrics`](SharedQueueBuilder::metrics) | none |
 ///
-/// Handles of one queue in different processes should agree on the lease.
-#[must_use = "a builder makes nothing until it builds"]
+/// All processes of a queue should use the same lease.
+#[must_use = "a builder does nothing until it is built"]
 pub struct SharedQueueBuilder<K, S> {
     store: S,
-    terms: Terms,
+    settings: Settings,
     revive_after: Option<Duration>,
     metrics: Option<Box<dyn Metrics>>,
     key: PhantomData<fn() -> K>,
@@ -40,7 +40,7 @@ pub struct SharedQueueBuilder<K, S> {
 impl<K: StoreKey, S: Store> SharedQueueBuilder<K, S> {
     pub(crate) fn new(store: S) -> Self {
         let backoff = Backoff::default();
-        let terms = Terms {
+        let settings = Settings {
             name: String::new(),
             owner: Owner::new(owner_name()),
             lease: Duration::from_secs(30),
@@ -52,70 +52,77 @@ impl<K: StoreKey, S: Store> SharedQueueBuilder<K, S> {
             on_error: None,
             on_drop: Finish::Retry,
         };
-        Self { store, terms, revive_after: None, metrics: None, key: PhantomData }
+        Self { store, settings, revive_after: None, metrics: None, key: PhantomData }
     }
 
-    /// Names the queue, for its metrics and those of a pool, traces and threads.
+    /// Sets the name of the queue in metrics, traces and names of threads.
     pub fn name(mut self, name: impl Into<String>) -> Self {
-        self.terms.name = name.into();
+        self.settings.name = name.into();
         self
     }
 
-    /// Names this handle among the workers of the queue. It must be unlike all others; by
-    /// default it is made of the host, the process and a random number.
+    /// Sets the name of this queue among the owners of leases. It must be unique.
+    ///
+    /// The default consists of the host, the process and a random number.
     pub fn owner(mut self, name: impl Into<Arc<str>>) -> Self {
-        self.terms.owner = Owner::new(name);
+        self.settings.owner = Owner::new(name);
         self
     }
 
-    /// Sets how long a lease lasts if it is not extended, which is tried three times as
-    /// often: how long a key waits after its worker died. At least a millisecond.
+    /// Sets how long a lease lasts if it is not extended, at least a millisecond.
+    ///
+    /// The queue extends leases three times in that time. After a worker dies, its keys wait
+    /// until their leases expire.
     pub fn lease(mut self, lease: Duration) -> Self {
-        self.terms.lease = lease.max(Duration::from_millis(1));
+        self.settings.lease = lease.max(Duration::from_millis(1));
         self
     }
 
-    /// Sets after how many grants without an end a key is dead, when the lease of the last
-    /// runs out: a key that kills its workers must not kill them all for ever. `None` tries
-    /// for ever.
+    /// Sets how often a key is delivered without a finish before it is dead.
+    ///
+    /// This stops a key that crashes its workers. `None` sets no limit.
     pub fn max_deliveries(mut self, max: Option<NonZeroU32>) -> Self {
-        self.terms.max_deliveries = max;
+        self.settings.max_deliveries = max;
         self
     }
 
-    /// Sets how long keys wait after a failure.
+    /// Sets how long keys are delayed after a failure.
     pub fn backoff(mut self, backoff: Backoff) -> Self {
-        self.terms.backoff = backoff;
+        self.settings.backoff = backoff;
         self
     }
 
-    /// Sets how long a dead key waits after it was added again: a new event is a new
-    /// chance, but not for a key that has just brought down its workers.
+    /// Sets how long a dead key is delayed when it is added again.
+    ///
+    /// An add gives a dead key a new chance, but a key that has just crashed its workers
+    /// should not run at once.
     pub fn revive_after(mut self, delay: Duration) -> Self {
         self.revive_after = Some(delay);
         self
     }
 
-    /// Sets for how long calls are tried again while the store cannot be reached, before
-    /// their error is returned: each from when it was made, or from when the store began to
-    /// fail.
+    /// Sets how long calls are repeated while the store cannot be reached.
+    ///
+    /// After that they return the error. The time counts from the call, or from the first
+    /// failure if that is later.
     pub fn patience(mut self, patience: Duration) -> Self {
-        self.terms.patience = patience;
+        self.settings.patience = patience;
         self
     }
 
-    /// Takes the time of leases, pauses and patience in this process from `clock`. The
-    /// store has its own.
+    /// Sets the clock for leases, pauses and patience in this process. The store has its own
+    /// clock.
     pub fn clock(mut self, clock: impl Clock) -> Self {
-        self.terms.clock = Arc::new(clock);
+        self.settings.clock = Arc::new(clock);
         self
     }
 
-    /// Calls `callback` with errors that no caller is told of, or not yet: a heartbeat that
-    /// failed, an attempt that will be repeated, the end of a lease that a pool could not
-    /// bring to the store.
+    /// Calls `callback` with errors that no caller receives, or not yet.
+    ///
+    /// Examples are a failed heartbeat, a failed call that is repeated, a key that cannot be
+    /// decoded, and a failed finish of a pool.
     pub fn on_error(mut self, callback: impl Fn(&Error) + Send + Sync + 'static) -> Self {
-        self.terms.on_error = Some(Arc::new(callback));
+        self.settings.on_error = Some(Arc::new(callback));
         self
     }
 
@@ -141,17 +148,16 @@ impl<K: StoreKey, S: Store> SharedQueueBuilder<K, S> {
     /// # }).unwrap();
     /// ```
     pub fn on_drop(mut self, finish: Finish) -> Self {
-        self.terms.on_drop = finish;
+        self.settings.on_drop = finish;
         self
     }
 
-    /// Reports to `metrics`, as [`requeue::Queue`] does. Nothing is measured by default.
+    /// Reports to `metrics`, as [`requeue::Queue`] does.
     ///
-    /// What is counted and timed is what passes through this process: keys that are added,
-    /// delayed, worked on. A key that is added with a delay counts when it is added; how
-    /// long it was ready is what the store says with its grant. The numbers of keys are of
-    /// the whole queue, as the store told them last: measuring never asks the store, so call
-    /// [`stats`](SharedQueue::stats) before a scrape.
+    /// Counters and histograms cover this process. A key that is added with a delay counts
+    /// when it is added, and the store reports how long a key was ready. Gauges cover the
+    /// whole queue and show the last [`stats`](SharedQueue::stats): measuring never calls
+    /// the store, so call `stats` before a scrape.
     ///
     /// # Examples
     ///
@@ -167,7 +173,7 @@ impl<K: StoreKey, S: Store> SharedQueueBuilder<K, S> {
     ///     .build();
     /// queue.add("a".to_owned()).await?;
     ///
-    /// // For each scrape:
+    /// // Before each scrape:
     /// queue.stats().await?;
     /// let page = prometheus.encode();
     /// assert!(page.contains("workqueue_adds_total{name=\"mail\"} 1\n"));
@@ -180,24 +186,26 @@ impl<K: StoreKey, S: Store> SharedQueueBuilder<K, S> {
         self
     }
 
-    /// Makes the queue. Its tasks run on the runtime of tokio from which this is called.
+    /// Builds the queue. Its tasks run on the current tokio runtime.
     ///
     /// # Panics
     ///
-    /// If this is called from outside a runtime.
+    /// If called outside a tokio runtime.
     #[track_caller]
     pub fn build(self) -> SharedQueue<K, S> {
         self.build_on(Handle::current())
     }
 
-    /// Makes the queue with its tasks on `runtime`.
+    /// Builds the queue with its tasks on `runtime`.
     pub fn build_on(mut self, runtime: Handle) -> SharedQueue<K, S> {
-        self.terms.revive_after = self.revive_after.unwrap_or(self.terms.backoff.max);
-        SharedQueue::on(Engine::new(self.store, self.terms, self.metrics, runtime))
+        self.settings.revive_after =
+            self.revive_after.unwrap_or(self.settings.backoff.max);
+        let client = Client::new(self.store, self.settings, self.metrics, runtime);
+        SharedQueue::from_client(client)
     }
 }
 
-/// Says where a worker is, and is unlike that of every other.
+/// Returns a unique name that says where the worker runs.
 fn owner_name() -> String {
     let host = std::fs::read_to_string("/proc/sys/kernel/hostname");
     let host = host.ok().or_else(|| std::env::var("HOSTNAME").ok()).unwrap_or_default();
@@ -210,8 +218,8 @@ impl<K, S: Store> fmt::Debug for SharedQueueBuilder<K, S> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("SharedQueueBuilder")
             .field("store", &self.store.describe())
-            .field("owner", &self.terms.owner)
-            .field("lease", &self.terms.lease)
+            .field("owner", &self.settings.owner)
+            .field("lease", &self.settings.lease)
             .finish_non_exhaustive()
     }
 }

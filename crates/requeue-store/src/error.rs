@@ -1,14 +1,14 @@
-//! What can go wrong between a queue and its store.
+//! Errors of stores and of queues on them.
 
 use std::error::Error as StdError;
 use std::fmt;
 
 type Source = Box<dyn StdError + Send + Sync>;
 
-/// An error of a store, or of a queue on it.
+/// An error of a store or of a [`SharedQueue`](crate::SharedQueue).
 ///
-/// [`kind`](Error::kind) says what to do about it; the text says what was tried, and the
-/// cause is the [`source`](StdError::source). No text carries a password.
+/// The [`kind`](Error::kind) says how to handle it, the text what was tried, and the
+/// [`source`](StdError::source) why it failed. No text contains a password.
 ///
 /// # Examples
 ///
@@ -18,7 +18,7 @@ type Source = Box<dyn StdError + Send + Sync>;
 /// let error = Key::new(vec![b'x'; 5000]).unwrap_err();
 /// assert_eq!(error.kind(), ErrorKind::Invalid);
 /// assert!(!error.is_transient());
-/// assert_eq!(error.to_string(), "the key has 5000 bytes; the most are 1024");
+/// assert_eq!(error.to_string(), "the key has 5000 bytes; the maximum is 1024");
 /// ```
 #[derive(Debug)]
 pub struct Error {
@@ -27,80 +27,88 @@ pub struct Error {
     source: Option<Source>,
 }
 
-/// What sort of error it is.
+/// The kind of an [`Error`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 #[non_exhaustive]
 pub enum ErrorKind {
     /// The store cannot be reached. Nothing was changed; try again later.
     Unavailable,
-    /// Somebody has one of the keys to themselves for a while, as a transaction of a
-    /// database may. Nothing was changed; the other keys of the call can be asked for
-    /// without that one.
+    /// One of the keys is locked, for example by a transaction. Nothing was changed; the
+    /// call may succeed for the other keys.
     Busy,
-    /// The call was sent and no answer came: it may have been carried out, or not.
+    /// The call was sent, but no answer came. It may or may not have been executed.
     ///
-    /// An add can be repeated: at worst the key runs once more. The end of a lease can be
-    /// repeated too, but [`LeaseLost`](Self::LeaseLost) then means that it was either
-    /// carried out the first time or lost before.
+    /// An add can be repeated: at worst the key runs once more. A finish can be repeated
+    /// too, but then [`LeaseLost`](Self::LeaseLost) means that the lease was either ended by
+    /// the first attempt or lost before.
     Unknown,
-    /// The store refuses whoever asks: a wrong password, or missing rights.
+    /// The store denies access: a wrong password, or missing permissions.
     Denied,
-    /// Somebody else is in the way: the queue was made with other settings, or another
-    /// process has the files.
+    /// The queue has other settings, or another process has its files open.
     Conflict,
-    /// The lease had passed, and the key went on without its holder. Nothing was changed.
+    /// The lease has expired, and the key may be processed by another worker. Nothing was
+    /// changed.
     LeaseLost,
-    /// What is stored cannot be read.
+    /// Stored data cannot be read.
     Corrupt,
-    /// What is stored, or the server, is of a version that this program does not know.
+    /// The stored data or the server has a version that this program does not support.
     Version,
-    /// The disk failed to keep what it was given. Nothing more is accepted; open the store
-    /// anew to see what it kept.
+    /// A write to disk failed. The store accepts no more calls; open it again to see what
+    /// was written.
     Poisoned,
-    /// What was asked for makes no sense: a key that is too long, an address that cannot
-    /// be read.
+    /// The request is invalid: for example, the key is too long or the address malformed.
     Invalid,
     /// This handle of the queue is closed.
     Closed,
-    /// The server answered with an error of its own.
+    /// No key became ready in time.
+    Timeout,
+    /// The server answered with an error.
     Server,
 }
 
 impl Error {
-    /// An error without a cause.
+    /// Creates an error without a source.
     pub fn new(kind: ErrorKind, text: impl Into<String>) -> Self {
         Self { kind, text: text.into(), source: None }
     }
 
-    /// The same with what caused it.
+    /// Sets the source of the error.
     #[must_use]
     pub fn because(mut self, source: impl Into<Source>) -> Self {
         self.source = Some(source.into());
         self
     }
 
-    /// What sort of error it is.
+    /// Returns the kind.
     pub fn kind(&self) -> ErrorKind {
         self.kind
     }
 
-    /// Whether the same call may well succeed a little later.
+    /// Returns whether the same call may succeed a little later.
     pub fn is_transient(&self) -> bool {
-        matches!(self.kind, ErrorKind::Unavailable | ErrorKind::Busy | ErrorKind::Unknown)
+        matches!(
+            self.kind,
+            ErrorKind::Unavailable
+                | ErrorKind::Busy
+                | ErrorKind::Unknown
+                | ErrorKind::Timeout
+        )
     }
 
-    /// The same of a call that was carried out in part: it cannot say any more that nothing
-    /// was changed. For stores whose calls are several to their engine.
+    /// Turns the error of one part of a call into the error of the whole call.
+    ///
+    /// For stores that split a call: `Unavailable` becomes `Unknown`, because other parts may
+    /// have been executed.
     #[must_use]
     pub fn in_part(self) -> Self {
         if self.kind != ErrorKind::Unavailable {
             return self;
         }
-        let text = format!("{self}; a part may have been carried out");
+        let text = format!("{self}; a part of the call may have been executed");
         Self::new(ErrorKind::Unknown, text).because(self)
     }
 
-    /// The same once more, for each of several who waited for one call. Causes become text.
+    /// Copies the error for each caller of one call. Sources become text.
     #[must_use]
     pub(crate) fn duplicate(&self) -> Self {
         let source = self.source.as_ref().map(|source| chain(&**source).into());
@@ -108,7 +116,7 @@ impl Error {
     }
 }
 
-/// An error and all its causes, on one line.
+/// Formats an error and its sources on one line.
 fn chain(error: &dyn StdError) -> String {
     let mut text = error.to_string();
     let mut next = error.source();
@@ -136,13 +144,13 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_part_that_was_carried_out_leaves_the_rest_in_doubt() {
-        let unavailable = Error::new(ErrorKind::Unavailable, "the server cannot now");
+    fn unavailable_part_makes_the_whole_call_unknown() {
+        let unavailable = Error::new(ErrorKind::Unavailable, "the server is down");
         let in_part = unavailable.in_part();
         assert_eq!(in_part.kind(), ErrorKind::Unknown);
         assert_eq!(
             in_part.to_string(),
-            "the server cannot now; a part may have been carried out"
+            "the server is down; a part of the call may have been executed"
         );
         let denied = Error::new(ErrorKind::Denied, "no").in_part();
         assert_eq!(

@@ -1,16 +1,16 @@
-//! For stores that stand before another: what they do not change, they pass on.
+//! Forwarding, for stores that wrap another store.
 
-/// Writes methods of [`Store`](crate::Store) that pass their call on to another store.
+/// Implements methods of [`Store`](crate::Store) by forwarding them to another store.
 ///
 /// # Examples
 ///
 /// ```
 /// use requeue_store::{Add, Receipt, Reply, Store, forward_store};
 ///
-/// /// Refuses nothing, but says what is added.
-/// struct Talkative<S>(S);
+/// /// Logs the number of added keys.
+/// struct Logged<S>(S);
 ///
-/// impl<S: Store> Store for Talkative<S> {
+/// impl<S: Store> Store for Logged<S> {
 ///     fn add<'a>(&'a self, adds: &'a [Add]) -> Reply<'a, Vec<Receipt>> {
 ///         println!("{} keys", adds.len());
 ///         self.0.add(adds)

@@ -1,4 +1,4 @@
-//! Keys as stores know them: bytes, and what becomes bytes.
+//! Keys of stores: bytes, and types that convert to bytes.
 
 use std::borrow::Borrow;
 use std::fmt;
@@ -7,27 +7,32 @@ use std::sync::Arc;
 
 use crate::{Error, ErrorKind};
 
-/// A key as a store keeps it: at most [`Key::MAX_LEN`] bytes. Clones share them.
+/// A key as stores keep it: at most [`Key::MAX_LEN`] bytes.
+///
+/// Clones share the bytes.
 #[derive(Clone, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Key(Arc<[u8]>);
 
 impl Key {
-    /// The most bytes that a key may have. PostgreSQL keeps an index entry of at most a
-    /// third of a page; this leaves room.
+    /// The maximum length in bytes. It is limited by PostgreSQL, whose index entries take at
+    /// most a third of a page.
     pub const MAX_LEN: usize = 1024;
 
-    /// Takes bytes as a key.
+    /// Creates a key from bytes.
     ///
     /// # Errors
     ///
-    /// [`ErrorKind::Invalid`] if there are more than [`Key::MAX_LEN`] of them.
+    /// [`ErrorKind::Invalid`] if there are more than [`Key::MAX_LEN`] bytes.
     pub fn new(bytes: impl Into<Arc<[u8]>>) -> Result<Self, Error> {
         let bytes = bytes.into();
         if bytes.len() <= Self::MAX_LEN {
             return Ok(Self(bytes));
         }
-        let text =
-            format!("the key has {} bytes; the most are {}", bytes.len(), Self::MAX_LEN);
+        let text = format!(
+            "the key has {} bytes; the maximum is {}",
+            bytes.len(),
+            Self::MAX_LEN
+        );
         Err(Error::new(ErrorKind::Invalid, text))
     }
 }
@@ -52,7 +57,7 @@ impl Borrow<[u8]> for Key {
     }
 }
 
-/// As text where it is text.
+/// Shows bytes that are not UTF-8 as replacement characters.
 impl fmt::Display for Key {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "{}", String::from_utf8_lossy(&self.0))
@@ -65,12 +70,11 @@ impl fmt::Debug for Key {
     }
 }
 
-/// What can be a key of a [`SharedQueue`](crate::SharedQueue): it becomes bytes and comes
-/// back from them.
+/// A type that can be the key of a [`SharedQueue`](crate::SharedQueue).
 ///
-/// Two keys are the same if their bytes are: [`encode`](StoreKey::encode) must give the
-/// same bytes for equal keys, in every version of a program that shares the queue. Texts
-/// and bytes are kept as they are, numbers as decimal text.
+/// Two keys are equal if their bytes are: [`encode`](StoreKey::encode) must return the same
+/// bytes for equal keys, in every version of a program that shares the queue. Strings and
+/// bytes are stored verbatim, and numbers as decimal text.
 ///
 /// # Examples
 ///
@@ -93,14 +97,14 @@ impl fmt::Debug for Key {
 /// assert_eq!(Invoice::decode(&Invoice(7).encode()).unwrap(), Invoice(7));
 /// ```
 pub trait StoreKey: Sized {
-    /// The bytes that stand for this key.
+    /// Returns the bytes of the key.
     fn encode(&self) -> Vec<u8>;
 
-    /// The key that these bytes stand for.
+    /// Returns the key with these bytes.
     ///
     /// # Errors
     ///
-    /// [`ErrorKind::Corrupt`] if they stand for none.
+    /// [`ErrorKind::Corrupt`] if there is no such key.
     fn decode(bytes: &[u8]) -> Result<Self, Error>;
 }
 
@@ -132,14 +136,14 @@ impl StoreKey for String {
     fn decode(bytes: &[u8]) -> Result<Self, Error> {
         let text = std::str::from_utf8(bytes).map_err(|error| {
             let key = String::from_utf8_lossy(bytes);
-            let text = format!("the key {key:?} of the store is not UTF-8");
+            let text = format!("the stored key {key:?} is not UTF-8");
             Error::new(ErrorKind::Corrupt, text).because(error)
         })?;
         Ok(text.to_owned())
     }
 }
 
-// Numbers are kept as decimal text, which people can read and any language can write.
+// Decimal text is readable for people and easy to write in any language.
 macro_rules! numbers {
     ($($number:ty)*) => {$(
         impl StoreKey for $number {
@@ -150,10 +154,10 @@ macro_rules! numbers {
             fn decode(bytes: &[u8]) -> Result<Self, Error> {
                 let text = String::from_utf8_lossy(bytes);
                 let number = text.parse::<Self>().ok();
-                // Of two texts for one number, such as 7 and 07, one is the key.
+                // Only one of several texts for a number is its key: 7, not 07.
                 number.filter(|number| *text == number.to_string()).ok_or_else(|| {
                     let kind = stringify!($number);
-                    let text = format!("the key {text:?} of the store is no {kind}");
+                    let text = format!("the stored key {text:?} is not a {kind}");
                     Error::new(ErrorKind::Corrupt, text)
                 })
             }
@@ -163,9 +167,9 @@ macro_rules! numbers {
 
 numbers!(u8 u16 u32 u64 u128 usize i8 i16 i32 i64 i128 isize);
 
-/// A key of any type that serde knows, kept as JSON.
+/// A key of any type that implements serde's traits, stored as JSON.
 ///
-/// The JSON must be the same for equal keys: no maps whose order changes.
+/// Equal keys must have the same JSON. Do not use maps with an unstable order.
 ///
 /// # Examples
 ///
@@ -185,7 +189,7 @@ pub struct Json<T>(pub T);
 impl<T: serde::Serialize + serde::de::DeserializeOwned> StoreKey for Json<T> {
     /// # Panics
     ///
-    /// If the type refuses to be JSON, as a map whose keys are no strings does.
+    /// If the key cannot be written as JSON, for example a map whose keys are not strings.
     fn encode(&self) -> Vec<u8> {
         serde_json::to_vec(&self.0).expect("a key can be written as JSON")
     }
@@ -193,7 +197,7 @@ impl<T: serde::Serialize + serde::de::DeserializeOwned> StoreKey for Json<T> {
     fn decode(bytes: &[u8]) -> Result<Self, Error> {
         serde_json::from_slice(bytes).map(Self).map_err(|error| {
             let key = String::from_utf8_lossy(bytes);
-            let text = format!("the key {key:?} of the store is not the expected JSON");
+            let text = format!("the stored key {key:?} is not the expected JSON");
             Error::new(ErrorKind::Corrupt, text).because(error)
         })
     }
@@ -204,7 +208,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn numbers_are_decimal_text_in_one_form() {
+    fn numbers_have_one_decimal_form() {
         for number in [i64::MIN, -7, 0, i64::MAX] {
             assert_eq!(number.encode(), number.to_string().as_bytes());
             assert_eq!(i64::decode(&number.encode()).unwrap(), number);
@@ -214,7 +218,7 @@ mod tests {
             assert_eq!(error.kind(), ErrorKind::Corrupt);
             assert_eq!(
                 error.to_string(),
-                format!("the key {text:?} of the store is no u32")
+                format!("the stored key {text:?} is not a u32")
             );
         }
     }

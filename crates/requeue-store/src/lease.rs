@@ -10,79 +10,89 @@ use std::time::Duration;
 
 use requeue::Finish;
 
-use crate::batch::{Answer, answered};
-use crate::engine::Engine;
-use crate::held::HeldLease;
-use crate::meter::{Begun, Meter};
+use crate::client::Client;
+use crate::client::batch::{Answer, answered};
+use crate::client::held_leases::HeldLease;
+use crate::client::meter::{Meter, RunStart};
 use crate::source::LeaseExpiry;
-use crate::{Error, FinishRequest, Finished, Grant, Store, Token};
+use crate::{Error, FinishRequest, Finished, Grant, Store, StoreKey, Token};
 
 /// A lease whose key is still bytes.
 pub(crate) struct RawLease<S: Store> {
     pub(crate) grant: Grant,
     held: Arc<HeldLease>,
-    engine: Arc<Engine<S>>,
+    client: Arc<Client<S>>,
     /// When a worker received the key, if the queue is measured.
-    begun: Option<Begun>,
+    begun: Option<RunStart>,
     /// How the lease ends if it is dropped. `None` once it has ended.
     on_drop: Option<Finish>,
-    /// What people read if the run failed.
+    /// The error that people read if the run failed.
     error: String,
 }
 
 impl<S: Store> RawLease<S> {
     /// A lease that no worker has received yet. Dropping it releases the key.
     pub(crate) fn new(
-        engine: Arc<Engine<S>>,
+        client: Arc<Client<S>>,
         grant: Grant,
         held: Arc<HeldLease>,
     ) -> Self {
         Self {
             grant,
             held,
-            engine,
+            client,
             begun: None,
             on_drop: Some(Finish::Release),
             error: String::new(),
         }
     }
 
-    /// A worker receives the key now.
-    pub(crate) fn begin(&mut self) {
-        let now = || self.engine.terms.clock.now();
-        let waited = self.grant.waited;
-        self.begun = self.engine.measure(|meter| meter.began(now(), waited));
-        self.on_drop = Some(self.engine.terms.on_drop);
+    /// Decodes the key for a worker that receives it now.
+    ///
+    /// A key that cannot be decoded moves to the dead, because no worker of this queue could
+    /// ever process it, and is reported.
+    pub(crate) fn decode<K: StoreKey>(mut self) -> Option<SharedLease<K, S>> {
+        match K::decode(&self.grant.key) {
+            Ok(key) => {
+                self.begin();
+                Some(SharedLease { key, raw: self })
+            }
+            Err(error) => {
+                self.client.report(&error);
+                self.error = error.to_string();
+                drop(self.finish(Finish::GiveUp));
+                None
+            }
+        }
     }
 
-    pub(crate) fn engine(&self) -> &Arc<Engine<S>> {
-        &self.engine
+    fn begin(&mut self) {
+        let now = || self.client.settings.clock.now();
+        let waited = self.grant.waited;
+        self.begun = self.client.measure(|meter| meter.began(now(), waited));
+        self.on_drop = Some(self.client.settings.on_drop);
     }
 
     fn lost(&self) -> impl Future<Output = ()> + Send + use<S> {
         let held = Arc::clone(&self.held);
-        let clock = Arc::clone(&self.engine.terms.clock);
+        let clock = Arc::clone(&self.client.settings.clock);
         async move { held.lost(&*clock).await }
     }
 
-    pub(crate) fn set_error(&mut self, error: String) {
-        self.error = error;
-    }
-
-    pub(crate) fn finish(mut self, finish: Finish) -> Answer<Finished> {
+    fn finish(mut self, finish: Finish) -> Answer<Finished> {
         self.on_drop = None;
         self.send(finish)
     }
 
     fn send(&mut self, finish: Finish) -> Answer<Finished> {
         if let Some(begun) = self.begun.take() {
-            let now = self.engine.terms.clock.now();
-            self.engine.measure(|meter| meter.ended(begun, now));
+            let now = self.client.settings.clock.now();
+            self.client.measure(|meter| meter.ended(begun, now));
         }
-        let leaving = self.held.end(&self.engine.held);
-        let (hold, backoff) = (self.held.hold.clone(), self.engine.terms.backoff);
+        let guard = self.held.finish(&self.client.held);
+        let (hold, backoff) = (self.held.hold.clone(), self.client.settings.backoff);
         let error = std::mem::take(&mut self.error);
-        self.engine.finish(FinishRequest { hold, finish, backoff, error }, leaving)
+        self.client.finish(FinishRequest { hold, finish, backoff, error }, guard)
     }
 }
 
@@ -90,10 +100,10 @@ impl<S: Store> Drop for RawLease<S> {
     fn drop(&mut self) {
         let Some(finish) = self.on_drop.take() else { return };
         if std::thread::panicking() {
-            self.engine.measure(Meter::panicked);
-            self.error = "the worker panicked".to_owned();
+            self.client.measure(Meter::panicked);
+            "the worker panicked".clone_into(&mut self.error);
         } else if self.error.is_empty() {
-            self.error = "the worker dropped the lease".to_owned();
+            "the worker dropped the lease".clone_into(&mut self.error);
         }
         drop(self.send(finish));
     }
@@ -139,42 +149,44 @@ pub struct SharedLease<K, S: Store> {
 }
 
 impl<K, S: Store> SharedLease<K, S> {
-    pub(crate) fn new(key: K, raw: RawLease<S>) -> Self {
-        Self { key, raw }
-    }
-
     /// Returns the key.
+    #[must_use]
     pub fn key(&self) -> &K {
         &self.key
     }
 
     /// Returns the fencing token of this lease. It is greater than the token of every
     /// earlier lease of the key.
+    #[must_use]
     pub fn token(&self) -> Token {
         self.raw.grant.token
     }
 
     /// Returns how often the key was delivered since a worker last finished it, this time
     /// included.
+    #[must_use]
     pub fn deliveries(&self) -> u32 {
         self.raw.grant.deliveries
     }
 
     /// Returns how often the key has failed since its failures were last forgotten.
     #[doc(alias = "NumRequeues")]
+    #[must_use]
     pub fn num_requeues(&self) -> u32 {
         self.raw.grant.failures
     }
 
     /// Returns the priority with which the key was queued.
     #[doc(alias = "GetWithPriority")]
+    #[must_use]
     pub fn priority(&self) -> i32 {
         self.raw.grant.priority.into()
     }
 
     /// Returns whether the work must stop: the lease has expired or is about to.
+    #[must_use]
     pub fn is_lost(&self) -> bool {
-        self.raw.held.is_lost(&*self.raw.engine.terms.clock)
+        self.raw.held.is_lost(&*self.raw.client.settings.clock)
     }
 
     /// Waits until the work must stop. If the lease is not lost, that is forever.
@@ -187,7 +199,7 @@ impl<K, S: Store> SharedLease<K, S> {
     }
 
     pub(crate) fn expiry(&self) -> LeaseExpiry {
-        let clock = Arc::clone(&self.raw.engine.terms.clock);
+        let clock = Arc::clone(&self.raw.client.settings.clock);
         LeaseExpiry { held: Arc::clone(&self.raw.held), clock }
     }
 
@@ -212,7 +224,7 @@ impl<K, S: Store> SharedLease<K, S> {
     /// # }).unwrap();
     /// ```
     pub fn with_error(mut self, error: impl fmt::Display) -> Self {
-        self.raw.set_error(error.to_string());
+        self.raw.error = error.to_string();
         self
     }
 
@@ -310,9 +322,9 @@ impl<K, S: Store> SharedLease<K, S> {
     ///
     /// As [`succeed`](Self::succeed).
     pub fn finish(self, finish: Finish) -> Finishing<S> {
-        let engine = Arc::clone(self.raw.engine());
+        let client = Arc::clone(&self.raw.client);
         let answer = self.raw.finish(finish);
-        Finishing { answer: Box::pin(answered(answer)), engine }
+        Finishing { answer: Box::pin(answered(answer)), client }
     }
 }
 
@@ -340,12 +352,12 @@ impl<K: fmt::Debug, S: Store> fmt::Debug for SharedLease<K, S> {
 /// The lease ends even if this is dropped; only the result is lost.
 pub struct Finishing<S: Store> {
     answer: Pin<Box<dyn Future<Output = Result<Finished, Error>> + Send>>,
-    engine: Arc<Engine<S>>,
+    client: Arc<Client<S>>,
 }
 
 impl<S: Store> Finishing<S> {
-    pub(crate) fn engine(&self) -> &Arc<Engine<S>> {
-        &self.engine
+    pub(crate) fn client(&self) -> &Arc<Client<S>> {
+        &self.client
     }
 }
 

@@ -1,23 +1,24 @@
-//! The rules of a store, without an engine: what each call changes, at a given time.
+//! The rules of a store as a state machine: what each call changes, at a given time.
 //!
-//! Who may work on a key is decided by a [`requeue::Queue`], the very one that programs
-//! use in memory: it holds the ready keys, hands out each to one holder, and knows which
-//! are dirty. What a store adds to that stands in a record for each key and in two
-//! calendars, of delays and of leases.
+//! Used by [`MemoryStore`](crate::MemoryStore), which puts a lock around it, and by the
+//! store on disk, which adds a journal. Not part of the stable API.
 //!
-//! Nothing here reads a clock, locks or waits. The memory store puts a lock around it, the
-//! store on disk a journal besides.
+//! A [`requeue::Queue`] decides which worker may process a key: it holds the ready keys,
+//! leases each to one holder, and knows which are dirty. A record per key holds the rest.
+//! Two ordered sets hold the delays and the leases by their deadlines.
+//!
+//! Nothing here reads a clock, locks or waits.
 //!
 //! # Invariants
 //!
-//! 1. A record has `held` exactly if its key is processing in the queue.
+//! 1. A record has a `held` lease exactly if its key is processing in the queue.
 //! 2. `delays` has an entry exactly for each record with `wake_at`, `leases` exactly for
-//!    each with `held`, `ready_since` exactly for each with `since`.
-//! 3. A key without a record is absent: it is not in the queue, has no delay and no
-//!    failures, and is not dead. Records that say no more than that are removed.
-//! 4. A key that is dead is neither in the queue nor delayed.
-//! 5. A record has `planned` exactly if its key is ready, dirty or delayed. If the key is
-//!    ready or dirty, that is its priority in the queue.
+//!    each with `held`, and `ready_since` exactly for each with `since`.
+//! 3. A key without a record is absent: it is not in the queue, not delayed, not dead, and
+//!    has no failures. Records that say no more than that are removed.
+//! 4. A dead key is neither in the queue nor delayed.
+//! 5. A record has `pending_priority` exactly if its key is ready, dirty or delayed. If the
+//!    key is ready or dirty, that is its priority in the queue.
 
 use std::collections::{BTreeSet, HashMap};
 use std::num::NonZeroU32;
@@ -27,53 +28,55 @@ use requeue::order::Priority;
 use requeue::{Finish, Lease, Queue};
 
 use crate::{
-    Add, Expired, FinishRequest, Finished, Hold, Key, LeaseRequest, Leased, Moment,
+    Add, EngineTime, Expired, FinishRequest, Finished, Hold, Key, LeaseRequest, Leased,
     Owner, Receipt, Token, When, Which,
 };
 
-mod lasting;
-mod people;
-mod steps;
+mod inspect;
+mod persisted;
+mod transitions;
 
-pub use lasting::Lasting;
+pub use crate::engine_time::TimeSource;
+pub use persisted::PersistedKey;
 
-/// How much is moved at a time: each call stays short, however much has become due.
-const DUE_AT_ONCE: usize = 500;
+/// The number of keys that one call moves, so that each call stays short.
+const MAX_MOVED: usize = 500;
 
-/// A queue as a store keeps it; see the module.
+/// The state of a queue in a store; see the module.
 #[derive(Debug)]
 pub struct Machine {
     queue: Queue<Key>,
     records: foldhash::HashMap<Key, Box<Record>>,
-    delays: BTreeSet<(Moment, u64, Key)>,
-    leases: BTreeSet<(Moment, Key)>,
-    ready_since: BTreeSet<(Moment, u64)>,
-    owners: HashMap<Owner, Moment>,
+    delays: BTreeSet<(EngineTime, u64, Key)>,
+    leases: BTreeSet<(EngineTime, Key)>,
+    ready_since: BTreeSet<(EngineTime, u64)>,
+    owners: HashMap<Owner, EngineTime>,
     last_token: u64,
     /// Theoretical arrival time of the shared rate.
-    arrival: Moment,
+    arrival: EngineTime,
     paused: bool,
-    /// Orders what has the same time by when it was said.
-    count: u64,
-    /// Keys whose lasting part has changed since it was last asked for, some of them
-    /// several times.
-    touched: Option<Vec<Key>>,
+    /// Orders entries with the same time.
+    sequence: u64,
+    /// Keys whose persisted part has changed since the last call of `drain_changes`. A key
+    /// may be repeated. `None` if changes are not tracked.
+    changed: Option<Vec<Key>>,
 }
 
-/// All that is known of one key, besides what the queue knows. It is in a box, and so is
-/// what most keys do not have: there are many records, and their table moves as it grows.
+/// What is known about one key, in addition to the queue.
+///
+/// Records are boxed, and so is what most of them lack, because their table moves them when
+/// it grows.
 #[derive(Debug, Default)]
 struct Record {
     held: Option<Box<Held>>,
-    /// Since when the key is ready.
-    since: Option<(Moment, u64)>,
-    wake_at: Option<(Moment, u64)>,
-    /// The priority of what is planned.
-    planned: Option<i8>,
+    /// When the key became ready.
+    since: Option<(EngineTime, u64)>,
+    wake_at: Option<(EngineTime, u64)>,
+    pending_priority: Option<i8>,
     failures: u32,
     deliveries: u32,
     error: Box<str>,
-    buried: Option<Box<Buried>>,
+    death: Option<Box<Death>>,
 }
 
 #[derive(Debug)]
@@ -81,31 +84,31 @@ struct Held {
     lease: Lease<Key>,
     token: Token,
     owner: Owner,
-    granted: Moment,
-    deadline: Moment,
+    granted: EngineTime,
+    deadline: EngineTime,
     dirty: bool,
     priority: i8,
 }
 
 #[derive(Clone, Debug, PartialEq, Eq)]
-struct Buried {
+struct Death {
     reason: String,
-    at: Moment,
+    at: EngineTime,
     owner: Owner,
 }
 
 impl Record {
-    fn says_nothing(&self) -> bool {
+    fn is_empty(&self) -> bool {
         self.held.is_none()
             && self.since.is_none()
             && self.wake_at.is_none()
             && self.failures == 0
-            && self.buried.is_none()
+            && self.death.is_none()
     }
 }
 
 impl Machine {
-    /// An empty queue.
+    /// Creates an empty queue.
     pub fn new() -> Self {
         Self {
             queue: Queue::builder().order(Priority::new()).build(),
@@ -115,25 +118,25 @@ impl Machine {
             ready_since: BTreeSet::new(),
             owners: HashMap::new(),
             last_token: 0,
-            arrival: Moment::default(),
+            arrival: EngineTime::default(),
             paused: false,
-            count: 0,
-            touched: None,
+            sequence: 0,
+            changed: None,
         }
     }
 
-    /// Whether a key can be handed out.
+    /// Returns whether a key can be leased.
     pub fn has_ready(&self) -> bool {
         !self.paused && !self.queue.is_empty()
     }
 
     /// As [`Store::add`](crate::Store::add) for one key.
-    pub fn add(&mut self, add: &Add, now: Moment) -> Receipt {
-        let was_dead = self.exhume(&add.key);
+    pub fn add(&mut self, add: &Add, now: EngineTime) -> Receipt {
+        let was_dead = self.take_from_dead(&add.key);
         let own = match add.when {
             When::Now => Duration::ZERO,
             When::After(delay) => delay,
-            When::RateLimited(backoff) => self.fail(&add.key, &backoff, now),
+            When::RateLimited(backoff) => self.back_off(&add.key, &backoff, now),
         };
         let delay = if was_dead { own.max(add.revive_after) } else { own };
         let added = if delay.is_zero() {
@@ -145,8 +148,8 @@ impl Machine {
     }
 
     /// As [`Store::lease`](crate::Store::lease).
-    pub fn lease(&mut self, request: &LeaseRequest, now: Moment) -> Leased {
-        self.hear_of(&request.owner, now);
+    pub fn lease(&mut self, request: &LeaseRequest, now: EngineTime) -> Leased {
+        self.see_owner(&request.owner, now);
         self.expire(request.max_deliveries, now);
         let max = if self.paused { 0 } else { request.max };
         let deadline = now.after(request.lease);
@@ -164,72 +167,75 @@ impl Machine {
         owner: &Owner,
         held: &[Hold],
         lease: Duration,
-        now: Moment,
+        now: EngineTime,
     ) -> Vec<bool> {
-        self.hear_of(owner, now);
+        self.see_owner(owner, now);
         held.iter().map(|hold| self.extend_one(hold, now.after(lease))).collect()
     }
 
     /// As [`Store::finish`](crate::Store::finish) for one lease.
-    pub fn finish(&mut self, request: &FinishRequest, now: Moment) -> Finished {
+    pub fn finish(&mut self, request: &FinishRequest, now: EngineTime) -> Finished {
         let FinishRequest { hold, finish, backoff, .. } = request;
-        let Some(held) = self.take(hold) else { return Finished::LeaseLost };
+        let Some(held) = self.take_lease(hold) else { return Finished::LeaseLost };
         let key = &hold.key;
         let deliveries = std::mem::take(&mut self.record(key).deliveries);
         match finish {
             Finish::Succeed => {
-                self.absolve(key);
+                self.clear_failures(key);
                 self.end(held, Duration::ZERO, now)
             }
             Finish::RequeueAfter(delay) => {
-                self.absolve(key);
-                self.end_later(held, *delay, now)
+                self.clear_failures(key);
+                self.end_delayed(held, *delay, now)
             }
             Finish::Retry => {
-                let delay = self.fail(key, backoff, now);
-                self.note(key, request.error_text());
-                self.end_later(held, delay, now)
+                let delay = self.back_off(key, backoff, now);
+                self.set_error(key, request.error_text());
+                self.end_delayed(held, delay, now)
             }
             Finish::RetryAfter(delay) => {
                 self.count_failure(key);
-                self.note(key, request.error_text());
-                self.end_later(held, *delay, now)
+                self.set_error(key, request.error_text());
+                self.end_delayed(held, *delay, now)
             }
             Finish::GiveUp => {
-                self.end_for_good(held, deliveries, request.error_text(), now)
+                self.end_given_up(held, deliveries, request.error_text(), now)
             }
             Finish::Release => {
                 self.record(key).deliveries = deliveries.saturating_sub(1);
-                self.hand_back(held, now);
-                Finished::Requeued
+                self.end_ready(held, now)
             }
             Finish::Done | _ => self.end(held, Duration::ZERO, now),
         }
     }
 
     /// As [`Store::reclaim`](crate::Store::reclaim).
-    pub fn reclaim(&mut self, owner: &Owner, held: &[Hold], now: Moment) -> u64 {
-        let lost = |(key, record): (&Key, &Record)| {
+    pub fn reclaim(&mut self, owner: &Owner, held: &[Hold], now: EngineTime) -> u64 {
+        let unlisted = |(key, record): (&Key, &Record)| {
             let lease = record.held.as_ref().filter(|lease| lease.owner == *owner)?;
-            let lost = Hold { key: key.clone(), token: lease.token };
-            (!held.contains(&lost)).then_some(lost)
+            let lease = Hold { key: key.clone(), token: lease.token };
+            (!held.contains(&lease)).then_some(lease)
         };
-        let mut lost: Vec<_> = self.all().filter_map(lost).collect();
-        lost.sort_by_key(|hold| hold.token);
-        let requests =
-            lost.into_iter().map(|hold| FinishRequest::new(hold, Finish::Release));
+        let mut unlisted: Vec<_> = self.records().filter_map(unlisted).collect();
+        unlisted.sort_by_key(|hold| hold.token);
+        let release = |hold| FinishRequest::new(hold, Finish::Release);
+        let requests = unlisted.into_iter().map(release);
         let answers = requests.map(|request| self.finish(&request, now));
         answers.filter(|answer| *answer == Finished::Requeued).count() as u64
     }
 
     /// As [`Store::expire`](crate::Store::expire).
-    pub fn expire(&mut self, max: Option<NonZeroU32>, now: Moment) -> Expired {
+    pub fn expire(
+        &mut self,
+        max_deliveries: Option<NonZeroU32>,
+        now: EngineTime,
+    ) -> Expired {
         let due = self.move_due(now);
         let mut expired = Expired { due, ..Expired::default() };
-        for _ in 0..DUE_AT_ONCE {
-            let over = self.leases.first().filter(|(deadline, _)| *deadline <= now);
-            let Some(key) = over.map(|(_, key)| key.clone()) else { break };
-            if self.run_out(&key, max, now) {
+        for _ in 0..MAX_MOVED {
+            let first = self.leases.first().filter(|(deadline, _)| *deadline <= now);
+            let Some(key) = first.map(|(_, key)| key.clone()) else { break };
+            if self.expire_lease(&key, max_deliveries, now) {
                 expired.dead += 1;
             } else {
                 expired.returned += 1;
@@ -238,23 +244,23 @@ impl Machine {
         expired
     }
 
-    /// Makes keys ready whose delay is over: how many.
-    pub fn move_due(&mut self, now: Moment) -> u64 {
-        for moved in 0..DUE_AT_ONCE {
+    /// Adds keys whose delay has ended. Returns how many.
+    pub fn move_due(&mut self, now: EngineTime) -> u64 {
+        for moved in 0..MAX_MOVED {
             let due = self.delays.first().filter(|(at, ..)| *at <= now);
             let Some(key) = due.map(|(.., key)| key.clone()) else { return moved as u64 };
-            let planned = self.record(&key).planned.unwrap_or_default();
+            let priority = self.record(&key).pending_priority.unwrap_or_default();
             self.set_wake(&key, None);
-            self.make_ready(&key, planned, now);
+            self.make_ready(&key, priority, now);
         }
-        DUE_AT_ONCE as u64
+        MAX_MOVED as u64
     }
 
     /// As [`Store::forget`](crate::Store::forget) for one key.
     pub fn forget(&mut self, key: &Key) {
-        if self.records.get(key).is_some_and(|record| record.buried.is_none()) {
-            self.absolve(key);
-            self.tidy(key);
+        if self.records.get(key).is_some_and(|record| record.death.is_none()) {
+            self.clear_failures(key);
+            self.remove_if_empty(key);
         }
     }
 
@@ -263,13 +269,13 @@ impl Machine {
         let Some(record) = self.records.get_mut(key) else { return false };
         let dirty =
             record.held.as_mut().is_some_and(|held| std::mem::take(&mut held.dirty));
-        let planned = dirty || record.since.is_some() || record.wake_at.is_some();
-        self.set_planned(key, None);
+        let pending = dirty || record.since.is_some() || record.wake_at.is_some();
+        self.set_pending_priority(key, None);
         self.queue.remove(key);
         self.set_wake(key, None);
         self.set_since(key, None);
-        self.tidy(key);
-        planned
+        self.remove_if_empty(key);
+        pending
     }
 
     /// As [`Store::pause`](crate::Store::pause) and
@@ -279,10 +285,10 @@ impl Machine {
     }
 
     /// As [`Store::revive`](crate::Store::revive).
-    pub fn revive(&mut self, which: &Which, now: Moment) -> u64 {
-        let keys = self.buried(which);
+    pub fn revive(&mut self, which: &Which, now: EngineTime) -> u64 {
+        let keys = self.dead_keys(which);
         for key in &keys {
-            self.exhume(key);
+            self.take_from_dead(key);
             self.make_ready(key, 0, now);
         }
         keys.len() as u64
@@ -290,28 +296,25 @@ impl Machine {
 
     /// As [`Store::drop_dead`](crate::Store::drop_dead).
     pub fn drop_dead(&mut self, which: &Which) -> u64 {
-        let keys = self.buried(which);
+        let keys = self.dead_keys(which);
         for key in &keys {
-            self.exhume(key);
-            self.tidy(key);
+            self.take_from_dead(key);
+            self.remove_if_empty(key);
         }
         keys.len() as u64
     }
 
-    /// Those dead keys that are meant, the longest dead first.
-    fn buried(&self, which: &Which) -> Vec<Key> {
-        let meant = |key: &Key| match which {
+    /// Returns the selected dead keys, ordered by the time of their death.
+    fn dead_keys(&self, which: &Which) -> Vec<Key> {
+        let is_selected = |key: &Key| match which {
             Which::All => true,
             Which::Keys(keys) => keys.contains(key),
         };
         let dead = |(key, record): (&Key, &Record)| {
-            record
-                .buried
-                .as_ref()
-                .filter(|_| meant(key))
-                .map(|grave| (grave.at, key.clone()))
+            let death = record.death.as_ref().filter(|_| is_selected(key))?;
+            Some((death.at, key.clone()))
         };
-        let mut keys: Vec<_> = self.all().filter_map(dead).collect();
+        let mut keys: Vec<_> = self.records().filter_map(dead).collect();
         keys.sort();
         keys.into_iter().map(|(_, key)| key).collect()
     }

@@ -1,4 +1,4 @@
-//! The reference store: the rules, a lock and nothing else.
+//! The reference store: the state machine behind a lock.
 
 use std::fmt;
 use std::num::NonZeroU32;
@@ -7,20 +7,21 @@ use std::time::Duration;
 
 use tokio::sync::Notify;
 
+use crate::engine_time::TimeSource;
 use crate::machine::Machine;
-use crate::moment::Now;
 use crate::sync::lock;
 use crate::{
-    Add, Dead, EngineClock, Error, Expired, Failing, FinishRequest, Finished, Hold, Key,
-    LeaseRequest, Leased, Look, Moment, Owner, Receipt, Reply, Stats, Store, Which,
+    Add, Dead, EngineClock, EngineTime, Error, Expired, Failing, FinishRequest, Finished,
+    Hold, Key, LeaseRequest, Leased, Look, Owner, Receipt, Reply, Stats, Store, Which,
     Worker, within,
 };
 
-/// A store in memory: for tests of code that uses a [`SharedQueue`](crate::SharedQueue),
-/// and the model that the other stores are compared with.
+/// A store in memory, for tests of code that uses a [`SharedQueue`](crate::SharedQueue).
 ///
-/// Its keys are gone when it is dropped. Clones are the same store. A program that needs
-/// no store has a better queue in [`requeue::Queue`].
+/// Its keys are gone when the last clone is dropped. Clones share the same keys. A program
+/// that does not need a store should use [`requeue::Queue`].
+///
+/// This is also the reference that the other stores are compared with.
 #[derive(Clone)]
 pub struct MemoryStore {
     shared: Arc<Shared>,
@@ -28,39 +29,39 @@ pub struct MemoryStore {
 
 struct Shared {
     machine: Mutex<Machine>,
-    now: Now,
-    /// Woken when a key becomes ready. It keeps one wake-up for the next who waits, so a
-    /// key that comes between a look and the wait is not missed.
+    time: TimeSource,
+    /// Notified when a key is ready. It keeps one wake-up for the next waiter, so a key that
+    /// becomes ready between a look and the wait is not missed.
     ready: Notify,
 }
 
 impl MemoryStore {
-    /// An empty store.
+    /// Creates an empty store.
     pub fn new() -> Self {
-        Self::on(Now::default())
+        Self::with_time(TimeSource::System)
     }
 
-    /// An empty store whose time is `clock`.
+    /// Creates an empty store with a clock for tests.
     pub fn with_clock(clock: EngineClock) -> Self {
-        Self::on(Now::Told(clock))
+        Self::with_time(TimeSource::Test(clock))
     }
 
-    fn on(now: Now) -> Self {
+    fn with_time(time: TimeSource) -> Self {
         let machine = Mutex::new(Machine::new());
-        Self { shared: Arc::new(Shared { machine, now, ready: Notify::new() }) }
+        Self { shared: Arc::new(Shared { machine, time, ready: Notify::new() }) }
     }
 
     fn machine(&self) -> MutexGuard<'_, Machine> {
         lock(&self.shared.machine)
     }
 
-    /// Carries out a call, and passes a wake-up on if a key is ready after it.
+    /// Executes a call, and wakes a waiter if a key is ready after it.
     fn call<T: Send + 'static>(
         &self,
-        act: impl FnOnce(&mut Machine, Moment) -> T,
+        act: impl FnOnce(&mut Machine, EngineTime) -> T,
     ) -> Reply<'_, T> {
         let mut machine = self.machine();
-        let answer = act(&mut machine, self.shared.now.read());
+        let answer = act(&mut machine, self.shared.time.now());
         let ready = machine.has_ready();
         drop(machine);
         if ready {
@@ -78,7 +79,7 @@ impl Default for MemoryStore {
 
 impl fmt::Debug for MemoryStore {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let stats = self.machine().stats(self.shared.now.read());
+        let stats = self.machine().stats(self.shared.time.now());
         f.debug_struct("MemoryStore").field("stats", &stats).finish_non_exhaustive()
     }
 }

@@ -3,42 +3,44 @@
 use std::fmt;
 use std::future::Future;
 use std::marker::PhantomData;
-use std::sync::Arc;
+use std::sync::{Arc, Weak};
 use std::time::Duration;
 
-use requeue::{AddOptions, Added, AddedAll, Finish};
+use requeue::{AddOptions, Added, AddedAll};
 
-use crate::batch::answered;
 use crate::builder::SharedQueueBuilder;
-use crate::engine::Engine;
-use crate::getters::handed;
+use crate::client::Client;
+use crate::client::batch::answered;
+use crate::client::getters::delivered;
 use crate::lease::{RawLease, SharedLease};
+use crate::race::race;
 use crate::{
-    Add, Backoff, Error, Key, Look, Owner, Phase, Receipt, Stats, Store, StoreKey, When,
+    Add, Backoff, Error, ErrorKind, Key, Look, Owner, Phase, Receipt, Stats, Store,
+    StoreKey, When,
 };
 
-/// The queue of keys on a store: [`requeue::Queue`] with its verbs, for keys that must not
-/// be lost with a process, or that many machines work on.
+/// A queue on a store, for keys that must survive their process or that several machines
+/// share.
 ///
-/// The rules for a key are the same: it is ready once however often it is added, with one
-/// worker at a time, and one that is added while it is processed is processed once more,
-/// after. What differs, since a store is somewhere else:
+/// It has the rules and method names of [`requeue::Queue`]: a ready key is queued once, it
+/// is processed by one worker at a time, and a key that is added while it is being processed
+/// runs once more afterwards. The differences:
 ///
 /// | | [`requeue::Queue`] | `SharedQueue` |
 /// |---|---|---|
-/// | calls | at once, cannot fail | `async`, may fail |
-/// | a worker that dies | ends its leases by dropping them | its leases run out, and the keys come again: at least once, not exactly once |
+/// | calls | immediate, cannot fail | `async`, can fail |
+/// | a worker dies | its leases are dropped and retried | its leases expire, and the keys are delivered again: at least once, not exactly once |
 /// | closing | ends the queue | ends this handle; the keys stay in the store |
-/// | failures and backoff | a [retry policy](requeue::retry) | a [`Backoff`](crate::Backoff), counted in the store |
-/// | order | first in, first out, or another | by priority from -128 to 127, and then first in, first out; in each partition, if there are several |
+/// | backoff | a [retry policy](requeue::retry) | a [`Backoff`](crate::Backoff); the store counts the failures |
+/// | order | configurable | by priority from -128 to 127, then first in, first out, in each partition |
 ///
-/// What people look after, the dead, the failing and the workers, and pausing, is asked of
-/// the [`store`](Self::store) itself: `queue.store().dead(10).await`, with the trait
-/// [`Store`] in scope.
+/// To inspect and manage the queue, call the [`store`](Self::store) with the trait [`Store`]
+/// in scope, for example `queue.store().dead(10).await`.
 ///
-/// Handles are cheap to clone. Calls that come while another is on its way go together in
-/// the next, so many tasks that each add or finish one key are nearly as fast as batches.
-/// When the last handle is dropped, it [closes](SharedQueue::close).
+/// Handles are cheap to clone. Calls made while another call is in flight are sent together,
+/// so many tasks that each add or finish one key are nearly as fast as batches. The last
+/// handle that is dropped [closes](SharedQueue::close) the queue; leases continue. Use a
+/// [`WeakSharedQueue`] where a handle must not keep the queue open.
 ///
 /// # Examples
 ///
@@ -56,25 +58,27 @@ use crate::{
 /// # }).unwrap();
 /// ```
 pub struct SharedQueue<K, S: Store> {
-    handle: Arc<Open<S>>,
+    handle: Arc<OpenClient<S>>,
     key: PhantomData<fn() -> K>,
 }
 
-/// What all handles hold and nobody else, so that its drop is that of the last handle.
-struct Open<S: Store>(Arc<Engine<S>>);
+/// Owned by handles only, so that its drop is the drop of the last handle.
+struct OpenClient<S: Store>(Arc<Client<S>>);
 
-impl<S: Store> Drop for Open<S> {
+impl<S: Store> Drop for OpenClient<S> {
     fn drop(&mut self) {
         self.0.close();
     }
 }
 
 impl<K: StoreKey, S: Store> SharedQueue<K, S> {
-    /// A queue on `store` as the [builder](Self::builder) makes it if nothing is said.
+    /// Creates a queue on `store` with the default settings of the
+    /// [builder](Self::builder).
     ///
     /// # Panics
     ///
-    /// If this is called from outside a runtime of tokio.
+    /// If called outside a tokio runtime.
+    #[must_use]
     pub fn new(store: S) -> Self {
         Self::builder(store).build()
     }
@@ -84,49 +88,55 @@ impl<K: StoreKey, S: Store> SharedQueue<K, S> {
         SharedQueueBuilder::new(store)
     }
 
-    pub(crate) fn on(engine: Arc<Engine<S>>) -> Self {
-        Self { handle: Arc::new(Open(engine)), key: PhantomData }
+    pub(crate) fn from_client(client: Arc<Client<S>>) -> Self {
+        Self { handle: Arc::new(OpenClient(client)), key: PhantomData }
     }
 
-    pub(crate) fn engine(&self) -> &Arc<Engine<S>> {
+    pub(crate) fn client(&self) -> &Arc<Client<S>> {
         &self.handle.0
     }
 
-    /// The store underneath.
+    /// Returns a handle that does not keep the queue open.
+    #[must_use]
+    pub fn downgrade(&self) -> WeakSharedQueue<K, S> {
+        WeakSharedQueue { handle: Arc::downgrade(&self.handle), key: PhantomData }
+    }
+
+    /// Returns the store.
+    #[must_use]
     pub fn store(&self) -> &S {
-        &self.engine().store
+        &self.client().store
     }
 
-    /// The name of this handle among the workers of the queue.
+    /// Returns the name of this queue among the owners of leases.
+    #[must_use]
     pub fn owner(&self) -> &Owner {
-        &self.engine().terms.owner
+        &self.client().settings.owner
     }
 
-    /// Adds a key: it will be processed, once, after this call.
+    /// Adds a key. It runs once after this call.
     ///
     /// # Errors
     ///
-    /// [`Closed`](crate::ErrorKind::Closed) if this handle is [closed](Self::close).
-    /// [`Invalid`](crate::ErrorKind::Invalid) if the key is longer than
-    /// [`Key::MAX_LEN`]. Whatever the store fails with, after it was tried for as long as
-    /// the queue's [patience](SharedQueueBuilder::patience) lasts;
-    /// [`Busy`](crate::ErrorKind::Busy) if a transaction had the key for all of that time.
+    /// [`Closed`](ErrorKind::Closed) if this handle is [closed](Self::close), and
+    /// [`Invalid`](ErrorKind::Invalid) if the key is longer than [`Key::MAX_LEN`]. Errors of
+    /// the store are returned after the queue's [patience](SharedQueueBuilder::patience),
+    /// for example [`Busy`](ErrorKind::Busy) if a transaction locked the key for that long.
     ///
     /// # Cancel safety
     ///
-    /// If the future is dropped, the key may have been added or not; adding it once more
-    /// costs at worst one more run.
+    /// If the future is dropped, the key may or may not be added. Adding it again costs at
+    /// worst one more run.
     #[doc(alias = "Add")]
     pub async fn add(&self, key: K) -> Result<Added, Error> {
         Ok(self.send(self.to_add(&key, When::Now)?).await?.added)
     }
 
-    /// Adds keys, together in as few calls as possible.
+    /// Adds keys in as few calls as possible.
     ///
     /// # Errors
     ///
-    /// As [`add`](Self::add), with the first error. Keys of other batches may have been
-    /// added.
+    /// As [`add`](Self::add), with the first error. Some keys may have been added.
     ///
     /// # Cancel safety
     ///
@@ -141,14 +151,14 @@ impl<K: StoreKey, S: Store> SharedQueue<K, S> {
         if self.is_closed() {
             return Err(closed());
         }
-        for answer in self.engine().add_all(adds) {
+        for answer in self.client().add_all(adds) {
             count(&mut all, answered(answer).await?.added);
         }
         Ok(all)
     }
 
-    /// Adds a key once `delay` has passed on the store's clock. Of several delays of a key
-    /// the earliest counts.
+    /// Adds a key after `delay` on the store's clock. If the key is delayed already, the
+    /// earlier time wins.
     ///
     /// # Errors
     ///
@@ -162,8 +172,8 @@ impl<K: StoreKey, S: Store> SharedQueue<K, S> {
         Ok(self.send(self.to_add(&key, When::After(delay))?).await?.added)
     }
 
-    /// Adds a key when the queue's backoff says, and counts a failure of it: how long that
-    /// is from now.
+    /// Counts a failure of a key and adds it after the delay that the queue's backoff
+    /// chooses.
     ///
     /// # Errors
     ///
@@ -174,20 +184,20 @@ impl<K: StoreKey, S: Store> SharedQueue<K, S> {
     /// As that of [`add`](Self::add).
     #[doc(alias = "AddRateLimited")]
     pub async fn add_rate_limited(&self, key: K) -> Result<Receipt, Error> {
-        let when = When::RateLimited(self.engine().terms.backoff);
+        let when = When::RateLimited(self.client().settings.backoff);
         self.send(self.to_add(&key, when)?).await
     }
 
-    /// Adds a key with options: a delay, a priority, by the queue's backoff.
+    /// Adds a key with options.
     ///
-    /// A higher priority goes first; those of a store are from -128 to 127. With a delay
-    /// and by the backoff, the shorter of the two counts, but the
-    /// [rate](crate::Backoff::rate) of the whole queue is kept in any case.
+    /// Higher priorities are delivered first; a store accepts -128 to 127. If the options
+    /// have both a delay and the backoff, the shorter one is used, but never less than the
+    /// queue's [rate](Backoff::rate) allows.
     ///
     /// # Errors
     ///
-    /// As [`add`](Self::add), and [`Invalid`](crate::ErrorKind::Invalid) for a priority
-    /// that a store cannot keep.
+    /// As [`add`](Self::add), and [`Invalid`](ErrorKind::Invalid) if the priority is out of
+    /// range.
     ///
     /// # Cancel safety
     ///
@@ -222,7 +232,7 @@ impl<K: StoreKey, S: Store> SharedQueue<K, S> {
     }
 
     fn backoff_up_to(&self, limit: Option<Duration>) -> Backoff {
-        let backoff = self.engine().terms.backoff;
+        let backoff = self.client().settings.backoff;
         Backoff {
             max: limit.map_or(backoff.max, |limit| limit.min(backoff.max)),
             ..backoff
@@ -233,16 +243,17 @@ impl<K: StoreKey, S: Store> SharedQueue<K, S> {
         if self.is_closed() {
             return Err(closed());
         }
-        answered(self.engine().add(add)).await
+        answered(self.client().add(add)).await
     }
 
-    /// What adding a key is to the store, with the settings of this queue: for a call past
-    /// it, such as an add inside a transaction of your own. Tell
-    /// [`count_added`](Self::count_added) of it, if the queue is measured.
+    /// Returns the add of a key with the settings of this queue, without sending it.
+    ///
+    /// Use it to call the store directly, for example to add a key in a transaction. Report
+    /// the result with [`count_added`](Self::count_added) if the queue has metrics.
     ///
     /// # Errors
     ///
-    /// [`Invalid`](crate::ErrorKind::Invalid) if the key is too long.
+    /// [`Invalid`](ErrorKind::Invalid) if the key is too long.
     ///
     /// # Examples
     ///
@@ -259,178 +270,331 @@ impl<K: StoreKey, S: Store> SharedQueue<K, S> {
     /// # }).unwrap();
     /// ```
     pub fn to_add(&self, key: &K, when: When) -> Result<Add, Error> {
-        let revive_after = self.engine().terms.revive_after;
+        let revive_after = self.client().settings.revive_after;
         Ok(Add { revive_after, ..Add::new(Key::new(key.encode())?, when) })
     }
 
-    /// Waits for a key: `None` once this handle is closed.
+    /// Waits for a key. Returns `None` if this handle is closed.
     ///
-    /// Whoever calls this is in line from then on, also before what it returns is polled: do
-    /// not keep that without awaiting it, since it may hold a key.
+    /// A key that cannot be [decoded](StoreKey::decode) moves to the dead keys with the
+    /// error as its reason. It is reported to
+    /// [`on_error`](SharedQueueBuilder::on_error), and the wait continues.
     ///
     /// # Errors
     ///
-    /// Whatever the store fails with: at once if trying again is no use, otherwise after
-    /// the queue's [patience](SharedQueueBuilder::patience).
-    /// [`Corrupt`](crate::ErrorKind::Corrupt) for a key that cannot be
-    /// [decoded](StoreKey::decode), which is then among the dead.
+    /// Errors of the store: at once if a repetition cannot help, otherwise after the queue's
+    /// [patience](SharedQueueBuilder::patience).
     ///
     /// # Cancel safety
     ///
-    /// Dropping the future loses no key: one that was on its way goes to the next who
-    /// waits, or is released.
+    /// Dropping the future loses no key: a key in transit goes to the next getter or is
+    /// released.
+    ///
+    /// # Examples
+    ///
+    /// A worker:
+    ///
+    /// ```
+    /// use requeue_store::{Error, MemoryStore, SharedQueue};
+    ///
+    /// # async fn process(key: &str) -> Result<(), String> { Ok(()) }
+    /// # tokio::runtime::Builder::new_current_thread().build().unwrap().block_on(async {
+    /// let queue = SharedQueue::<String, _>::new(MemoryStore::new());
+    /// # queue.add("a".to_owned()).await?;
+    /// # let closer = queue.downgrade();
+    /// while let Some(lease) = queue.get().await? {
+    ///     match process(lease.key()).await {
+    ///         Ok(()) => lease.succeed().await?,
+    ///         Err(error) => lease.with_error(error).retry().await?,
+    ///     };
+    ///     # closer.upgrade().unwrap().close();
+    /// }
+    /// # Ok::<(), Error>(())
+    /// # }).unwrap();
+    /// ```
     #[doc(alias = "Get")]
     pub fn get(
         &self,
     ) -> impl Future<Output = Result<Option<SharedLease<K, S>>, Error>> + Send + use<K, S>
     {
-        let receiver = self.engine().get();
-        async move { handed(receiver).await?.map(decode).transpose() }
+        let client = Arc::clone(self.client());
+        async move { Ok(get_decoded(&client, 1).await?.pop()) }
     }
 
-    /// Takes a key that is ready now, if there is one.
+    /// Waits for keys: at least one, at most `max`. Returns no keys if this handle is closed.
+    ///
+    /// One call of the store leases at most 256 keys.
     ///
     /// # Errors
     ///
-    /// As [`get`](Self::get), without patience.
+    /// As [`get`](Self::get).
     ///
     /// # Cancel safety
     ///
-    /// Dropping the future loses no key: one that was on its way is released.
+    /// As that of [`get`](Self::get).
+    ///
+    /// # Examples
+    ///
+    /// ```
+    /// use requeue_store::{Error, MemoryStore, SharedQueue};
+    ///
+    /// # tokio::runtime::Builder::new_current_thread().build().unwrap().block_on(async {
+    /// let queue = SharedQueue::<u64, _>::new(MemoryStore::new());
+    /// queue.add_all([1, 2, 3]).await?;
+    /// let leases = queue.get_many(2).await?;
+    /// assert_eq!(leases.len(), 2);
+    /// for lease in leases {
+    ///     lease.succeed().await?;
+    /// }
+    /// # Ok::<(), Error>(())
+    /// # }).unwrap();
+    /// ```
+    #[must_use = "leases that are dropped are retried"]
+    pub async fn get_many(&self, max: usize) -> Result<Vec<SharedLease<K, S>>, Error> {
+        if max == 0 {
+            return Ok(Vec::new());
+        }
+        get_decoded(self.client(), max).await
+    }
+
+    /// Waits for a key, at most for `timeout`.
+    ///
+    /// # Errors
+    ///
+    /// [`Timeout`](ErrorKind::Timeout) if no key arrived in time,
+    /// [`Closed`](ErrorKind::Closed) if this handle is closed, and otherwise as
+    /// [`get`](Self::get).
+    ///
+    /// # Cancel safety
+    ///
+    /// As that of [`get`](Self::get).
+    #[must_use = "a lease that is dropped is retried"]
+    pub async fn get_timeout(
+        &self,
+        timeout: Duration,
+    ) -> Result<SharedLease<K, S>, Error> {
+        let Some(lease) = race(self.get(), self.client().timer(timeout)).await else {
+            let text = format!("no key became ready within {timeout:?}");
+            return Err(Error::new(ErrorKind::Timeout, text));
+        };
+        lease?.ok_or_else(closed)
+    }
+
+    /// Takes a ready key without waiting for one. Returns `None` if no key is ready.
+    ///
+    /// # Errors
+    ///
+    /// As [`get`](Self::get), but without patience.
+    ///
+    /// # Cancel safety
+    ///
+    /// Dropping the future loses no key: a key in transit is released.
+    #[must_use = "a lease that is dropped is retried"]
     pub async fn try_get(&self) -> Result<Option<SharedLease<K, S>>, Error> {
         Ok(self.try_get_many(1).await?.pop())
     }
 
-    /// Takes up to `max` keys that are ready now, in one call, which takes no more than 256.
+    /// Takes up to `max` ready keys, but at most 256, without waiting for them.
     ///
     /// # Errors
     ///
-    /// As [`try_get`](Self::try_get). If one key cannot be decoded, the others are released.
+    /// As [`try_get`](Self::try_get).
     ///
     /// # Cancel safety
     ///
     /// As that of [`try_get`](Self::try_get).
+    #[must_use = "leases that are dropped are retried"]
     pub async fn try_get_many(
         &self,
         max: usize,
     ) -> Result<Vec<SharedLease<K, S>>, Error> {
-        self.engine().try_get(max).await?.into_iter().map(decode).collect()
+        loop {
+            let raw = self.client().try_get(max).await?;
+            let found = !raw.is_empty();
+            let leases = decode_all(raw);
+            if !found || !leases.is_empty() {
+                return Ok(leases);
+            }
+        }
     }
 
-    /// Forgets the failures of a key.
+    /// Resets the failures of a key.
     ///
     /// # Errors
     ///
-    /// Whatever the store fails with.
+    /// Errors of the store.
     #[doc(alias = "Forget")]
     pub async fn forget(&self, key: &K) -> Result<(), Error> {
         self.store().forget(&[Key::new(key.encode())?]).await
     }
 
-    /// Takes out what is planned for a key: whether anything was. If it is being
-    /// processed, that goes on.
+    /// Cancels a pending key. Returns whether it was ready, delayed or dirty.
+    ///
+    /// A lease on the key continues.
     ///
     /// # Errors
     ///
-    /// Whatever the store fails with.
+    /// Errors of the store.
     pub async fn remove(&self, key: &K) -> Result<bool, Error> {
         Ok(self.store().remove(&[Key::new(key.encode())?]).await?.contains(&true))
     }
 
-    /// How often in a row a key has failed.
+    /// Returns how often a key has failed since its failures were last forgotten.
     ///
     /// # Errors
     ///
-    /// Whatever the store fails with.
+    /// Errors of the store.
     #[doc(alias = "NumRequeues")]
+    #[must_use = "asking the store changes nothing"]
     pub async fn num_requeues(&self, key: &K) -> Result<u32, Error> {
         Ok(self.look(key).await?.failures)
     }
 
-    /// Whether a key is ready, delayed or dirty: whether it will be processed without being
-    /// added.
+    /// Returns whether a key is ready, delayed or being processed.
     ///
     /// # Errors
     ///
-    /// Whatever the store fails with.
+    /// Errors of the store.
+    #[must_use = "asking the store changes nothing"]
     pub async fn contains(&self, key: &K) -> Result<bool, Error> {
-        let look = self.look(key).await?;
-        let planned = match look.phase {
-            Phase::Ready => true,
-            Phase::Processing { dirty, .. } => dirty,
-            Phase::Absent | Phase::Dead => false,
-        };
-        Ok(planned || look.delayed.is_some())
+        let Look { phase, delayed, .. } = self.look(key).await?;
+        Ok(delayed.is_some() || matches!(phase, Phase::Ready | Phase::Processing { .. }))
     }
 
-    /// Tells what the store knows of a key.
+    /// Returns the state of a key.
     ///
     /// # Errors
     ///
-    /// Whatever the store fails with.
+    /// Errors of the store.
+    #[must_use = "asking the store changes nothing"]
     pub async fn look(&self, key: &K) -> Result<Look, Error> {
         let looks = self.store().look(&[Key::new(key.encode())?]).await?;
         Ok(looks.into_iter().next().unwrap_or_default())
     }
 
-    /// Tells how the queue stands, for all its handles together.
+    /// Returns how many keys of the whole queue are in each state.
     ///
-    /// The numbers of keys in the queue's [metrics](SharedQueueBuilder::metrics) are those of the
-    /// last call of this; after one that failed there are none.
+    /// The gauges in the queue's [metrics](SharedQueueBuilder::metrics) show the result of
+    /// the last call; after a failed call they show nothing.
     ///
     /// # Errors
     ///
-    /// Whatever the store fails with.
+    /// Errors of the store.
     pub async fn stats(&self) -> Result<Stats, Error> {
         let stats = self.store().stats().await;
-        self.engine().measure(|meter| meter.told(stats.as_ref().ok().copied()));
+        self.client().measure(|meter| meter.set_stats(stats.as_ref().ok().copied()));
         stats
     }
 
-    /// Counts adds in the queue's [metrics](SharedQueueBuilder::metrics) that went to the store
-    /// past this handle, such as those in a transaction of your own.
+    /// Counts adds in the queue's [metrics](SharedQueueBuilder::metrics) that were sent to
+    /// the store directly; see [`to_add`](Self::to_add).
     pub fn count_added(&self, adds: &[Add], receipts: &[Receipt]) {
-        self.engine().measure(|meter| meter.added(adds, receipts));
+        self.client().measure(|meter| meter.added(adds, receipts));
     }
 
-    /// How many keys are ready.
+    /// Returns how many keys are ready.
     ///
     /// # Errors
     ///
-    /// Whatever the store fails with.
+    /// Errors of the store.
     #[expect(clippy::len_without_is_empty, reason = "asking a store is not free")]
+    #[must_use = "asking the store changes nothing"]
     pub async fn len(&self) -> Result<u64, Error> {
         Ok(self.stats().await?.ready)
     }
 
-    /// Closes this handle and its clones: they add nothing and are given nothing any more.
+    /// Closes this handle and its clones: they add and deliver no more keys. Idempotent.
     ///
-    /// The keys stay in the store for others. Leases that are held can be ended as before.
+    /// The keys stay in the store for other handles. Held leases continue and can be
+    /// finished.
     #[doc(alias = "ShutDown")]
     pub fn close(&self) {
-        self.engine().close();
+        self.client().close();
     }
 
-    /// Whether this handle is closed.
+    /// Returns whether this handle is closed.
+    #[must_use]
     pub fn is_closed(&self) -> bool {
-        self.engine().is_closed()
+        self.client().is_closed()
     }
 
-    /// Closes this handle and waits until every lease that it gave out has ended, and the
-    /// store has answered to all that was sent.
+    /// Closes this handle, and waits until its leases have ended and the store has answered
+    /// all calls.
+    ///
+    /// Unlike [`Queue::drain`](requeue::Queue::drain), it leaves ready keys in the store for
+    /// other handles.
     ///
     /// # Cancel safety
     ///
-    /// The handle closes when this is first polled. Dropping the future loses nothing.
+    /// The handle is closed at the first poll. Dropping the future loses nothing.
     #[doc(alias = "ShutDownWithDrain")]
-    pub async fn drain(&self) {
+    pub async fn shutdown(&self) {
         self.close();
-        self.engine().settle().await;
+        self.client().idle().await;
     }
 }
 
+/// A handle of a [`SharedQueue`] that does not keep it open.
+///
+/// # Examples
+///
+/// ```
+/// use requeue_store::{MemoryStore, SharedQueue};
+///
+/// # tokio::runtime::Builder::new_current_thread().build().unwrap().block_on(async {
+/// let queue = SharedQueue::<String, _>::new(MemoryStore::new());
+/// let weak = queue.downgrade();
+/// assert!(weak.upgrade().is_some());
+/// drop(queue);
+/// assert!(weak.upgrade().is_none());
+/// # });
+/// ```
+pub struct WeakSharedQueue<K, S: Store> {
+    handle: Weak<OpenClient<S>>,
+    key: PhantomData<fn() -> K>,
+}
+
+impl<K, S: Store> WeakSharedQueue<K, S> {
+    /// Returns the queue, or `None` if all its handles were dropped.
+    #[must_use]
+    pub fn upgrade(&self) -> Option<SharedQueue<K, S>> {
+        Some(SharedQueue { handle: self.handle.upgrade()?, key: PhantomData })
+    }
+}
+
+impl<K, S: Store> Clone for WeakSharedQueue<K, S> {
+    fn clone(&self) -> Self {
+        Self { handle: Weak::clone(&self.handle), key: PhantomData }
+    }
+}
+
+impl<K, S: Store> fmt::Debug for WeakSharedQueue<K, S> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("WeakSharedQueue").finish_non_exhaustive()
+    }
+}
+
+/// Waits for keys. Returns none if the client is closed.
+pub(crate) async fn get_decoded<K: StoreKey, S: Store>(
+    client: &Arc<Client<S>>,
+    max: usize,
+) -> Result<Vec<SharedLease<K, S>>, Error> {
+    loop {
+        let raw = delivered(client.get(max)).await?;
+        let is_closed = raw.is_empty();
+        let leases = decode_all(raw);
+        if is_closed || !leases.is_empty() {
+            return Ok(leases);
+        }
+    }
+}
+
+fn decode_all<K: StoreKey, S: Store>(raw: Vec<RawLease<S>>) -> Vec<SharedLease<K, S>> {
+    raw.into_iter().filter_map(RawLease::decode).collect()
+}
+
 fn closed() -> Error {
-    Error::new(crate::ErrorKind::Closed, "this handle of the queue is closed")
+    Error::new(ErrorKind::Closed, "this handle of the queue is closed")
 }
 
 fn count(all: &mut AddedAll, added: Added) {
@@ -438,24 +602,6 @@ fn count(all: &mut AddedAll, added: Added) {
         Added::Dirty => all.dirty += 1,
         Added::Duplicate => all.duplicate += 1,
         Added::Ready | Added::Delayed | _ => all.ready += 1,
-    }
-}
-
-/// Makes a key of its bytes. One that cannot be read would be handed out for ever, so it
-/// goes to the dead.
-pub(crate) fn decode<K: StoreKey, S: Store>(
-    mut raw: RawLease<S>,
-) -> Result<SharedLease<K, S>, Error> {
-    match K::decode(&raw.grant.key) {
-        Ok(key) => {
-            raw.begin();
-            Ok(SharedLease::new(key, raw))
-        }
-        Err(error) => {
-            raw.set_error(error.to_string());
-            drop(raw.finish(Finish::GiveUp));
-            Err(error)
-        }
     }
 }
 

@@ -1,4 +1,4 @@
-//! Waiting for the first of two things.
+//! Waiting for the first of two futures.
 
 use std::future::{Future, poll_fn};
 use std::pin::pin;
@@ -7,14 +7,15 @@ use std::time::Duration;
 
 use requeue::{Clock, SystemClock};
 
-/// What comes, if that is soon enough: for a store that [waits](crate::Store::wait).
+/// Waits for a future with a time limit. Returns `None` if the time is up first.
 ///
-/// It goes by the timer of [`SystemClock`], which is late by tens of microseconds. That of
-/// tokio counts in milliseconds.
+/// For implementations of [`Store::wait`](crate::Store::wait). It uses the timer of
+/// [`SystemClock`], which is late by tens of microseconds; tokio's timer counts in
+/// milliseconds.
 ///
 /// # Cancel safety
 ///
-/// As safe as `what` is, which is dropped if it does not come in time.
+/// As that of `future`, which is dropped if the time is up.
 ///
 /// # Examples
 ///
@@ -29,20 +30,20 @@ use requeue::{Clock, SystemClock};
 /// assert_eq!(never, None);
 /// # }
 /// ```
-pub async fn within<T>(at_most: Duration, what: impl Future<Output = T>) -> Option<T> {
+pub async fn within<T>(at_most: Duration, future: impl Future<Output = T>) -> Option<T> {
     let timer = SystemClock.now().checked_add(at_most).map(|at| SystemClock.timer(at));
-    first(what, timer).await
+    race(future, timer).await
 }
 
-/// What came first, if it was `one`; `None` if it was `other`, or if that is what there is
-/// and it is over. Without `other`, waits for `one`.
-pub(crate) async fn first<T>(
-    one: impl Future<Output = T>,
+/// Waits for `first`. Returns `None` if `other` is ready before it. Without `other` it only
+/// waits for `first`.
+pub(crate) async fn race<T>(
+    first: impl Future<Output = T>,
     other: Option<impl Future>,
 ) -> Option<T> {
-    let (mut one, mut other) = (pin!(one), pin!(other));
+    let (mut first, mut other) = (pin!(first), pin!(other));
     poll_fn(|cx| {
-        if let Poll::Ready(value) = one.as_mut().poll(cx) {
+        if let Poll::Ready(value) = first.as_mut().poll(cx) {
             return Poll::Ready(Some(value));
         }
         let other = other.as_mut().as_pin_mut();

@@ -1,4 +1,4 @@
-//! What a store is asked for.
+//! Requests to a store.
 
 use std::fmt;
 use std::num::NonZeroU32;
@@ -7,19 +7,21 @@ use std::time::Duration;
 
 use requeue::Finish;
 
-use crate::moment::micros_of;
+use crate::engine_time::micros_of;
 use crate::{Error, ErrorKind, Key};
 
-/// Who holds leases: one process, or one handle of a queue in it.
+/// The holder of leases: one [`SharedQueue`](crate::SharedQueue) and its clones.
 ///
-/// People read it in `requeue status`, so it says where the worker is, and it must be
-/// different for each.
+/// Its name is shown to people, for example by `requeue status`. It should say where the
+/// worker runs, and it must be unique.
 #[derive(Clone, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Owner(Arc<str>);
 
 impl Owner {
-    /// An owner of this name. No store can keep an empty one, or one with a zero character:
-    /// those become `?`.
+    /// Creates an owner with this name.
+    ///
+    /// An empty name becomes `?`, and so does each zero character, because not every store
+    /// can keep them.
     pub fn new(name: impl Into<Arc<str>>) -> Self {
         let name = name.into();
         if name.is_empty() {
@@ -31,7 +33,7 @@ impl Owner {
         Self(name)
     }
 
-    /// Its name.
+    /// Returns the name.
     pub fn as_str(&self) -> &str {
         &self.0
     }
@@ -49,12 +51,12 @@ impl fmt::Debug for Owner {
     }
 }
 
-/// The number of one grant of one key: the fencing token.
+/// The fencing token of one lease.
 ///
-/// Of two grants of a key, the later one has the greater token, also after an engine has
-/// lost its last writes. Give it to whatever the work changes, and have that refuse a
-/// smaller one: then a worker that stalled past its lease cannot undo the work of the
-/// next.
+/// Each lease of a key has a greater token than the leases before it, even if the engine
+/// lost its last writes in between. Pass the token to the systems that the work changes and
+/// let them refuse smaller ones: then a worker that stalled past its lease cannot overwrite
+/// the work of the next.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Token(pub u64);
 
@@ -69,26 +71,26 @@ impl fmt::Display for Token {
 pub struct Add {
     /// The key.
     pub key: Key,
-    /// When it is to be ready.
+    /// When the key becomes ready.
     pub when: When,
-    /// How important it is: a greater number goes first, 0 is usual.
+    /// The priority. Greater numbers are leased first; the default is 0.
     pub priority: i8,
-    /// How long a key that is dead waits after it is added again. It then starts afresh.
+    /// The shortest delay if the key is dead. The add revives it without failures.
     pub revive_after: Duration,
 }
 
 impl Add {
-    /// An add of usual priority. A key that is dead then waits for as long as the default
-    /// [`Backoff`] lets any wait.
+    /// Creates an add with priority 0. A dead key is delayed for as long as the default
+    /// [`Backoff`] allows.
     pub fn new(key: Key, when: When) -> Self {
         Self { key, when, priority: 0, revive_after: Backoff::default().max }
     }
 
-    /// The same with another priority, if a store can keep it.
+    /// Sets the priority.
     ///
     /// # Errors
     ///
-    /// [`ErrorKind::Invalid`], unless it is from -128 to 127.
+    /// [`ErrorKind::Invalid`] if the priority is not from -128 to 127.
     pub fn with_priority(self, priority: i32) -> Result<Self, Error> {
         let priority = i8::try_from(priority).map_err(|_| {
             let text = format!("the priority {priority} is not from -128 to 127");
@@ -98,47 +100,50 @@ impl Add {
     }
 }
 
-/// When an added key is to be ready.
+/// When an added key becomes ready.
 #[derive(Clone, Copy, Debug, PartialEq)]
 #[non_exhaustive]
 pub enum When {
-    /// Now.
+    /// At once.
     Now,
-    /// Not before this much time has passed on the engine's clock. The earliest of several
-    /// wins. Nothing is the same as [`When::Now`].
+    /// After this delay on the engine's clock. The earliest of several delays wins, and a
+    /// zero delay is [`When::Now`].
     After(Duration),
-    /// When the backoff says, which counts one more failure of the key.
+    /// After the delay that the backoff chooses. Counts a failure of the key.
     RateLimited(Backoff),
 }
 
-/// How long a key waits after a failure: for itself, and for its share of a rate that the
-/// whole queue has.
+/// How long a key is delayed after a failure.
 ///
-/// The store keeps the numbers, the failures of each key and the level of the bucket; the
-/// parameters come with each call. The delay of a key with `n` failures before this one is
-/// `base` doubled `n` times, at most `max`, or what the bucket says, if that is longer.
+/// The delay of a key with `n` earlier failures is `base` doubled `n` times, but at most
+/// `max`. If the shared rate asks for a longer delay, that wins.
+///
+/// The store keeps the failures of each key and the state of the shared rate. The parameters
+/// are part of each request.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Backoff {
     /// The delay after the first failure.
     pub base: Duration,
-    /// The longest delay of a key for itself.
+    /// The longest delay. The shared rate may exceed it.
     pub max: Duration,
     /// The rate of all rate-limited adds and retries of the queue together.
     pub rate: Option<Rate>,
 }
 
-/// A rate that a whole queue shares: the bucket of client-go's default limiter, kept as
-/// one number, the theoretical arrival time of GCRA.
+/// A rate that is shared by the whole queue.
+///
+/// This is the bucket of client-go's default limiter. A store keeps it as one number, the
+/// theoretical arrival time of GCRA.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Rate {
-    /// The time between two events once the burst is used up: at least a microsecond.
+    /// The time between two events after the burst is used up. At least a microsecond.
     pub interval: Duration,
-    /// How many may come at once.
+    /// The number of events that may happen at once.
     pub burst: NonZeroU32,
 }
 
 impl Backoff {
-    /// The delay that a key has earned for itself after `failures` earlier ones.
+    /// Returns the delay of a key with this many earlier failures, without the shared rate.
     pub fn delay(&self, failures: u32) -> Duration {
         let base = micros_of(self.base);
         let delay =
@@ -148,7 +153,7 @@ impl Backoff {
     }
 }
 
-/// client-go's defaults for one key, 5 ms doubling to 1000 s, and no shared rate.
+/// client-go's defaults for one key, 5 ms doubling to 1000 s, without a shared rate.
 impl Default for Backoff {
     fn default() -> Self {
         Self {
@@ -159,30 +164,30 @@ impl Default for Backoff {
     }
 }
 
-/// A wish for keys to work on.
+/// A request for leases.
 #[derive(Clone, Debug)]
 pub struct LeaseRequest {
-    /// Who asks.
+    /// The owner of the leases.
     pub owner: Owner,
-    /// The most keys that are wanted.
+    /// The maximum number of keys.
     pub max: usize,
-    /// How long the leases last if they are not extended.
+    /// How long a lease lasts if it is not extended.
     pub lease: Duration,
-    /// Where a key goes to the dead instead of being ready again, when its lease runs out:
-    /// after this many grants without an end. `None` tries for ever.
+    /// A key that has been delivered this often becomes dead when its lease expires. `None`
+    /// sets no limit.
     pub max_deliveries: Option<NonZeroU32>,
 }
 
-/// A lease that somebody holds.
+/// One held lease.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct Hold {
     /// The key.
     pub key: Key,
-    /// The token of its grant.
+    /// The token of the lease.
     pub token: Token,
 }
 
-/// The end of one lease: what [`Store::finish`](crate::Store::finish) is asked for.
+/// A request to end one lease; see [`Store::finish`](crate::Store::finish).
 ///
 /// # Examples
 ///
@@ -197,14 +202,14 @@ pub struct Hold {
 /// ```
 #[derive(Clone, Debug, PartialEq)]
 pub struct FinishRequest {
-    /// The lease that ends.
+    /// The lease.
     pub hold: Hold,
     /// How it ends.
     pub finish: Finish,
-    /// Chooses the delay of [`Finish::Retry`]; unused otherwise.
+    /// Chooses the delay of `Retry`. Other finishes ignore it.
     pub backoff: Backoff,
-    /// What people read about a failed or dead key. Used by `Retry`, `RetryAfter` and
-    /// `GiveUp`.
+    /// The error that people read about a failed or dead key. Only `Retry`, `RetryAfter` and
+    /// `GiveUp` use it.
     pub error: String,
 }
 
@@ -232,13 +237,13 @@ impl FinishRequest {
     }
 }
 
-/// Which dead keys are meant.
+/// Selects dead keys.
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum Which {
-    /// Every one.
+    /// All dead keys.
     All,
-    /// Those of these that are dead.
+    /// These keys, as far as they are dead.
     Keys(Vec<Key>),
 }
 
@@ -247,7 +252,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn backoff_doubles_up_to_its_longest_delay_and_never_overflows() {
+    fn backoff_doubles_up_to_its_maximum_and_never_overflows() {
         let backoff = Backoff::default();
         let millis = |failures| backoff.delay(failures).as_millis();
         assert_eq!((millis(0), millis(1), millis(10)), (5, 10, 5120));

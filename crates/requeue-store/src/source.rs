@@ -1,4 +1,4 @@
-//! The queue on a store as something that a pool works on.
+//! The queue on a store as the source of a pool.
 
 use std::fmt::{Debug, Formatter, Result as FmtResult};
 use std::future::Future;
@@ -10,22 +10,22 @@ use std::time::Instant;
 use requeue::pool::{Expiry, Failure, Source, Stopped, Work};
 use requeue::{Clock, Finish};
 
-use crate::engine::Engine;
-use crate::getters::handed;
-use crate::held::HeldLease;
-use crate::lease::{Finishing, SharedLease};
-use crate::queue::decode;
-use crate::{SharedQueue, Store, StoreKey};
+use crate::client::Client;
+use crate::client::getters::delivered;
+use crate::client::held_leases::HeldLease;
+use crate::lease::{Finishing, RawLease, SharedLease};
+use crate::{Error, Finished, SharedQueue, Store, StoreKey};
 
-/// A pool on a queue that is shared.
+/// Lets a [`Pool`](requeue::pool::Pool) work on a shared queue.
 ///
-/// A handler that fails is retried by the queue's [`Backoff`](crate::Backoff); a key that
-/// failed for good goes to the dead of the store, so that people find it there. A run whose
-/// lease is lost is cancelled if it is a task. While the store cannot be reached the workers
-/// wait for it, and [`on_error`](crate::SharedQueueBuilder::on_error) hears of it; an error that
-/// trying again cannot mend closes the handle, and the workers leave. It also hears of a key
-/// that cannot be decoded, which goes to the dead. What a stopped or drained pool leaves
-/// behind stays in the store and is not listed.
+/// A failed key is retried with the queue's [`Backoff`](crate::Backoff), and a key that
+/// failed for good moves to the dead keys of the store. The run of a task is cancelled if
+/// its lease is lost.
+///
+/// While the store cannot be reached, the workers wait and
+/// [`on_error`](crate::SharedQueueBuilder::on_error) is called. An error that a repetition
+/// cannot fix closes the handle, and the workers end. A stopped or drained pool leaves the
+/// remaining keys in the store and lists none of them.
 impl<K, S> Source for SharedQueue<K, S>
 where
     K: StoreKey + Clone + Debug + Send + Sync + 'static,
@@ -36,11 +36,11 @@ where
     type Get = SharedGet<K, S>;
 
     fn name(&self) -> &str {
-        &self.engine().terms.name
+        &self.client().settings.name
     }
 
     fn get(&self) -> SharedGet<K, S> {
-        SharedGet::new(Arc::clone(self.engine()), None)
+        SharedGet::new(Arc::clone(self.client()), None)
     }
 
     fn close(&self) {
@@ -49,14 +49,14 @@ where
 
     fn close_now(&self) -> Stopped<K> {
         self.close();
-        let leased = self.engine().held.running();
+        let leased = self.client().held.running();
         let keys = leased.iter().filter_map(|key| K::decode(key).ok());
         Stopped::new(keys.collect(), Vec::new())
     }
 
-    fn flush(&self) -> Pin<Box<dyn Future<Output = ()> + Send>> {
-        let engine = Arc::clone(self.engine());
-        Box::pin(async move { engine.rest().await })
+    fn flush(&self) -> BoxFuture<()> {
+        let client = Arc::clone(self.client());
+        Box::pin(async move { client.flushed().await })
     }
 }
 
@@ -87,7 +87,7 @@ where
     fn next(self, finish: Finish, failure: Option<&Failure>) -> SharedGet<K, S> {
         let failure = failure.map(ToString::to_string).unwrap_or_default();
         let finishing = self.with_error(failure).finish(finish);
-        SharedGet::new(Arc::clone(finishing.engine()), Some(finishing))
+        SharedGet::new(Arc::clone(finishing.client()), Some(finishing))
     }
 }
 
@@ -110,59 +110,63 @@ impl Expiry for LeaseExpiry {
         self.held.is_lost(&*self.clock)
     }
 
-    fn lost(&self) -> Pin<Box<dyn Future<Output = ()> + Send>> {
+    fn lost(&self) -> BoxFuture<()> {
         let (held, clock) = (Arc::clone(&self.held), Arc::clone(&self.clock));
         Box::pin(async move { held.lost(&*clock).await })
     }
 }
 
-/// A worker of a pool that waits for a key of a [`SharedQueue`].
+/// Waits for a key of a [`SharedQueue`], for a worker of a pool.
 ///
 /// # Cancel safety
 ///
 /// Dropping it loses no key.
 #[must_use = "futures do nothing unless polled"]
 pub struct SharedGet<K, S: Store> {
-    next: Next<SharedLease<K, S>>,
+    next: BoxFuture<Option<SharedLease<K, S>>>,
 }
 
-type Next<T> = Pin<Box<dyn Future<Output = Option<T>> + Send>>;
+type BoxFuture<T> = Pin<Box<dyn Future<Output = T> + Send>>;
 
 impl<K, S> SharedGet<K, S>
 where
     K: StoreKey + Send + 'static,
     S: Store,
 {
-    /// Waits for the next key. That the last one has ended is awaited at the same time,
-    /// only to tell of errors.
-    fn new(engine: Arc<Engine<S>>, last: Option<Finishing<S>>) -> Self {
-        let mut receiver = engine.get();
+    /// Waits for the next key. The answer to the last finish is awaited only to report its
+    /// error, while the next key is fetched.
+    fn new(client: Arc<Client<S>>, last: Option<Finishing<S>>) -> Self {
         let next = async move {
-            if let Some(Err(error)) = settle(last).await {
-                engine.report(&error);
+            let mut receiver = client.get(1);
+            if let Some(Err(error)) = finished(last).await {
+                client.report(&error);
             }
             loop {
-                match handed(receiver).await {
-                    Ok(raw) => match decode(raw?) {
-                        Ok(lease) => return Some(lease),
-                        Err(error) => engine.report(&error),
-                    },
+                match delivered(receiver).await {
+                    Ok(raw) if raw.is_empty() => return None,
+                    Ok(raw) => {
+                        let lease = raw.into_iter().find_map(RawLease::decode);
+                        if lease.is_some() {
+                            return lease;
+                        }
+                    }
+                    // The client has reported it and tries again.
                     Err(error) if error.is_transient() => {}
                     Err(error) => {
-                        engine.report(&error);
-                        engine.close();
+                        client.report(&error);
+                        client.close();
                     }
                 }
-                receiver = engine.get();
+                receiver = client.get(1);
             }
         };
         Self { next: Box::pin(next) }
     }
 }
 
-async fn settle<S: Store>(
+async fn finished<S: Store>(
     last: Option<Finishing<S>>,
-) -> Option<Result<crate::Finished, crate::Error>> {
+) -> Option<Result<Finished, Error>> {
     Some(last?.await)
 }
 

@@ -1,4 +1,4 @@
-//! What every store does: whole transitions, each of them atomic.
+//! The trait that every store implements.
 
 use std::future::Future;
 use std::num::NonZeroU32;
@@ -11,114 +11,124 @@ use crate::{
     Leased, Look, Owner, Receipt, Stats, Which, Worker,
 };
 
-/// The answer of a store, once it is there.
+/// The future of a store's answer.
 ///
 /// # Cancel safety
 ///
-/// Unless a method says otherwise, dropping the future leaves it open whether the call was
-/// carried out; each key of it either was, or was not.
+/// Unless a method says otherwise, a call may or may not be executed if its future is
+/// dropped. Each key of the call makes its whole transition or none.
 pub type Reply<'a, T> = Pin<Box<dyn Future<Output = Result<T, Error>> + Send + 'a>>;
 
-/// One queue in an engine: in memory, on disk, on a server.
+/// One queue in an engine: in memory, on disk or on a server.
 ///
-/// Everything that happens to a key is one call here, and the engine carries it out as one
-/// step for each key. There is one record for a key, whatever its state:
+/// Programs use a [`SharedQueue`](crate::SharedQueue). This trait is the contract between
+/// it and an engine, this page is the specification, and `conformance_tests!` checks it.
 ///
-/// | the key is | `add` | `lease` | end of the lease | lease runs out |
+/// # States
+///
+/// Every key has at most one record, and every call is one transition of that record:
+///
+/// | state | [`add`] | [`lease`] | [`finish`] | the lease expires |
 /// |---|---|---|---|---|
-/// | absent | ready | | refused | |
-/// | ready | no change | processing | refused | |
-/// | processing | dirty | | absent | ready, or dead |
-/// | processing and dirty | no change | | ready | ready, or dead |
-/// | dead | delayed, afresh | | refused | |
+/// | absent | ready | – | refused | – |
+/// | ready | no change | processing | refused | – |
+/// | processing | dirty | – | absent, unless the [finish] requeues it | ready or dead |
+/// | dirty: processing, and added again | no change | – | ready | ready or dead |
+/// | dead | delayed | – | refused | – |
 ///
-/// A delay is apart from that: a key that is ready or processing may have one besides. When
-/// it is over, that is an add. A grant has a [`Token`](crate::Token), and each end or
-/// extension names it: one that is not the present one changes nothing and is answered
-/// with [`Finished::LeaseLost`].
+/// A delay is independent of the state: a ready, processing or dirty key can also be
+/// delayed. When the delay ends, the key is added.
 ///
-/// # Rules for implementations
+/// Each lease has a [token](crate::Token). A call that extends or finishes a lease names
+/// the token. If the token is not the current one, the call is refused: it changes nothing,
+/// and the answer is [`Finished::LeaseLost`](crate::Finished::LeaseLost) or `false`.
 ///
-/// 1. **Atomic for each key.** A batch may be carried out in parts, but each of its keys
-///    goes through its whole transition or through none. Answers come in the order of what
-///    was asked.
-/// 2. **Time is the engine's.** Requests and answers hold durations; every deadline is
-///    made and compared in the engine, in whole [microseconds](crate::Moment), or on the
-///    [`EngineClock`](crate::EngineClock) the store was opened with.
-/// 3. **Due first.** `lease` and `expire` first move what is due: delays that are over, by
-///    time, then leases that have run out, by time. `look` and `stats` first move delays
-///    that are over. At most a few hundred in each call; the rest follows with the next.
-///    What is moved goes to the end of the line. A lease has run out once its deadline *has been reached*. Until somebody has
-///    moved it, its holder can still extend or end it: nobody else had the key.
-/// 4. **First come, first served.** Ready keys of one priority are handed out in the order
-///    in which they became ready (in each partition, if there are several). A dirty key and
-///    a released one become ready when their lease ends, at the end of the line.
-/// 5. **Tokens grow.** A token is the greater of the last one plus one, and the engine's
-///    time in microseconds: even an engine that has lost its last writes, or was restored
-///    from a copy, gives none out twice.
-/// 6. **The earliest delay wins.** A delay that is added to another keeps the earlier time.
-/// 7. **What counts.** `deliveries` grows with each grant, and goes back to 0 when a lease
-///    is ended by its holder, except that a release takes its own grant back. `failures`
-///    grows with [`Finish::Retry`](requeue::Finish::Retry),
-///    [`Finish::RetryAfter`](requeue::Finish::RetryAfter) and
-///    [`When::RateLimited`](crate::When::RateLimited), and goes back to 0 with `Succeed`,
-///    `RequeueAfter`, `GiveUp` of a dirty key, `forget`, and when a dead key is revived.
-///    `RetryAfter` takes no share of the [rate](crate::Rate).
-/// 8. **A lease that runs out** makes the key ready, and what made it dirty is covered by
-///    that. If the key was granted `max_deliveries` times or more since a lease of it last
-///    ended, it is dead instead, and a delay that it had is gone.
-/// 9. **An add is kept.** A dead key that is added is first taken from the dead, with its
-///    failures and deliveries 0, and then added as asked, but delayed by at least
+/// # Rules
+///
+/// 1. **Each key is atomic.** A batch may be executed in parts, but each of its keys makes
+///    its whole transition or none. Answers are in the order of the requests.
+/// 2. **The engine's clock decides.** Requests and answers contain durations. The engine
+///    computes and compares all deadlines, in whole microseconds, rounded up. Tests replace
+///    its clock with an [`EngineClock`](crate::EngineClock).
+/// 3. **Due keys move lazily.** `lease` and `expire` start by moving due keys: first the
+///    keys whose delay has ended, then the keys whose lease has expired, each ordered by
+///    time. `look` and `stats` move only delayed keys. One call moves at most a few hundred
+///    keys, and the next call continues. A moved key goes to the tail. A lease expires when
+///    the clock *reaches* its deadline. Until a call moves the key, its holder can still
+///    extend or finish the lease, because no other worker has the key.
+/// 4. **First in, first out.** Ready keys with the same priority are leased in the order in
+///    which they became ready, in each partition if there are several. Dirty and released
+///    keys become ready at the end of their lease, at the tail.
+/// 5. **Tokens increase.** A token is the last token plus one, or the engine's time in
+///    microseconds if that is greater. So an engine that lost its last writes, or was
+///    restored from a backup, issues no token twice.
+/// 6. **The earliest delay wins.** A delay that is added to a delayed key keeps the earlier
+///    of the two times.
+/// 7. **Counters.** `deliveries` grows with each lease. A finish resets it to 0, except
+///    `Release`, which only takes its own delivery back. `failures` grows with `Retry`,
+///    `RetryAfter` and [`When::RateLimited`](crate::When::RateLimited). It is reset to 0 by
+///    `Succeed`, `RequeueAfter`, `GiveUp` of a dirty key, `forget`, and the revival of a
+///    dead key. `Retry` and `RateLimited` take a token of the [rate](crate::Rate) if their
+///    backoff has one; `RetryAfter` takes none.
+/// 8. **Expiry.** A key whose lease expires becomes ready. If it was dirty, one run covers
+///    both. If the key has been delivered `max_deliveries` times or more since a holder
+///    last finished it, it becomes dead instead, and its delay is cancelled.
+/// 9. **An add is never lost.** An add of a dead key revives it: the store resets the
+///    failures and deliveries and executes the add with a delay of at least
 ///    [`revive_after`](crate::Add::revive_after). The answer is
 ///    [`Added::Delayed`](requeue::Added::Delayed), or
-///    [`Added::Ready`](requeue::Added::Ready) if there is no delay at all.
-/// 10. **Batches may repeat a key.** The result is that of one after the other.
-/// 11. **The most important first.** Ready keys of a higher priority are handed out before
-///     those of a lower one. What is planned for a key, that it is ready, dirty or delayed,
-///     has one priority: the highest of the adds that planned it, also of those that
-///     were answered with `Duplicate`. A ready key whose priority grows goes to the end of
-///     its new line. A grant takes the priority with it, and leaves it to a delay that the
-///     key has besides. `Retry`, `RetryAfter`, `RequeueAfter`, `Release`, and a lease that runs out plan
-///     the key with at least the priority of the grant. A dead key has none; revived, its
-///     priority is 0.
-/// 12. **Nobody starves.** About one grant in 256 goes to the key that has stood in its line
-///     for the longest, whatever its priority; or, of those that are first in their lines,
-///     to the one that has been ready for the longest.
-/// 13. **A grant tells how long its key was ready**: on the engine's clock, from the call
-///     that made it so until the grant, and nothing if the clock stepped back. An add of a
-///     key that is ready does not start that again, be it that the priority grows. A delay
-///     that is over and a lease that has run out make the key ready when they are moved, and
-///     a dirty key becomes so when its lease ends. Of more than four keys in one call, those
-///     between two that were ready for about as long as each other, a tenth of it or a
-///     millisecond apart, may be told the time of the first.
+///    [`Added::Ready`](requeue::Added::Ready) if that delay is zero.
+/// 10. **Batches may repeat a key.** The result is that of executing the requests one after
+///     the other.
+/// 11. **Higher priorities first.** Ready keys of a higher priority are leased before those
+///     of a lower one. A *pending* key, which is one that is ready, dirty or delayed, has
+///     one priority: the highest of the adds since it became pending, including those
+///     answered with `Duplicate`. A ready key whose priority is raised goes to the tail of
+///     its new priority. A lease takes the priority with it, and a delay that the key also
+///     has keeps it. `Retry`, `RetryAfter`, `RequeueAfter`, `Release` and expiry make the
+///     key pending with at least the priority of the lease. A dead key has no priority, and
+///     a revived key has priority 0.
+/// 12. **No key starves.** About one lease in 256 ignores priorities. It goes to the key
+///     that has been longest in the line of its priority, or to the key that has been ready
+///     longest among the heads of these lines.
+/// 13. **A lease reports how long its key was ready**, by the engine's clock: from the call
+///     that made it ready to the lease, or zero if the clock has stepped back. An add of a
+///     ready key does not restart that time, even if it raises the priority. A due key
+///     becomes ready when it is moved, and a dirty key when its lease ends. If a call leases
+///     more than four keys, a store may estimate: of keys between two whose times differ by
+///     at most a tenth or a millisecond, each may report the time of the first.
 ///
-/// [`Finished::LeaseLost`]: crate::Finished::LeaseLost
+/// [`add`]: Store::add
+/// [`lease`]: Store::lease
+/// [`finish`]: Store::finish
+/// [finish]: Store::finish
 pub trait Store: Send + Sync + 'static {
-    /// What people are told this store is: its kind, its place and its queue, no password.
+    /// Describes the store for people: its kind, its location and its queue, without a
+    /// password.
     fn describe(&self) -> String;
 
     /// Adds keys.
     ///
-    /// | | absent | ready | processing | dirty |
+    /// | [`When`](crate::When) | absent | ready | processing | dirty |
     /// |---|---|---|---|---|
-    /// | now | `Ready` | `Duplicate` | `Dirty` | `Duplicate` |
-    /// | after a delay | `Delayed`, or `Duplicate` if it has an earlier or equal one | | | |
+    /// | `Now` | `Ready` | `Duplicate` | `Dirty` | `Duplicate` |
+    /// | with a delay | `Delayed`, or `Duplicate` if the key has an earlier or equal delay | the same | the same | the same |
     ///
-    /// If a batch is repeated because its outcome is unknown, each key runs once more at
-    /// worst.
+    /// A batch can be repeated if its outcome is unknown: at worst each key runs once more.
     fn add<'a>(&'a self, adds: &'a [Add]) -> Reply<'a, Vec<Receipt>>;
 
-    /// Hands out up to `max` ready keys. It does not wait: see [`wait`](Store::wait). If it
-    /// leaves ready keys behind, and be it that none was asked for, whoever waits for one is
-    /// woken.
+    /// Leases up to `max` ready keys. It does not wait; see [`wait`](Store::wait).
     ///
-    /// If the outcome is unknown, keys may be leased to nobody: [`reclaim`](Store::reclaim)
-    /// brings them back, or else the end of their leases.
+    /// If ready keys remain, one waiter is woken, even if the request asked for no keys.
+    ///
+    /// If the outcome is unknown, keys may be leased although no worker received them.
+    /// [`reclaim`](Store::reclaim) releases them; otherwise their leases expire.
     fn lease<'a>(&'a self, request: &'a LeaseRequest) -> Reply<'a, Leased>;
 
-    /// Lets leases last for `lease` from now on: for each, whether it was still held.
+    /// Extends leases, so that they last for `lease` from now. Returns for each whether it
+    /// was still held.
     ///
-    /// It also notes that the owner is there, which is why an idle one calls it with none.
+    /// The call also records that the owner is alive. An idle owner calls it without leases.
     fn extend<'a>(
         &'a self,
         owner: &'a Owner,
@@ -128,70 +138,73 @@ pub trait Store: Send + Sync + 'static {
 
     /// Ends leases.
     ///
-    /// | | clean | dirty |
+    /// | [`Finish`](requeue::Finish) | the key is clean | the key is dirty |
     /// |---|---|---|
-    /// | `Done`, `Succeed` | `Done` | `Requeued` |
-    /// | `Retry`, `RetryAfter`, `RequeueAfter` | `Delayed`; `Requeued` without a delay | `Requeued`, and delayed |
-    /// | `GiveUp` | `Buried`; its delay is cancelled | `Requeued` |
+    /// | `Succeed`, `Done` | `Done` | `Requeued` |
+    /// | `Retry`, `RetryAfter`, `RequeueAfter` | `Delayed`, or `Requeued` if the delay is zero | `Requeued`, and also delayed |
+    /// | `GiveUp` | `Dead`; a delay is cancelled | `Requeued` |
     /// | `Release` | `Requeued` | `Requeued` |
     fn finish<'a>(&'a self, requests: &'a [FinishRequest]) -> Reply<'a, Vec<Finished>>;
 
-    /// Releases every lease of `owner` that is not among `held`: how many. For an owner
-    /// that has lost the answer to a [`lease`](Store::lease).
+    /// Releases every lease of `owner` that is not in `held`. Returns the number of released
+    /// leases.
+    ///
+    /// For an owner that lost the answer to a [`lease`](Store::lease) call.
     fn reclaim<'a>(&'a self, owner: &'a Owner, held: &'a [Hold]) -> Reply<'a, u64>;
 
-    /// Moves what is due, as `lease` does, and hands nothing out.
+    /// Moves due keys, as `lease` does, and leases nothing.
     fn expire(&self, max_deliveries: Option<NonZeroU32>) -> Reply<'_, Expired>;
 
-    /// Forgets the failures of keys that are not dead.
+    /// Resets the failures of keys that are not dead.
     fn forget<'a>(&'a self, keys: &'a [Key]) -> Reply<'a, ()>;
 
-    /// Takes out what is planned for keys: for each, whether anything was.
+    /// Cancels pending keys: they are no longer ready, delayed or dirty. Returns for each
+    /// whether it was pending.
     ///
-    /// A key is ready, delayed and dirty no more. If it is being processed, that goes on.
-    /// Its failures are kept, and so is a dead key.
+    /// Leases continue, failures are kept, and dead keys stay dead.
     fn remove<'a>(&'a self, keys: &'a [Key]) -> Reply<'a, Vec<bool>>;
 
-    /// Tells what is known of keys.
+    /// Returns the state of keys.
     fn look<'a>(&'a self, keys: &'a [Key]) -> Reply<'a, Vec<Look>>;
 
-    /// Tells how the queue stands.
+    /// Returns how many keys are in each state.
     fn stats(&self) -> Reply<'_, Stats>;
 
-    /// Tells of up to `limit` keys that have failed and are not dead, most failures first
-    /// as far as that can be had cheaply.
+    /// Lists up to `limit` keys that have failed and are not dead.
+    ///
+    /// Keys with more failures come first, if the store can sort them cheaply.
     fn failing(&self, limit: usize) -> Reply<'_, Vec<Failing>>;
 
-    /// Tells who was heard of in the last day or holds a lease.
+    /// Lists the owners that made a call in the last day or hold a lease.
     fn workers(&self) -> Reply<'_, Vec<Worker>>;
 
-    /// Tells of up to `limit` dead keys, the longest dead first as far as that can be had
-    /// cheaply.
+    /// Lists up to `limit` dead keys.
+    ///
+    /// Keys that died earlier come first, if the store can sort them cheaply.
     fn dead(&self, limit: usize) -> Reply<'_, Vec<Dead>>;
 
-    /// Makes dead keys ready, afresh: how many.
+    /// Makes dead keys ready, without failures. Returns how many there were.
     fn revive<'a>(&'a self, which: &'a Which) -> Reply<'a, u64>;
 
-    /// Drops dead keys: how many.
+    /// Deletes dead keys. Returns how many there were.
     fn drop_dead<'a>(&'a self, which: &'a Which) -> Reply<'a, u64>;
 
-    /// Hands nothing out any more, to nobody, until [`resume`](Store::resume). What is
-    /// with a worker goes on.
+    /// Stops leasing keys to all owners until [`resume`](Store::resume). Held leases
+    /// continue.
     fn pause(&self) -> Reply<'_, ()>;
 
-    /// Hands out again.
+    /// Leases keys again after a [`pause`](Store::pause).
     fn resume(&self) -> Reply<'_, ()>;
 
-    /// Waits until a key may be ready, at most so long; it may also return for no reason.
+    /// Waits until a key may be ready, at most for `at_most`. It may return spuriously.
     ///
-    /// It must not miss a key: one that became ready after an earlier
-    /// [`lease`](Store::lease) found nothing makes it return at once. It does not watch the
-    /// time: a caller waits no longer than [`more_in`](crate::Leased::more_in).
+    /// It must not miss a key: if a key became ready after an earlier
+    /// [`lease`](Store::lease) found none, it returns at once. It need not notice due keys.
+    /// Callers wait no longer than [`more_in`](crate::Leased::more_in).
     ///
     /// # Cancel safety
     ///
-    /// Dropping the future loses no key. Another waiter of this process is woken in its
-    /// stead.
+    /// Dropping the future loses no key. Another waiter of this process is woken instead.
     fn wait(&self, at_most: Duration) -> Reply<'_, ()>;
 }
 

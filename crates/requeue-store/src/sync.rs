@@ -1,9 +1,11 @@
-//! The one way to lock.
+//! Locking.
 
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
-/// Locks. What a panic leaves behind a lock of this crate is sound: no code of users runs
-/// inside, and each change is whole.
+/// Locks a mutex and ignores poisoning.
+///
+/// Data behind a lock of this crate is sound after a panic: no user code runs under a lock,
+/// and every change is complete.
 pub(crate) fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }

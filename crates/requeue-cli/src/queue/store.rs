@@ -300,7 +300,7 @@ impl StoreQueue {
 
     /// Waits until the store has answered every finish.
     pub(crate) fn drain(&self) {
-        self.block_on(self.queue.drain());
+        self.block_on(self.queue.shutdown());
     }
 
     /// Waits until the whole queue is empty or this handle is closed.

@@ -111,7 +111,7 @@ async fn open(flags: &RoleFlags) -> Result<Process> {
 async fn run_worker(process: Process) -> Result<()> {
     let queue = process.queue();
     until_end_of_input(worker::run(process, queue.clone())).await?;
-    queue.drain().await;
+    queue.shutdown().await;
     Ok(())
 }
 

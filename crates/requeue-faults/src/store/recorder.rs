@@ -82,7 +82,7 @@ fn finished(finished: &Finished) -> event::FinishAnswer {
     match finished {
         Finished::LeaseLost => event::FinishAnswer::Refused,
         Finished::Busy => event::FinishAnswer::Busy,
-        Finished::Buried => event::FinishAnswer::Dead,
+        Finished::Dead => event::FinishAnswer::Dead,
         Finished::Done | Finished::Requeued | Finished::Delayed(_) | _ => {
             event::FinishAnswer::Accepted
         }
@@ -187,7 +187,7 @@ mod tests {
     #[test]
     fn only_a_finish_that_changed_something_is_recorded_as_accepted() {
         let answers =
-            [Finished::Done, Finished::Buried, Finished::LeaseLost, Finished::Busy];
+            [Finished::Done, Finished::Dead, Finished::LeaseLost, Finished::Busy];
         let expected = [
             event::FinishAnswer::Accepted,
             event::FinishAnswer::Dead,

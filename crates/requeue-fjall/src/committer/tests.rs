@@ -75,8 +75,8 @@ impl Fixture {
         let (closed_in, closed) = channel();
         let journal =
             ScriptedJournal { begun: begun_in, results: results_out, closed: closed_in };
-        let now = Now::Told(EngineClock::new());
-        let store = FjallStore::restore(Box::new(journal), "queue".into(), now).unwrap();
+        let time = TimeSource::Test(EngineClock::new());
+        let store = FjallStore::restore(Box::new(journal), "queue".into(), time).unwrap();
         Self { results, begun, closed, store }
     }
 

@@ -4,20 +4,20 @@ fn key(text: &str) -> Key {
     Key::new(text.as_bytes()).unwrap()
 }
 
-fn at(micros: u64) -> Moment {
-    Moment::from_micros(micros)
+fn at(micros: u64) -> EngineTime {
+    EngineTime::from_micros(micros)
 }
 
 /// Has every field at once, which no real key has.
-fn full() -> Lasting {
-    Lasting {
+fn full() -> PersistedKey {
+    PersistedKey {
         ready: Some((at(0x0102_0304), 5)),
         held_by: Some(Owner::new("w1")),
         wake_at: Some((at(0x0a0b), 6)),
         failures: 7,
         deliveries: 8,
         error: "no".into(),
-        buried: Some(("why".to_owned(), at(9), Owner::new("é"))),
+        death: Some(("why".to_owned(), at(9), Owner::new("é"))),
         priority: -2,
     }
 }
@@ -48,9 +48,9 @@ fn paused() -> QueueState {
 fn version_2_is_encoded_as_these_bytes() {
     let mut encoder = Encoder::default();
     assert_eq!(encoder.key(&full()), FULL);
-    let ready = Lasting { ready: Some((at(256), 2)), ..Lasting::default() };
+    let ready = PersistedKey { ready: Some((at(256), 2)), ..PersistedKey::default() };
     assert_eq!(encoder.key(&ready), READY_ONLY);
-    assert_eq!(encoder.key(&Lasting::default()), [2, 0]);
+    assert_eq!(encoder.key(&PersistedKey::default()), [2, 0]);
     assert_eq!(encoder.queue_state(&paused()), PAUSED);
     assert_eq!(encoder.key_name(&key("ab")), b"\x01ab");
     assert_eq!(encoder.key_name(&key("")), b"\x01");
@@ -61,7 +61,7 @@ fn version_2_is_encoded_as_these_bytes() {
 fn version_2_can_be_decoded() {
     let read = |name: &[u8], value: &[u8]| decode(name, value).unwrap();
     assert_eq!(read(b"\x01ab", FULL), Record::Key(key("ab"), full()));
-    assert_eq!(read(b"\x01", &[2, 0]), Record::Key(key(""), Lasting::default()));
+    assert_eq!(read(b"\x01", &[2, 0]), Record::Key(key(""), PersistedKey::default()));
     assert_eq!(read(b"\0", PAUSED), Record::QueueState(paused()));
 }
 
@@ -69,7 +69,7 @@ fn version_2_can_be_decoded() {
 fn version_1_is_decoded_without_a_priority() {
     let (_, rest) = FULL.split_at(2);
     let before = [b"\x01\x3f", &rest[..rest.len() - 1]].concat();
-    let record = Lasting { priority: 0, ..full() };
+    let record = PersistedKey { priority: 0, ..full() };
     assert_eq!(decode(b"\x01ab", &before).unwrap(), Record::Key(key("ab"), record));
     let state = [b"\x01", &PAUSED[1..]].concat();
     assert_eq!(decode(b"\0", &state).unwrap(), Record::QueueState(paused()));
@@ -77,18 +77,18 @@ fn version_1_is_decoded_without_a_priority() {
 
 #[test]
 fn every_single_field_survives_a_round_trip() {
-    let Lasting { ready, held_by, wake_at, failures, deliveries, .. } = full();
-    let Lasting { error, buried, priority, .. } = full();
-    let none = Lasting::default;
+    let PersistedKey { ready, held_by, wake_at, failures, deliveries, .. } = full();
+    let PersistedKey { error, death, priority, .. } = full();
+    let none = PersistedKey::default;
     let alone = [
-        Lasting { ready, ..none() },
-        Lasting { ready, held_by, ..none() },
-        Lasting { wake_at, ..none() },
-        Lasting { failures, ..none() },
-        Lasting { error, ..none() },
-        Lasting { deliveries, ..none() },
-        Lasting { buried, ..none() },
-        Lasting { priority, ..none() },
+        PersistedKey { ready, ..none() },
+        PersistedKey { ready, held_by, ..none() },
+        PersistedKey { wake_at, ..none() },
+        PersistedKey { failures, ..none() },
+        PersistedKey { error, ..none() },
+        PersistedKey { deliveries, ..none() },
+        PersistedKey { death, ..none() },
+        PersistedKey { priority, ..none() },
     ];
     for record in alone {
         let read = decode(b"\x01k", &Encoder::default().key(&record)).unwrap();

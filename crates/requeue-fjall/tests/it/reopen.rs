@@ -110,7 +110,7 @@ async fn dead_keys_stay_dead_until_revived_or_dropped() {
     let store = queue.open();
     add_all(&store, &["a", "b"]).await;
     for grant in lease(&store, 2).await {
-        assert_eq!(finish(&store, &grant, Finish::GiveUp).await, Finished::Buried);
+        assert_eq!(finish(&store, &grant, Finish::GiveUp).await, Finished::Dead);
     }
     drop(store);
     let store = queue.open();
@@ -179,7 +179,7 @@ async fn key_that_keeps_crashing_its_process_is_eventually_dead() {
     let store = queue.open();
     assert_eq!(lease_at_most(&store, usize::MAX, Some(3)).await, []);
     let dead = store.dead(9).await.unwrap();
-    assert_eq!(dead[0].reason, "its lease ran out 3 times in a row");
+    assert_eq!(dead[0].reason, "its lease expired 3 times in a row");
     assert_eq!((dead[0].deliveries, dead[0].owner.as_str()), (3, "w1"));
 }
 

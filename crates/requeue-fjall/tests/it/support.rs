@@ -67,7 +67,7 @@ pub(crate) async fn add_all(store: &FjallStore, texts: &[&str]) {
     }
 }
 
-/// Leases up to `max` keys; a key with `max_deliveries` deliveries is buried instead.
+/// Leases up to `max` keys; a key with `max_deliveries` deliveries becomes dead instead.
 pub(crate) async fn lease_at_most(
     store: &FjallStore,
     max: usize,

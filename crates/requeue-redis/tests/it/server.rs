@@ -31,7 +31,7 @@ pub(crate) fn url() -> Option<String> {
 pub(crate) fn fresh(url: &str) -> RedisStoreBuilder {
     static COUNT: AtomicU64 = AtomicU64::new(0);
     let count = COUNT.fetch_add(1, Ordering::Relaxed);
-    let now = requeue_store::Now::System.read().micros();
+    let now = requeue_store::machine::TimeSource::System.now().micros();
     let queue = format!("test-{}-{count}-{now}", std::process::id());
     RedisStore::builder(url).queue(queue)
 }

@@ -1,47 +1,51 @@
-//! Random histories, on the store and on the [`Model`]: the same answers, and the same to
-//! see after each step.
+//! Random histories on the store and on the [`Model`], with the same answers and the same
+//! states after each step.
 //!
-//! `REQUEUE_SEED` adds a seed to those that are always tried.
+//! `REQUEUE_SEED` adds a seed to the fixed ones.
 
 use std::num::NonZeroU32;
 use std::time::Duration;
 
 use requeue::Finish;
 
-use super::model::{KEYS, LEASE, MAX_DELIVERIES, Model, REVIVE, Record, State, Turn};
-use super::tools::{Trial, key, words, worker};
-use crate::{Add, Backoff, FinishRequest, Grant, Hold, Key, LeaseRequest, Look, Phase, Stats, Token, When, Which};
+use super::model::{
+    ExpectedLease, KEYS, LEASE, MAX_DELIVERIES, Model, ModelPhase, ModelRecord, REVIVE,
+};
+use super::trial::{Trial, key, summary, worker};
+use crate::{
+    Add, Backoff, FinishRequest, Grant, Hold, Key, LeaseRequest, Look, Phase, Stats,
+    Token, When, Which,
+};
 
 const SEEDS: [u64; 8] = [1, 2, 3, 5, 8, 13, 21, 34];
 const STEPS: usize = 200;
 
-/// What is promised of the order in which keys are handed out.
+/// The promised order of leases.
 #[derive(Clone, Copy, PartialEq, Eq)]
-pub(super) enum Line {
-    /// Nothing: there are several partitions.
+pub(super) enum LeaseOrder {
+    /// None: there are several partitions.
     Any,
-    /// By priority, and first come, first served.
-    InOrder,
+    /// By priority, then first in, first out.
+    Fifo,
 }
 
-pub(super) async fn are_answered_as_the_rules_say(t: Trial) {
-    replay(&t, Line::Any).await;
+pub(super) async fn random_histories_match_the_model(t: Trial) {
+    replay(&t, LeaseOrder::Any).await;
 }
 
-/// One step; keys are numbers.
+/// One step. Keys are numbers.
 #[derive(Clone, Debug)]
 enum Op {
     Add(usize, When, i8),
     Lease(usize),
-    /// By the present token, or by one that is not.
-    Finish(usize, Finish, Whose),
-    Extend(usize, Whose),
+    Finish(usize, Finish, TokenKind),
+    Extend(usize, TokenKind),
     Expire,
     Forget(usize),
     Remove(usize),
     Revive(usize),
     DropDead(usize),
-    /// All but this one.
+    /// Reclaims all leases but that of this key.
     Reclaim(usize),
     Advance(Duration),
     SetBack(Duration),
@@ -50,12 +54,12 @@ enum Op {
 }
 
 #[derive(Clone, Copy, Debug, PartialEq)]
-enum Whose {
-    Held,
+enum TokenKind {
+    Current,
     Stale,
 }
 
-pub(super) async fn replay(t: &Trial, line: Line) {
+pub(super) async fn replay(t: &Trial, order: LeaseOrder) {
     let own = std::env::var("REQUEUE_SEED").ok().and_then(|seed| seed.parse().ok());
     for seed in SEEDS.into_iter().chain(own) {
         let mut model = Model::new(t.clock.now().micros());
@@ -64,7 +68,7 @@ pub(super) async fn replay(t: &Trial, line: Line) {
         for _ in 0..STEPS {
             let op = random.op();
             history.push(op.clone());
-            if let Err(difference) = step(t, &mut model, &op, line).await {
+            if let Err(difference) = step(t, &mut model, &op, order).await {
                 panic!("{difference}\nwith REQUEUE_SEED={seed}, after {history:#?}");
             }
         }
@@ -72,21 +76,26 @@ pub(super) async fn replay(t: &Trial, line: Line) {
     }
 }
 
-/// Makes the queue empty for the next history.
+/// Empties the queue for the next history.
 async fn clear(t: &Trial, model: &mut Model) {
     let all = |op: fn(usize) -> Op| (0..KEYS).map(op);
-    let end = |number| Op::Finish(number, Finish::Done, Whose::Held);
+    let end = |number| Op::Finish(number, Finish::Done, TokenKind::Current);
     let ops = all(end).chain(all(Op::Remove)).chain(all(Op::DropDead));
     for op in ops.chain(all(Op::Forget)).chain([Op::Resume]) {
-        let cleared = step(t, model, &op, Line::Any).await;
+        let cleared = step(t, model, &op, LeaseOrder::Any).await;
         cleared.unwrap_or_else(|difference| panic!("{difference}\nafter {op:?}"));
     }
 }
 
-/// Takes a step on both sides: how they differ.
-async fn step(t: &Trial, model: &mut Model, op: &Op, line: Line) -> Result<(), String> {
+/// Executes a step on both sides. Returns how they differ.
+async fn step(
+    t: &Trial,
+    model: &mut Model,
+    op: &Op,
+    order: LeaseOrder,
+) -> Result<(), String> {
     if let Op::Lease(max) = op {
-        lease(t, model, *max, line).await?;
+        lease(t, model, *max, order).await?;
     } else {
         let is = store_answer(t, model, op).await;
         let should = model_answer(model, op);
@@ -95,10 +104,11 @@ async fn step(t: &Trial, model: &mut Model, op: &Op, line: Line) -> Result<(), S
         }
     }
     model.wake();
-    let looks = t.store.look(&names()).await.expect("keys are looked up");
+    let looks = t.store.look(&names()).await.expect("look succeeds");
     for (number, look) in looks.iter().enumerate() {
         let record = &mut model.records[number];
-        same_look(record, look, model.now).map_err(|text| format!("key {number}: {text}"))?;
+        same_look(record, look, model.now)
+            .map_err(|text| format!("key {number}: {text}"))?;
     }
     let counted = Stats { oldest_ready: None, ..t.stats().await };
     let should = model.stats();
@@ -106,59 +116,64 @@ async fn step(t: &Trial, model: &mut Model, op: &Op, line: Line) -> Result<(), S
     (counted == should).then_some(()).ok_or_else(text)
 }
 
-async fn lease(t: &Trial, model: &mut Model, max: usize, line: Line) -> Result<(), String> {
+async fn lease(
+    t: &Trial,
+    model: &mut Model,
+    max: usize,
+    order: LeaseOrder,
+) -> Result<(), String> {
     let request = LeaseRequest {
         owner: worker(),
         max,
         lease: Duration::from_micros(LEASE),
         max_deliveries: NonZeroU32::new(MAX_DELIVERIES),
     };
-    let grants = t.lease_as(&request).await;
+    let grants = t.lease_all(&request).await;
     model.expire();
     let should = if model.paused { 0 } else { model.stats().ready.min(max as u64) };
     if grants.len() as u64 != should {
-        return Err(format!("{} keys were leased, not {should}", grants.len()));
+        return Err(format!("{} keys were leased instead of {should}", grants.len()));
     }
-    grants.iter().try_for_each(|grant| same_grant(model, grant, line))
+    grants.iter().try_for_each(|grant| same_grant(model, grant, order))
 }
 
-fn same_grant(model: &mut Model, grant: &Grant, line: Line) -> Result<(), String> {
+fn same_grant(model: &mut Model, grant: &Grant, order: LeaseOrder) -> Result<(), String> {
     let number = number_of(&grant.key);
-    let Some(turn) = model.grant(grant, number) else {
+    let Some(expected) = model.grant(grant, number) else {
         return Err(format!("{grant:?} was not ready"));
     };
-    if line == Line::InOrder && !turn.has_come {
-        return Err(format!("it was not the turn of {grant:?}"));
+    if order == LeaseOrder::Fifo && !expected.in_order {
+        return Err(format!("{grant:?} was leased out of order"));
     }
-    let Record { deliveries, failures, .. } = model.records[number];
-    let Turn { priority, waited, .. } = turn;
+    let ModelRecord { deliveries, failures, .. } = model.records[number];
+    let ExpectedLease { priority, waited, .. } = expected;
     let should = Grant { deliveries, failures, priority, waited, ..grant.clone() };
     let text = || format!("the store granted {grant:?}, the rules say {should:?}");
     (*grant == should).then_some(()).ok_or_else(text)
 }
 
-fn same_look(record: &mut Record, look: &Look, now: u64) -> Result<(), String> {
-    if record.state == State::Absent && look.deliveries == 0 {
-        // Whether a key that was taken out is still remembered is left open.
+fn same_look(record: &mut ModelRecord, look: &Look, now: u64) -> Result<(), String> {
+    if record.phase == ModelPhase::Absent && look.deliveries == 0 {
+        // Whether the deliveries of an absent key are remembered is not specified.
         record.deliveries = 0;
     }
     let delayed = record.wake_at.map(|at| Duration::from_micros(at - now));
-    let phase = match record.state {
-        State::Absent => Phase::Absent,
-        State::Ready { .. } => Phase::Ready,
-        State::Held { token, dirty, .. } => {
+    let phase = match record.phase {
+        ModelPhase::Absent => Phase::Absent,
+        ModelPhase::Ready { .. } => Phase::Ready,
+        ModelPhase::Held { token, dirty, .. } => {
             Phase::Processing { owner: worker(), token, dirty }
         }
-        State::Dead => Phase::Dead,
+        ModelPhase::Dead => Phase::Dead,
     };
-    let Record { failures, deliveries, .. } = *record;
+    let ModelRecord { failures, deliveries, .. } = *record;
     let should = Look { phase, delayed, failures, deliveries };
-    let same = look.phase == should.phase && words(look) == words(&should);
+    let same = look.phase == should.phase && summary(look) == summary(&should);
     same.then_some(()).ok_or_else(|| format!("{look:?}, the rules say {should:?}"))
 }
 
 async fn store_answer(t: &Trial, model: &Model, op: &Op) -> String {
-    let expected = "the store answers";
+    let expected = "the call succeeds";
     let store = &t.store;
     match op {
         Op::Add(number, when, priority) => {
@@ -166,14 +181,14 @@ async fn store_answer(t: &Trial, model: &Model, op: &Op) -> String {
             let add = [Add { key, when: *when, priority: *priority, revive_after }];
             format!("{:?}", t.adds(&add).await[0])
         }
-        Op::Finish(number, finish, whose) => {
-            let hold = hold_of(model, *number, *whose);
+        Op::Finish(number, finish, token_kind) => {
+            let hold = hold_of(model, *number, *token_kind);
             let request = FinishRequest::new(hold, *finish);
             format!("{:?}", t.finish_all(&[request]).await[0])
         }
-        Op::Extend(number, whose) => {
+        Op::Extend(number, token_kind) => {
             let (lease, held) =
-                (Duration::from_micros(LEASE), [hold_of(model, *number, *whose)]);
+                (Duration::from_micros(LEASE), [hold_of(model, *number, *token_kind)]);
             format!("{:?}", store.extend(&worker(), &held, lease).await.expect(expected))
         }
         Op::Expire => format!("{:?}", t.expire(Some(MAX_DELIVERIES)).await),
@@ -192,7 +207,7 @@ async fn store_answer(t: &Trial, model: &Model, op: &Op) -> String {
             format!("{:?}", store.drop_dead(&which).await.expect(expected))
         }
         Op::Reclaim(number) => {
-            let known = [hold_of(model, *number, Whose::Held)];
+            let known = [hold_of(model, *number, TokenKind::Current)];
             format!("{:?}", store.reclaim(&worker(), &known).await.expect(expected))
         }
         Op::Advance(time) => format!("{:?}", t.clock.advance(*time)),
@@ -208,19 +223,19 @@ fn model_answer(model: &mut Model, op: &Op) -> String {
         Op::Add(number, when, priority) => {
             format!("{:?}", model.add(*number, *when, *priority))
         }
-        Op::Finish(number, finish, whose) => {
-            let hold = hold_of(model, *number, *whose);
+        Op::Finish(number, finish, token_kind) => {
+            let hold = hold_of(model, *number, *token_kind);
             format!("{:?}", model.finish(&hold, *number, *finish))
         }
-        Op::Extend(number, whose) => {
-            let hold = hold_of(model, *number, *whose);
+        Op::Extend(number, token_kind) => {
+            let hold = hold_of(model, *number, *token_kind);
             format!("{:?}", [model.extend(&hold, *number)])
         }
         Op::Expire => format!("{:?}", model.expire()),
         Op::Forget(number) => format!("{:?}", model.forget(*number)),
         Op::Remove(number) => format!("{:?}", [model.remove(*number)]),
         Op::Revive(number) => format!("{:?}", model.revive(*number)),
-        Op::DropDead(number) => format!("{:?}", model.exhume(*number)),
+        Op::DropDead(number) => format!("{:?}", model.take_from_dead(*number)),
         Op::Reclaim(number) => format!("{:?}", model.reclaim(*number)),
         Op::Advance(time) => format!("{:?}", model.now += micros(*time)),
         Op::SetBack(time) => format!("{:?}", model.now -= micros(*time)),
@@ -230,9 +245,9 @@ fn model_answer(model: &mut Model, op: &Op) -> String {
     }
 }
 
-fn hold_of(model: &Model, number: usize, whose: Whose) -> Hold {
+fn hold_of(model: &Model, number: usize, token_kind: TokenKind) -> Hold {
     let token = model.held(number).map_or(Token(1), |(token, ..)| token);
-    let token = if whose == Whose::Stale { Token(token.0 - 1) } else { token };
+    let token = if token_kind == TokenKind::Stale { Token(token.0 - 1) } else { token };
     Hold { key: name(number), token }
 }
 
@@ -252,7 +267,7 @@ fn number_of(key: &Key) -> usize {
     key.to_string().parse().expect("keys are numbers")
 }
 
-/// Marsaglia's xorshift: the same history for the same seed, everywhere.
+/// Marsaglia's xorshift: reproducible on every platform.
 struct Random(u64);
 
 impl Random {
@@ -264,7 +279,7 @@ impl Random {
         usize::try_from((self.0 >> 11) % limit).expect("small")
     }
 
-    /// Times that often meet: of leases, of delays, and just before.
+    /// Returns a time that often coincides with the end of a lease or a delay.
     fn time(&mut self) -> Duration {
         let times = [0, 1, 1_000, 4_999, 5_000, LEASE - 1, LEASE, 20_000, 1_000_000];
         Duration::from_micros(times[self.below(times.len())])
@@ -295,8 +310,8 @@ impl Random {
         }
     }
 
-    fn whose(&mut self) -> Whose {
-        if self.below(8) == 0 { Whose::Stale } else { Whose::Held }
+    fn token_kind(&mut self) -> TokenKind {
+        if self.below(8) == 0 { TokenKind::Stale } else { TokenKind::Current }
     }
 
     fn op(&mut self) -> Op {
@@ -304,8 +319,8 @@ impl Random {
         match self.below(44) {
             0..12 => Op::Add(key, self.when(), self.priority()),
             12..19 => Op::Lease(1 + self.below(3)),
-            19..26 => Op::Finish(key, self.finish(), self.whose()),
-            26 => Op::Extend(key, self.whose()),
+            19..26 => Op::Finish(key, self.finish(), self.token_kind()),
+            26 => Op::Extend(key, self.token_kind()),
             27 | 28 => Op::Expire,
             29 => Op::Forget(key),
             30 => Op::Remove(key),

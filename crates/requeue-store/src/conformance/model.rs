@@ -1,8 +1,9 @@
-//! The rules of a store once more, for a few keys and as short as they can be said. It
-//! knows no engine, and shares no code with one.
+//! A model of the rules of a store, for a few keys, as short as possible. It shares no code
+//! with a store.
 //!
-//! Times are microseconds. A key that became ready has a place in the line of its priority;
-//! what was moved at the same time has the same place, since its order is left open.
+//! Times are in microseconds. A ready key has a position in the line of its priority. Keys
+//! that were moved at the same time have the same position, because their order is not
+//! specified.
 
 use std::cmp::Reverse;
 use std::time::Duration;
@@ -11,22 +12,22 @@ use requeue::{Added, Finish};
 
 use crate::{Expired, Finished, Grant, Hold, Stats, Token, When};
 
-/// How many keys there are: their numbers are their names.
+/// The number of keys. Their numbers are their names.
 pub(super) const KEYS: usize = 4;
-/// After how many grants without an end a key dies.
+/// The number of deliveries without a finish after which a key dies.
 pub(super) const MAX_DELIVERIES: u32 = 2;
-/// How long leases last.
+/// The length of leases.
 pub(super) const LEASE: u64 = 10_000;
-/// How long a dead key waits after it is added.
+/// The delay of a dead key that is added again.
 pub(super) const REVIVE: u64 = 7_000;
 
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub(super) enum State {
+pub(super) enum ModelPhase {
     #[default]
     Absent,
     Ready {
-        place: Place,
-        /// Since when, wherever it stood.
+        position: Position,
+        /// When it became ready, at any position.
         since: u64,
     },
     Held {
@@ -38,44 +39,43 @@ pub(super) enum State {
     Dead,
 }
 
-/// Where in its line a key stands, and since when.
+/// The position of a key in the line of its priority, and when it got it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub(super) struct Place {
+pub(super) struct Position {
     number: u64,
     at: u64,
 }
 
 #[derive(Clone, Debug, Default)]
-pub(super) struct Record {
-    pub(super) state: State,
+pub(super) struct ModelRecord {
+    pub(super) phase: ModelPhase,
     pub(super) wake_at: Option<u64>,
-    /// The priority of what is planned, if anything is.
-    pub(super) planned: Option<i8>,
+    pub(super) pending_priority: Option<i8>,
     pub(super) failures: u32,
     pub(super) deliveries: u32,
 }
 
-/// What the rules say of a key that was handed out.
-pub(super) struct Turn {
-    /// It was the first of the highest priority, or has waited for the longest.
-    pub(super) has_come: bool,
+/// What the rules say about a leased key.
+pub(super) struct ExpectedLease {
+    /// Whether it was the first of the highest priority, or the oldest.
+    pub(super) in_order: bool,
     pub(super) priority: i8,
     pub(super) waited: Duration,
 }
 
-impl State {
-    /// Of a key that becomes ready, and so has just got its place.
-    fn ready(place: Place) -> Self {
-        Self::Ready { place, since: place.at }
+impl ModelPhase {
+    /// The phase of a key that becomes ready now.
+    fn ready(position: Position) -> Self {
+        Self::Ready { position, since: position.at }
     }
 }
 
 #[derive(Debug, Default)]
 pub(super) struct Model {
-    pub(super) records: [Record; KEYS],
+    pub(super) records: [ModelRecord; KEYS],
     pub(super) now: u64,
     pub(super) paused: bool,
-    last_place: u64,
+    last_position: u64,
 }
 
 impl Model {
@@ -83,15 +83,15 @@ impl Model {
         Self { now, ..Self::default() }
     }
 
-    fn next_place(&mut self) -> Place {
-        self.last_place += 1;
-        Place { number: self.last_place, at: self.now }
+    fn next_position(&mut self) -> Position {
+        self.last_position += 1;
+        Position { number: self.last_position, at: self.now }
     }
 
     pub(super) fn add(&mut self, number: usize, when: When, priority: i8) -> Added {
-        let was_dead = self.records[number].state == State::Dead;
+        let was_dead = self.records[number].phase == ModelPhase::Dead;
         if was_dead {
-            self.records[number] = Record::default();
+            self.records[number] = ModelRecord::default();
         }
         self.raise(number, priority);
         let delay = match when {
@@ -105,33 +105,35 @@ impl Model {
         }
     }
 
-    /// A key that is ready moves to the end of its new line.
+    /// Raises the pending priority. A ready key moves to the tail of its new priority.
     fn raise(&mut self, number: usize, priority: i8) {
-        let place = self.next_place();
+        let position = self.next_position();
         let record = &mut self.records[number];
-        let before = record.planned;
-        record.planned = before.max(Some(priority));
-        if let State::Ready { place: mine, .. } = &mut record.state {
-            *mine = if before < record.planned { place } else { *mine };
+        let before = record.pending_priority;
+        record.pending_priority = before.max(Some(priority));
+        if let ModelPhase::Ready { position: own, .. } = &mut record.phase {
+            *own = if before < record.pending_priority { position } else { *own };
         }
     }
 
     fn make_ready(&mut self, number: usize) -> Added {
-        let place = self.next_place();
-        self.make_ready_at(number, place)
+        let position = self.next_position();
+        self.make_ready_at(number, position)
     }
 
-    fn make_ready_at(&mut self, number: usize, place: Place) -> Added {
-        match &mut self.records[number].state {
-            state @ State::Absent => {
-                *state = State::ready(place);
+    fn make_ready_at(&mut self, number: usize, position: Position) -> Added {
+        match &mut self.records[number].phase {
+            phase @ ModelPhase::Absent => {
+                *phase = ModelPhase::ready(position);
                 Added::Ready
             }
-            State::Held { dirty: dirty @ false, .. } => {
+            ModelPhase::Held { dirty: dirty @ false, .. } => {
                 *dirty = true;
                 Added::Dirty
             }
-            State::Ready { .. } | State::Held { .. } | State::Dead => Added::Duplicate,
+            ModelPhase::Ready { .. } | ModelPhase::Held { .. } | ModelPhase::Dead => {
+                Added::Duplicate
+            }
         }
     }
 
@@ -145,7 +147,8 @@ impl Model {
         Added::Delayed
     }
 
-    /// 5 ms, doubled for each failure before, up to 1000 s.
+    /// Counts a failure. Returns the delay: 5 ms, doubled for each earlier failure, up to
+    /// 1000 s.
     fn fail(&mut self, number: usize) -> u64 {
         let failures = &mut self.records[number].failures;
         let delay = 5_000_u64.saturating_mul(2_u64.saturating_pow(*failures));
@@ -153,46 +156,53 @@ impl Model {
         delay.min(1_000_000_000)
     }
 
-    /// Takes a key out of its line, if it was in one.
-    pub(super) fn grant(&mut self, grant: &Grant, number: usize) -> Option<Turn> {
-        let in_line = |record: &Record| match record.state {
-            State::Ready { place, since } => {
-                Some((Reverse(record.planned), place, since))
+    /// Leases a key. Returns `None` if it was not ready.
+    pub(super) fn grant(
+        &mut self,
+        grant: &Grant,
+        number: usize,
+    ) -> Option<ExpectedLease> {
+        let in_line = |record: &ModelRecord| match record.phase {
+            ModelPhase::Ready { position, since } => {
+                Some((Reverse(record.pending_priority), position, since))
             }
-            State::Absent | State::Held { .. } | State::Dead => None,
+            ModelPhase::Absent | ModelPhase::Held { .. } | ModelPhase::Dead => None,
         };
-        let (rank, place, since) = in_line(&self.records[number])?;
+        let (rank, position, since) = in_line(&self.records[number])?;
         let ready = || self.records.iter().filter_map(in_line);
-        let is_first = |of, place| ready().all(|(rank, it, _)| rank != of || place <= it);
-        let mut firsts = ready().filter(|(rank, place, _)| is_first(*rank, *place));
-        let first = ready().all(|(other, it, _)| (rank, place) <= (other, it));
-        // A store may compare places, or times, of which several keys may have the same.
-        let oldest = ready().all(|(_, other, _)| place.number <= other.number)
-            || ready().all(|(_, other, _)| place.at <= other.at)
-            || is_first(rank, place) && firsts.all(|(.., other)| since <= other);
+        let is_first =
+            |of, position| ready().all(|(rank, it, _)| rank != of || position <= it);
+        let mut firsts = ready().filter(|(rank, position, _)| is_first(*rank, *position));
+        let first = ready().all(|(other, it, _)| (rank, position) <= (other, it));
+        // A store may compare positions or times, and several keys may have the same time.
+        let oldest = ready().all(|(_, other, _)| position.number <= other.number)
+            || ready().all(|(_, other, _)| position.at <= other.at)
+            || is_first(rank, position) && firsts.all(|(.., other)| since <= other);
         let record = &mut self.records[number];
         record.deliveries += 1;
-        let priority = record.planned.expect("what is ready is planned");
-        record.planned.take_if(|_| record.wake_at.is_none());
+        let priority = record.pending_priority.expect("a ready key is pending");
+        record.pending_priority.take_if(|_| record.wake_at.is_none());
         let (token, deadline) = (grant.token, self.now + LEASE);
-        record.state = State::Held { token, deadline, dirty: false, priority };
+        record.phase = ModelPhase::Held { token, deadline, dirty: false, priority };
         let waited = Duration::from_micros(self.now.saturating_sub(since));
-        Some(Turn { has_come: first || oldest, priority, waited })
+        Some(ExpectedLease { in_order: first || oldest, priority, waited })
     }
 
-    fn count(&self, of: impl Fn(&Record) -> bool) -> u64 {
+    fn count(&self, of: impl Fn(&ModelRecord) -> bool) -> u64 {
         self.records.iter().map(|record| u64::from(of(record))).sum()
     }
 
     /// How many stand where. How long they did is not known here.
     pub(super) fn stats(&self) -> Stats {
-        let is_dead = |record: &Record| record.state == State::Dead;
+        let is_dead = |record: &ModelRecord| record.phase == ModelPhase::Dead;
         Stats {
-            ready: self.count(|record| matches!(record.state, State::Ready { .. })),
+            ready: self.count(|record| matches!(record.phase, ModelPhase::Ready { .. })),
             delayed: self.count(|record| record.wake_at.is_some()),
-            processing: self.count(|record| matches!(record.state, State::Held { .. })),
-            dirty: self
-                .count(|record| matches!(record.state, State::Held { dirty: true, .. })),
+            processing: self
+                .count(|record| matches!(record.phase, ModelPhase::Held { .. })),
+            dirty: self.count(|record| {
+                matches!(record.phase, ModelPhase::Held { dirty: true, .. })
+            }),
             failing: self.count(|record| record.failures > 0 && !is_dead(record)),
             dead: self.count(is_dead),
             oldest_ready: None,
@@ -200,11 +210,13 @@ impl Model {
         }
     }
 
-    /// The token by which a key is held, whether it is dirty, and its priority.
+    /// Returns the token of a leased key, whether it is dirty, and its priority.
     pub(super) fn held(&self, number: usize) -> Option<(Token, bool, i8)> {
-        match self.records[number].state {
-            State::Held { token, dirty, priority, .. } => Some((token, dirty, priority)),
-            State::Absent | State::Ready { .. } | State::Dead => None,
+        match self.records[number].phase {
+            ModelPhase::Held { token, dirty, priority, .. } => {
+                Some((token, dirty, priority))
+            }
+            ModelPhase::Absent | ModelPhase::Ready { .. } | ModelPhase::Dead => None,
         }
     }
 
@@ -217,19 +229,21 @@ impl Model {
         let current = self.held(number).filter(|(token, ..)| *token == hold.token);
         let Some((_, dirty, priority)) = current else { return Finished::LeaseLost };
         let deliveries = std::mem::take(&mut self.records[number].deliveries);
-        self.records[number].state = State::Absent;
+        self.records[number].phase = ModelPhase::Absent;
         let delay = match finish {
-            Finish::Succeed => self.forgive(number, None),
-            Finish::RequeueAfter(delay) => self.forgive(number, Some(micros(delay))),
+            Finish::Succeed => self.clear_failures(number, None),
+            Finish::RequeueAfter(delay) => {
+                self.clear_failures(number, Some(micros(delay)))
+            }
             Finish::Retry => Some(self.fail(number)),
             Finish::RetryAfter(delay) => {
                 self.fail(number);
                 Some(micros(delay))
             }
-            Finish::GiveUp if dirty => self.forgive(number, None),
+            Finish::GiveUp if dirty => self.clear_failures(number, None),
             Finish::GiveUp => {
-                self.bury(number);
-                return Finished::Buried;
+                self.make_dead(number);
+                return Finished::Dead;
             }
             Finish::Release => {
                 self.records[number].deliveries = deliveries - 1;
@@ -251,19 +265,20 @@ impl Model {
         delay.map_or(Finished::Done, later)
     }
 
-    fn bury(&mut self, number: usize) {
+    fn make_dead(&mut self, number: usize) {
         let record = &mut self.records[number];
-        (record.state, record.wake_at, record.planned) = (State::Dead, None, None);
+        (record.phase, record.wake_at, record.pending_priority) =
+            (ModelPhase::Dead, None, None);
     }
 
-    /// Releases every lease but that of one key: how many.
+    /// Releases every lease but that of one key. Returns how many.
     pub(super) fn reclaim(&mut self, but: usize) -> u64 {
-        let place = self.next_place();
+        let position = self.next_position();
         let mut count = 0;
         for number in (0..KEYS).filter(|number| *number != but) {
             if let Some((.., priority)) = self.held(number) {
                 self.raise(number, priority);
-                self.records[number].state = State::ready(place);
+                self.records[number].phase = ModelPhase::ready(position);
                 self.records[number].deliveries -= 1;
                 count += 1;
             }
@@ -271,26 +286,26 @@ impl Model {
         count
     }
 
-    fn forgive(&mut self, number: usize, delay: Option<u64>) -> Option<u64> {
+    fn clear_failures(&mut self, number: usize, delay: Option<u64>) -> Option<u64> {
         self.records[number].failures = 0;
         delay
     }
 
     pub(super) fn extend(&mut self, hold: &Hold, number: usize) -> bool {
-        match &mut self.records[number].state {
-            State::Held { token, deadline, .. } => {
+        match &mut self.records[number].phase {
+            ModelPhase::Held { token, deadline, .. } => {
                 let current = *token == hold.token;
                 if current {
                     *deadline = self.now + LEASE;
                 }
                 current
             }
-            State::Absent | State::Ready { .. } | State::Dead => false,
+            ModelPhase::Absent | ModelPhase::Ready { .. } | ModelPhase::Dead => false,
         }
     }
 
-    /// The keys whose time, as `of` tells it, has come: those of one time together.
-    fn due(&self, of: impl Fn(&Record) -> Option<u64>) -> Vec<Vec<usize>> {
+    /// Returns the keys whose time has come. Keys with the same time are grouped.
+    fn due(&self, of: impl Fn(&ModelRecord) -> Option<u64>) -> Vec<Vec<usize>> {
         let time = |number: &usize| of(&self.records[*number]);
         let mut due: Vec<_> = (0..KEYS)
             .filter(|number| time(number).is_some_and(|time| time <= self.now))
@@ -299,14 +314,14 @@ impl Model {
         due.chunk_by(|a, b| time(a) == time(b)).map(<[usize]>::to_vec).collect()
     }
 
-    /// Ends delays that are over: how many.
+    /// Adds keys whose delay has ended. Returns how many.
     pub(super) fn wake(&mut self) -> u64 {
         let mut count = 0;
         for together in self.due(|record| record.wake_at) {
-            let place = self.next_place();
+            let position = self.next_position();
             for number in together {
                 self.records[number].wake_at = None;
-                self.make_ready_at(number, place);
+                self.make_ready_at(number, position);
                 count += 1;
             }
         }
@@ -315,20 +330,20 @@ impl Model {
 
     pub(super) fn expire(&mut self) -> Expired {
         let mut expired = Expired { due: self.wake(), returned: 0, dead: 0 };
-        let deadline = |record: &Record| match record.state {
-            State::Held { deadline, .. } => Some(deadline),
-            State::Absent | State::Ready { .. } | State::Dead => None,
+        let deadline = |record: &ModelRecord| match record.phase {
+            ModelPhase::Held { deadline, .. } => Some(deadline),
+            ModelPhase::Absent | ModelPhase::Ready { .. } | ModelPhase::Dead => None,
         };
         for together in self.due(deadline) {
-            let place = self.next_place();
+            let position = self.next_position();
             for number in together {
                 if self.records[number].deliveries >= MAX_DELIVERIES {
-                    self.bury(number);
+                    self.make_dead(number);
                     expired.dead += 1;
                 } else {
                     let priority = self.held(number).map(|(.., priority)| priority);
-                    self.raise(number, priority.expect("only what is held runs out"));
-                    self.records[number].state = State::ready(place);
+                    self.raise(number, priority.expect("only leased keys expire"));
+                    self.records[number].phase = ModelPhase::ready(position);
                     expired.returned += 1;
                 }
             }
@@ -338,35 +353,35 @@ impl Model {
 
     pub(super) fn remove(&mut self, number: usize) -> bool {
         let record = &mut self.records[number];
-        record.planned = None;
+        record.pending_priority = None;
         let delayed = record.wake_at.take().is_some();
-        match &mut record.state {
-            state @ State::Ready { .. } => {
-                *state = State::Absent;
+        match &mut record.phase {
+            phase @ ModelPhase::Ready { .. } => {
+                *phase = ModelPhase::Absent;
                 true
             }
-            State::Held { dirty, .. } => std::mem::take(dirty) || delayed,
-            State::Absent | State::Dead => delayed,
+            ModelPhase::Held { dirty, .. } => std::mem::take(dirty) || delayed,
+            ModelPhase::Absent | ModelPhase::Dead => delayed,
         }
     }
 
     pub(super) fn forget(&mut self, number: usize) {
-        if self.records[number].state != State::Dead {
+        if self.records[number].phase != ModelPhase::Dead {
             self.records[number].failures = 0;
         }
     }
 
-    /// Takes a key from the dead: how many that were.
-    pub(super) fn exhume(&mut self, number: usize) -> u64 {
-        let dead = self.records[number].state == State::Dead;
+    /// Takes a key from the dead. Returns 1 if it was dead, and 0 otherwise.
+    pub(super) fn take_from_dead(&mut self, number: usize) -> u64 {
+        let dead = self.records[number].phase == ModelPhase::Dead;
         if dead {
-            self.records[number] = Record::default();
+            self.records[number] = ModelRecord::default();
         }
         dead.into()
     }
 
     pub(super) fn revive(&mut self, number: usize) -> u64 {
-        let revived = self.exhume(number);
+        let revived = self.take_from_dead(number);
         if revived == 1 {
             self.raise(number, 0);
             self.make_ready(number);

@@ -1,96 +1,96 @@
-//! The priority of a key (rule 11), whatever the order is.
+//! The priority of a key (rule 11), on stores of any order.
 
-use super::tools::{LEASE, REVIVE, Trial, add, key, millis, ranked, secs, worker};
+use super::trial::{LEASE, REVIVE, Trial, add, key, millis, secs, with_priority, worker};
 use crate::{Grant, When, Which};
 use requeue::{Added, Finish};
 
 impl Trial {
-    /// Adds a key of this priority, and leases it.
-    async fn take_ranked(&self, name: &str, priority: i8) -> Grant {
-        self.add_ranked(name, priority).await;
+    /// Adds a key with this priority and leases it.
+    async fn lease_with_priority(&self, name: &str, priority: i8) -> Grant {
+        self.add_with_priority(name, priority).await;
         let grant = self.lease_one().await;
         assert_eq!((&grant.key, grant.priority), (&key(name), priority));
         grant
     }
 
-    /// The priority of the one key that is ready, which is then done.
-    async fn comes_with(&self) -> i8 {
+    /// Leases the only ready key and finishes it. Returns its priority.
+    async fn next_priority(&self) -> i8 {
         let grant = self.lease_one().await;
         self.finish(&grant, Finish::Done).await;
         grant.priority
     }
 }
 
-pub(super) async fn a_grant_tells_the_priority_of_its_key(t: Trial) {
+pub(super) async fn grant_reports_the_priority(t: Trial) {
     for priority in [i8::MIN, -1, 1, i8::MAX] {
-        assert_eq!(t.add_ranked("a", priority).await, Added::Ready);
-        assert_eq!(t.comes_with().await, priority);
+        assert_eq!(t.add_with_priority("a", priority).await, Added::Ready);
+        assert_eq!(t.next_priority().await, priority);
         assert_eq!(t.add("a").await, Added::Ready);
-        assert_eq!(t.comes_with().await, 0, "nothing is left of {priority}");
+        assert_eq!(t.next_priority().await, 0, "{priority} is forgotten");
     }
 }
 
-pub(super) async fn an_add_never_lowers_a_priority(t: Trial) {
+pub(super) async fn add_never_lowers_a_priority(t: Trial) {
     for (first, second, higher) in [(5, 0, 5), (-5, 0, 0), (-5, -6, -5), (1, 5, 5)] {
-        t.add_ranked("a", first).await;
-        assert_eq!(t.add_ranked("a", second).await, Added::Duplicate);
-        assert_eq!(t.comes_with().await, higher, "of {first} and {second}");
+        t.add_with_priority("a", first).await;
+        assert_eq!(t.add_with_priority("a", second).await, Added::Duplicate);
+        assert_eq!(t.next_priority().await, higher, "of {first} and {second}");
     }
 }
 
-pub(super) async fn adds_of_one_batch_raise_a_key_together(t: Trial) {
-    let batch = [1, 5, 3, -4].map(|priority| ranked("a", When::Now, priority));
+pub(super) async fn batch_of_adds_keeps_the_highest_priority(t: Trial) {
+    let batch = [1, 5, 3, -4].map(|priority| with_priority("a", When::Now, priority));
     t.receipts(&batch).await;
-    assert_eq!(t.comes_with().await, 5);
-    t.take_ranked("a", 9).await;
+    assert_eq!(t.next_priority().await, 5);
+    t.lease_with_priority("a", 9).await;
     t.receipts(&batch).await;
     t.clock.advance(LEASE);
-    assert_eq!(t.comes_with().await, 9);
+    assert_eq!(t.next_priority().await, 9);
 }
 
-pub(super) async fn a_key_whose_delay_is_over_has_the_priority_of_its_add(t: Trial) {
-    t.receipts(&[ranked("a", When::After(secs(1)), -7)]).await;
-    t.receipts(&[ranked("a", When::After(secs(9)), 3)]).await;
+pub(super) async fn due_key_has_the_highest_priority_of_its_adds(t: Trial) {
+    t.receipts(&[with_priority("a", When::After(secs(1)), -7)]).await;
+    t.receipts(&[with_priority("a", When::After(secs(9)), 3)]).await;
     t.clock.advance(secs(1));
-    assert_eq!(t.comes_with().await, 3, "the later delay was no news, but raised it");
-    t.receipts(&[ranked("a", When::After(secs(1)), 7)]).await;
+    assert_eq!(t.next_priority().await, 3, "the later delay raised the priority");
+    t.receipts(&[with_priority("a", When::After(secs(1)), 7)]).await;
     assert_eq!(t.add("a").await, Added::Ready);
-    assert_eq!(t.comes_with().await, 7, "what is planned has one priority");
+    assert_eq!(t.next_priority().await, 7, "a pending key has one priority");
 }
 
-pub(super) async fn a_delay_raises_a_key_that_is_ready_or_dirty(t: Trial) {
+pub(super) async fn delayed_add_raises_a_ready_or_dirty_key(t: Trial) {
     t.add("a").await;
-    t.receipts(&[ranked("a", When::After(secs(1)), 4)]).await;
+    t.receipts(&[with_priority("a", When::After(secs(1)), 4)]).await;
     let grant = t.lease_one().await;
     assert_eq!(grant.priority, 4);
     t.remove("a").await;
     t.add("a").await;
-    t.receipts(&[ranked("a", When::After(secs(1)), 6)]).await;
+    t.receipts(&[with_priority("a", When::After(secs(1)), 6)]).await;
     t.finish(&grant, Finish::Done).await;
-    assert_eq!(t.comes_with().await, 6);
+    assert_eq!(t.next_priority().await, 6);
 }
 
-pub(super) async fn a_delay_keeps_the_priority_that_a_grant_takes_with_it(t: Trial) {
-    t.receipts(&[ranked("a", When::After(secs(1)), 0)]).await;
-    let grant = t.take_ranked("a", 4).await;
+pub(super) async fn delay_keeps_the_priority_of_the_grant(t: Trial) {
+    t.receipts(&[with_priority("a", When::After(secs(1)), 0)]).await;
+    let grant = t.lease_with_priority("a", 4).await;
     t.finish(&grant, Finish::Done).await;
     t.clock.advance(secs(1));
-    assert_eq!(t.comes_with().await, 4);
+    assert_eq!(t.next_priority().await, 4);
     t.add("a").await;
-    assert_eq!(t.comes_with().await, 0);
+    assert_eq!(t.next_priority().await, 0);
 }
 
-pub(super) async fn a_dirty_key_has_the_priority_of_what_made_it_dirty(t: Trial) {
+pub(super) async fn dirty_key_has_the_priority_of_its_new_adds(t: Trial) {
     for (first, second) in [(9, 2), (0, -3), (0, 3), (-9, 0)] {
-        let grant = t.take_ranked("a", first).await;
-        assert_eq!(t.add_ranked("a", second - 1).await, Added::Dirty);
-        assert_eq!(t.add_ranked("a", second).await, Added::Duplicate);
+        let grant = t.lease_with_priority("a", first).await;
+        assert_eq!(t.add_with_priority("a", second - 1).await, Added::Dirty);
+        assert_eq!(t.add_with_priority("a", second).await, Added::Duplicate);
         t.finish(&grant, Finish::Succeed).await;
-        assert_eq!(t.comes_with().await, second);
+        assert_eq!(t.next_priority().await, second);
     }
 }
 
-pub(super) async fn a_key_that_comes_again_keeps_its_priority(t: Trial) {
+pub(super) async fn requeued_key_keeps_its_priority(t: Trial) {
     for priority in [9, -9] {
         let finishes = [
             (Finish::Retry, millis(5)),
@@ -101,71 +101,69 @@ pub(super) async fn a_key_that_comes_again_keeps_its_priority(t: Trial) {
             (Finish::Release, secs(0)),
         ];
         for (finish, delay) in finishes {
-            let grant = t.take_ranked("a", priority).await;
+            let grant = t.lease_with_priority("a", priority).await;
             t.finish(&grant, finish).await;
             t.clock.advance(delay);
-            assert_eq!(t.comes_with().await, priority);
+            assert_eq!(t.next_priority().await, priority);
             t.forget("a").await;
         }
-        t.take_ranked("a", priority).await;
+        t.lease_with_priority("a", priority).await;
         t.clock.advance(LEASE);
-        assert_eq!(t.lease_one().await.priority, priority, "its lease ran out");
-        t.store.reclaim(&worker(), &[]).await.expect("leases are reclaimed");
-        assert_eq!(t.comes_with().await, priority, "its lease was reclaimed");
+        assert_eq!(t.lease_one().await.priority, priority, "its lease expired");
+        t.store.reclaim(&worker(), &[]).await.expect("reclaim succeeds");
+        assert_eq!(t.next_priority().await, priority, "its lease was reclaimed");
     }
 }
 
-pub(super) async fn a_retried_key_that_is_dirty_has_the_higher_of_both_priorities(
-    t: Trial,
-) {
+pub(super) async fn retried_dirty_key_has_the_higher_priority(t: Trial) {
     for (first, second) in [(9, 2), (2, 9), (-2, -9), (0, -1)] {
-        let grant = t.take_ranked("a", first).await;
-        t.add_ranked("a", second).await;
+        let grant = t.lease_with_priority("a", first).await;
+        t.add_with_priority("a", second).await;
         t.finish(&grant, Finish::Retry).await;
-        assert_eq!(t.comes_with().await, first.max(second));
+        assert_eq!(t.next_priority().await, first.max(second));
         t.clock.advance(millis(5));
-        assert_eq!(t.comes_with().await, first.max(second), "after the delay too");
+        assert_eq!(t.next_priority().await, first.max(second), "after the delay too");
         t.forget("a").await;
     }
 }
 
-pub(super) async fn a_removed_key_has_no_priority(t: Trial) {
-    t.add_ranked("a", 9).await;
-    t.receipts(&[ranked("a", When::After(secs(1)), 9)]).await;
+pub(super) async fn removed_key_loses_its_priority(t: Trial) {
+    t.add_with_priority("a", 9).await;
+    t.receipts(&[with_priority("a", When::After(secs(1)), 9)]).await;
     t.remove("a").await;
-    let grant = t.take_ranked("a", -2).await;
-    t.add_ranked("a", 3).await;
+    let grant = t.lease_with_priority("a", -2).await;
+    t.add_with_priority("a", 3).await;
     t.remove("a").await;
     t.finish(&grant, Finish::Release).await;
-    assert_eq!(t.comes_with().await, -2, "that of the grant is not removed");
+    assert_eq!(t.next_priority().await, -2, "the priority of the lease is kept");
 }
 
-pub(super) async fn a_dead_key_has_no_priority(t: Trial) {
-    let grant = t.take_ranked("a", 9).await;
-    t.receipts(&[ranked("a", When::After(secs(1)), 9)]).await;
+pub(super) async fn dead_key_loses_its_priority(t: Trial) {
+    let grant = t.lease_with_priority("a", 9).await;
+    t.receipts(&[with_priority("a", When::After(secs(1)), 9)]).await;
     t.finish(&grant, Finish::GiveUp).await;
-    t.store.revive(&Which::All).await.expect("dead keys are revived");
-    assert_eq!(t.comes_with().await, 0);
+    t.store.revive(&Which::All).await.expect("revive succeeds");
+    assert_eq!(t.next_priority().await, 0);
     for priority in [-4, 4] {
-        let grant = t.take_ranked("a", 9).await;
+        let grant = t.lease_with_priority("a", 9).await;
         t.finish(&grant, Finish::GiveUp).await;
-        t.add_ranked("a", priority).await;
+        t.add_with_priority("a", priority).await;
         t.clock.advance(REVIVE);
-        assert_eq!(t.comes_with().await, priority);
+        assert_eq!(t.next_priority().await, priority);
     }
 }
 
-pub(super) async fn a_key_of_any_priority_wakes(t: Trial) {
+pub(super) async fn key_of_any_priority_wakes_a_waiter(t: Trial) {
     for priority in [-1, 1] {
         assert!(t.lease(1).await.is_empty());
-        t.receipts(&[ranked("a", When::Now, priority)]).await;
-        t.store.wait(LEASE).await.expect("somebody is woken");
-        assert_eq!(t.comes_with().await, priority);
-        let grant = t.take_ranked("a", priority).await;
+        t.receipts(&[with_priority("a", When::Now, priority)]).await;
+        t.store.wait(LEASE).await.expect("wait succeeds");
+        assert_eq!(t.next_priority().await, priority);
+        let grant = t.lease_with_priority("a", priority).await;
         t.receipts(&[add(&key("a"), When::Now)]).await;
         assert!(t.lease(1).await.is_empty());
         t.finish(&grant, Finish::Done).await;
-        t.store.wait(LEASE).await.expect("somebody is woken");
-        t.comes_with().await;
+        t.store.wait(LEASE).await.expect("wait succeeds");
+        t.next_priority().await;
     }
 }

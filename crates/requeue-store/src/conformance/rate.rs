@@ -1,19 +1,19 @@
-//! The rate that a whole queue shares, compared with a bucket of tokens.
+//! The shared rate of a queue, compared with a token bucket.
 
 use std::num::NonZeroU32;
 use std::time::Duration;
 
 use requeue::{Added, Finish};
 
-use super::tools::{Trial, add, at_once, finish_request, key, many, millis, secs};
+use super::trial::{Trial, add, at_once, finish_request, key, millis, numbered, secs};
 use crate::{Backoff, FinishRequest, Finished, Rate, Receipt, When};
 
 fn rate(interval: Duration, burst: u32) -> Rate {
     Rate { interval, burst: NonZeroU32::new(burst).expect("not 0") }
 }
 
-/// The reference: a bucket that starts full, fills by one token in each interval, and may
-/// be overdrawn. Its level is counted in the microseconds that it takes to fill.
+/// The reference: a bucket that starts full, gains a token per interval, and may be
+/// overdrawn. Its level is the time in microseconds that it takes to fill.
 struct Bucket {
     level: i64,
     full: i64,
@@ -43,9 +43,9 @@ fn same(receipt: Receipt, delay: Duration) {
     assert_eq!((receipt.added, receipt.delay), (added, delay));
 }
 
-pub(super) async fn a_burst_is_free_and_the_rest_waits_its_turn(t: Trial) {
+pub(super) async fn burst_is_free_and_the_rest_is_spaced(t: Trial) {
     let limited = When::RateLimited(at_once(Some(rate(millis(100), 100))));
-    let names = many(130);
+    let names = numbered(130);
     let adds: Vec<_> = names.iter().map(|key| add(key, limited)).collect();
     let receipts = t.receipts(&adds).await;
     for (number, receipt) in (0..).zip(receipts) {
@@ -53,15 +53,16 @@ pub(super) async fn a_burst_is_free_and_the_rest_waits_its_turn(t: Trial) {
     }
 }
 
-pub(super) async fn the_rate_is_that_of_a_bucket_at_any_times(t: Trial) {
+pub(super) async fn rate_equals_that_of_a_token_bucket(t: Trial) {
     let rate = rate(millis(7), 3);
     let mut bucket = Bucket::new(rate);
     let when = When::RateLimited(at_once(Some(rate)));
-    for (number, pause) in [0, 0, 3, 9, 1, 0, 0, 0, 0, 2, 50, 0, 0, 0, 0, 6, 7, 8, 1000, 0]
-        .into_iter()
-        .cycle()
-        .take(100)
-        .enumerate()
+    for (number, pause) in
+        [0, 0, 3, 9, 1, 0, 0, 0, 0, 2, 50, 0, 0, 0, 0, 6, 7, 8, 1000, 0]
+            .into_iter()
+            .cycle()
+            .take(100)
+            .enumerate()
     {
         t.clock.advance(millis(pause));
         bucket.fill(millis(pause));
@@ -71,14 +72,14 @@ pub(super) async fn the_rate_is_that_of_a_bucket_at_any_times(t: Trial) {
 
 pub(super) async fn retries_and_adds_share_the_rate(t: Trial) {
     let backoff = at_once(Some(rate(secs(10), 1)));
-    let grant = t.take("a").await;
+    let grant = t.lease_new("a").await;
     same(t.add_when("b", When::RateLimited(backoff)).await, Duration::ZERO);
     let finished = t.retry_with(&grant, backoff).await;
     assert_eq!(finished, Finished::Delayed(secs(10)));
     same(t.add_when("c", When::RateLimited(backoff)).await, secs(20));
 }
 
-pub(super) async fn the_longer_of_both_delays_counts(t: Trial) {
+pub(super) async fn longer_of_backoff_and_rate_wins(t: Trial) {
     let backoff = Backoff { base: secs(5), max: secs(60), rate: Some(rate(secs(3), 1)) };
     let expected = [("a", 5), ("b", 5), ("c", 6), ("d", 9)];
     for (name, delay) in expected {
@@ -86,7 +87,15 @@ pub(super) async fn the_longer_of_both_delays_counts(t: Trial) {
     }
 }
 
-pub(super) async fn what_names_no_rate_takes_no_share_of_it(t: Trial) {
+pub(super) async fn retry_after_takes_no_token(t: Trial) {
+    let backoff = at_once(Some(rate(secs(10), 1)));
+    let grant = t.lease_new("a").await;
+    let finish = Finish::RetryAfter(secs(1));
+    t.finish_all(&[FinishRequest { backoff, ..finish_request(&grant, finish) }]).await;
+    same(t.add_when("b", When::RateLimited(backoff)).await, Duration::ZERO);
+}
+
+pub(super) async fn adds_without_a_rate_take_no_token(t: Trial) {
     let limited = at_once(Some(rate(secs(10), 1)));
     for name in ["a", "b", "c"] {
         same(t.add_when(name, When::RateLimited(at_once(None))).await, Duration::ZERO);
@@ -96,31 +105,31 @@ pub(super) async fn what_names_no_rate_takes_no_share_of_it(t: Trial) {
     same(t.add_when("e", When::RateLimited(limited)).await, secs(10));
 }
 
-pub(super) async fn a_share_is_taken_by_an_add_that_changes_nothing_too(t: Trial) {
+pub(super) async fn duplicate_add_takes_a_token_too(t: Trial) {
     let limited = When::RateLimited(at_once(Some(rate(secs(10), 2))));
     let adds = vec![add(&key("a"), limited); 3];
     let added = t.adds(&adds).await;
     assert_eq!(added, [Added::Ready, Added::Duplicate, Added::Delayed]);
-    assert_eq!(t.shows("a").await, "ready, delayed 10s, failures 3");
+    assert_eq!(t.state("a").await, "ready, delayed 10s, failures 3");
 }
 
-pub(super) async fn a_refused_end_takes_no_share(t: Trial) {
+pub(super) async fn refused_finish_takes_no_token(t: Trial) {
     let backoff = at_once(Some(rate(secs(60), 1)));
-    let grant = t.take("a").await;
+    let grant = t.lease_new("a").await;
     t.finish(&grant, Finish::Done).await;
     let late = FinishRequest { backoff, ..finish_request(&grant, Finish::Retry) };
     assert_eq!(t.finish_all(&[late.clone(), late]).await, [Finished::LeaseLost; 2]);
     same(t.add_when("a", When::RateLimited(backoff)).await, Duration::ZERO);
 }
 
-pub(super) async fn a_rate_may_have_any_numbers(t: Trial) {
+pub(super) async fn any_burst_is_accepted(t: Trial) {
     let generous = at_once(Some(rate(secs(3600), u32::MAX)));
     for name in ["a", "b", "c"] {
         same(t.add_when(name, When::RateLimited(generous)).await, Duration::ZERO);
     }
 }
 
-pub(super) async fn a_rate_of_ages_can_be_asked_for(t: Trial) {
+pub(super) async fn longest_possible_interval_is_accepted(t: Trial) {
     let meagre = When::RateLimited(at_once(Some(rate(Duration::MAX, 1))));
     same(t.add_when("a", meagre).await, Duration::ZERO);
     for name in ["b", "c", "d", "e"] {

@@ -1,9 +1,9 @@
-//! Ends and extensions by somebody who does not hold the lease: refused, and nothing is
-//! changed.
+//! A finish or an extension with a token that is not current is refused and changes
+//! nothing.
 
 use requeue::Finish;
 
-use super::tools::{ERROR, LEASE, Trial, hold, key, keys, secs, words, worker};
+use super::trial::{ERROR, LEASE, Trial, hold, key, keys, secs, summary, worker};
 use crate::{FinishRequest, Finished, Grant, Hold, Look, Stats, Token};
 
 fn finishes() -> [Finish; 7] {
@@ -18,64 +18,69 @@ fn finishes() -> [Finish; 7] {
     ]
 }
 
-/// Whatever the holder of `stale` tries, it is refused, and looks stay as they are.
-async fn is_refused(t: &Trial, stale: &Hold, shows: &str) {
+/// Checks that every finish and extension of `refused` is refused and changes nothing.
+async fn is_refused(t: &Trial, refused: &Hold, state: &str) {
     let watched = keys(&["a", "b"]);
-    let before: Vec<Look> = t.store.look(&watched).await.expect("keys are looked up");
-    let words = words(&before[0]);
-    assert!(words.starts_with(shows), "{words}");
+    let before: Vec<Look> = t.store.look(&watched).await.expect("look succeeds");
+    let summary = summary(&before[0]);
+    assert!(summary.starts_with(state), "{summary}");
     for finish in finishes() {
-        let request = FinishRequest::new(stale.clone(), finish);
-        assert_eq!(t.finish_all(&[request]).await, [Finished::LeaseLost], "{shows}, {finish:?}");
-        let after = t.store.look(&watched).await.expect("keys are looked up");
-        assert_eq!(after, before, "{shows}, {finish:?}");
+        let request = FinishRequest::new(refused.clone(), finish);
+        assert_eq!(
+            t.finish_all(&[request]).await,
+            [Finished::LeaseLost],
+            "{state}, {finish:?}"
+        );
+        let after = t.store.look(&watched).await.expect("look succeeds");
+        assert_eq!(after, before, "{state}, {finish:?}");
     }
-    let kept = t.store.extend(&worker(), std::slice::from_ref(stale), secs(9999)).await;
-    assert_eq!(kept.expect("leases are extended"), [false], "{shows}");
-    let after = t.store.look(&watched).await.expect("keys are looked up");
-    assert_eq!(after, before, "{shows}, extended");
+    let extended =
+        t.store.extend(&worker(), std::slice::from_ref(refused), secs(9999)).await;
+    assert_eq!(extended.expect("extend succeeds"), [false], "{state}");
+    let after = t.store.look(&watched).await.expect("look succeeds");
+    assert_eq!(after, before, "{state}, extended");
 }
 
-async fn has_run_out(t: &Trial) -> Grant {
-    let grant = t.take_failed("a").await;
+async fn lease_expired(t: &Trial) -> Grant {
+    let grant = t.lease_failed("a").await;
     t.clock.advance(LEASE);
     t.expire(None).await;
     grant
 }
 
-pub(super) async fn of_a_key_that_nobody_knows(t: Trial) {
+pub(super) async fn unknown_key_is_refused(t: Trial) {
     let unknown = Hold { key: key("a"), token: Token(t.clock.now().micros()) };
     is_refused(&t, &unknown, "absent").await;
     assert_eq!(t.stats().await, Stats::default());
 }
 
-pub(super) async fn of_a_key_that_was_never_leased(t: Trial) {
+pub(super) async fn ready_key_is_refused(t: Trial) {
     t.add("a").await;
     is_refused(&t, &Hold { key: key("a"), token: Token(0) }, "ready").await;
     is_refused(&t, &Hold { key: key("a"), token: Token(u64::MAX >> 1) }, "ready").await;
     assert_eq!(t.lease(5).await.len(), 1);
 }
 
-pub(super) async fn of_a_key_that_has_ended(t: Trial) {
-    let grant = t.take("a").await;
+pub(super) async fn finished_key_is_refused(t: Trial) {
+    let grant = t.lease_new("a").await;
     t.finish(&grant, Finish::Done).await;
     is_refused(&t, &hold(&grant), "absent").await;
 }
 
-pub(super) async fn of_a_key_that_is_delayed(t: Trial) {
-    let grant = t.take("a").await;
+pub(super) async fn delayed_key_is_refused(t: Trial) {
+    let grant = t.lease_new("a").await;
     t.finish(&grant, Finish::RequeueAfter(secs(5))).await;
     is_refused(&t, &hold(&grant), "absent, delayed 5s").await;
 }
 
-pub(super) async fn of_a_key_whose_lease_ran_out(t: Trial) {
-    let grant = has_run_out(&t).await;
+pub(super) async fn expired_lease_is_refused(t: Trial) {
+    let grant = lease_expired(&t).await;
     is_refused(&t, &hold(&grant), "ready, failures 1, deliveries 1").await;
     assert_eq!(t.lease_one().await.deliveries, 2);
 }
 
-pub(super) async fn of_a_key_that_another_holds(t: Trial) {
-    let grant = has_run_out(&t).await;
+pub(super) async fn key_leased_to_another_owner_is_refused(t: Trial) {
+    let grant = lease_expired(&t).await;
     let next = t.lease_one().await;
     is_refused(&t, &hold(&grant), "processing, failures 1, deliveries 2").await;
     t.add("a").await;
@@ -83,33 +88,33 @@ pub(super) async fn of_a_key_that_another_holds(t: Trial) {
     assert_eq!(t.finish(&next, Finish::Done).await, Finished::Requeued);
 }
 
-pub(super) async fn of_a_key_that_the_same_worker_holds_again(t: Trial) {
-    let first = t.take("a").await;
+pub(super) async fn older_token_of_the_same_owner_is_refused(t: Trial) {
+    let first = t.lease_new("a").await;
     t.finish(&first, Finish::Release).await;
     let second = t.lease_one().await;
     is_refused(&t, &hold(&first), "processing").await;
     assert_eq!(t.finish(&second, Finish::Done).await, Finished::Done);
 }
 
-pub(super) async fn of_a_key_by_the_token_of_another_key(t: Trial) {
-    let a = t.take("a").await;
-    let b = t.take("b").await;
+pub(super) async fn token_of_another_key_is_refused(t: Trial) {
+    let a = t.lease_new("a").await;
+    let b = t.lease_new("b").await;
     let mixed = Hold { key: a.key.clone(), token: Token(b.token.0.max(a.token.0) + 1) };
     is_refused(&t, &mixed, "processing").await;
     assert_eq!(t.finish(&b, Finish::Done).await, Finished::Done);
     assert_eq!(t.finish(&a, Finish::Done).await, Finished::Done);
 }
 
-pub(super) async fn of_a_dead_key(t: Trial) {
-    let grant = t.take_failed("a").await;
+pub(super) async fn dead_key_is_refused(t: Trial) {
+    let grant = t.lease_failed("a").await;
     t.finish(&grant, Finish::GiveUp).await;
     is_refused(&t, &hold(&grant), "dead, failures 1").await;
-    let dead = t.store.dead(5).await.expect("dead keys are listed");
+    let dead = t.store.dead(5).await.expect("dead succeeds");
     assert_eq!(dead[0].reason, ERROR);
 }
 
-pub(super) async fn a_refused_extension_does_not_lengthen_the_lease_of_another(t: Trial) {
-    let grant = has_run_out(&t).await;
+pub(super) async fn refused_extension_does_not_extend_the_current_lease(t: Trial) {
+    let grant = lease_expired(&t).await;
     t.lease_one().await;
     assert!(!t.extend(&grant, secs(9999)).await);
     t.clock.advance(LEASE);

@@ -1,5 +1,5 @@
-//! Waiting: whoever waits is woken for each way in which a key becomes ready, and misses
-//! none. A wait may return for no reason, so what fails here is one that does not return.
+//! Waiting: every way in which a key becomes ready wakes a waiter. A wait may return
+//! spuriously, so a check fails only if a wait does not return.
 
 use std::future::Future;
 use std::pin::pin;
@@ -10,103 +10,103 @@ use tokio::time::timeout;
 
 use requeue::Finish;
 
-use super::tools::{LEASE, Trial, all_now, keys, request, secs, worker};
+use super::trial::{LEASE, Trial, adds_now, keys, request, secs, worker};
 use crate::{Error, Which};
 
-/// How long the waiters here would wait.
+/// The limit of the waits.
 const LONG: Duration = Duration::from_secs(600);
-/// How late a wake-up may be before it counts as missed, on a busy machine.
+/// How late a wake-up may be on a busy machine before it counts as missed.
 const PATIENCE: Duration = Duration::from_secs(20);
 
-/// Lets somebody wait while `act` makes a key ready, and asserts that it is woken.
-async fn is_woken_by(t: &Trial, act: impl Future<Output = ()>) {
-    assert!(t.lease(1).await.is_empty(), "there is nothing to have yet");
+/// Asserts that a waiter is woken when `act` makes a key ready.
+async fn assert_wakes(t: &Trial, act: impl Future<Output = ()>) {
+    assert!(t.lease(1).await.is_empty(), "no key is ready yet");
     let waiter = t.clone();
     let waiting = tokio::spawn(async move { waiter.store.wait(LONG).await });
     tokio::task::yield_now().await;
     act.await;
-    let woken = timeout(PATIENCE, waiting).await.expect("the wait is over");
-    woken.expect("no panic").expect("the store can be waited for");
+    let woken = timeout(PATIENCE, waiting).await.expect("the waiter was not woken");
+    woken.expect("no panic").expect("wait succeeds");
     assert_eq!(t.lease(2).await.len(), 1);
 }
 
-pub(super) async fn an_add_wakes(t: Trial) {
-    is_woken_by(&t, async {
+pub(super) async fn add_wakes_a_waiter(t: Trial) {
+    assert_wakes(&t, async {
         t.add("a").await;
     })
     .await;
 }
 
-pub(super) async fn the_end_of_a_dirty_key_wakes(t: Trial) {
-    let grant = t.take("a").await;
+pub(super) async fn finish_of_a_dirty_key_wakes_a_waiter(t: Trial) {
+    let grant = t.lease_new("a").await;
     t.add("a").await;
-    is_woken_by(&t, async {
+    assert_wakes(&t, async {
         t.finish(&grant, Finish::Done).await;
     })
     .await;
 }
 
-pub(super) async fn a_release_wakes(t: Trial) {
-    let grant = t.take("a").await;
-    is_woken_by(&t, async {
+pub(super) async fn release_wakes_a_waiter(t: Trial) {
+    let grant = t.lease_new("a").await;
+    assert_wakes(&t, async {
         t.finish(&grant, Finish::Release).await;
     })
     .await;
 }
 
-pub(super) async fn a_retry_without_delay_wakes(t: Trial) {
-    let grant = t.take("a").await;
-    is_woken_by(&t, async {
+pub(super) async fn requeue_without_a_delay_wakes_a_waiter(t: Trial) {
+    let grant = t.lease_new("a").await;
+    assert_wakes(&t, async {
         t.finish(&grant, Finish::RequeueAfter(Duration::ZERO)).await;
     })
     .await;
 }
 
-pub(super) async fn a_reclaim_wakes(t: Trial) {
-    t.take("a").await;
-    is_woken_by(&t, async {
-        t.store.reclaim(&worker(), &[]).await.expect("leases are reclaimed");
+pub(super) async fn reclaim_wakes_a_waiter(t: Trial) {
+    t.lease_new("a").await;
+    assert_wakes(&t, async {
+        t.store.reclaim(&worker(), &[]).await.expect("reclaim succeeds");
     })
     .await;
 }
 
-pub(super) async fn a_revival_wakes(t: Trial) {
-    t.dead("a").await;
-    is_woken_by(&t, async {
-        t.store.revive(&Which::All).await.expect("dead keys are revived");
+pub(super) async fn revive_wakes_a_waiter(t: Trial) {
+    t.make_dead("a").await;
+    assert_wakes(&t, async {
+        t.store.revive(&Which::All).await.expect("revive succeeds");
     })
     .await;
 }
 
-pub(super) async fn what_somebody_moves_wakes(t: Trial) {
+pub(super) async fn moving_due_keys_wakes_a_waiter(t: Trial) {
     t.add_after("a", secs(5)).await;
-    is_woken_by(&t, async {
+    assert_wakes(&t, async {
         t.clock.advance(secs(5));
         t.expire(None).await;
     })
     .await;
-    is_woken_by(&t, async {
+    assert_wakes(&t, async {
         t.clock.advance(LEASE);
         t.expire(None).await;
     })
     .await;
 }
 
-pub(super) async fn resuming_wakes(t: Trial) {
-    t.store.pause().await.expect("the queue is paused");
+pub(super) async fn resume_wakes_a_waiter(t: Trial) {
+    t.store.pause().await.expect("pause succeeds");
     t.add("a").await;
-    is_woken_by(&t, async {
-        t.store.resume().await.expect("the queue is resumed");
+    assert_wakes(&t, async {
+        t.store.resume().await.expect("resume succeeds");
     })
     .await;
 }
 
 async fn returns(waiting: impl Future<Output = Result<(), Error>>) {
-    let returned = timeout(PATIENCE, waiting).await.expect("the wait is over");
-    returned.expect("the store can be waited for");
+    let returned = timeout(PATIENCE, waiting).await.expect("the waiter was not woken");
+    returned.expect("wait succeeds");
 }
 
-pub(super) async fn a_key_that_came_between_the_lease_and_the_wait_is_not_missed(t: Trial) {
+pub(super) async fn key_added_between_lease_and_wait_is_not_missed(t: Trial) {
     for _ in 0..20 {
         assert!(t.lease(1).await.is_empty());
         t.add("a").await;
@@ -116,14 +116,14 @@ pub(super) async fn a_key_that_came_between_the_lease_and_the_wait_is_not_missed
     }
 }
 
-pub(super) async fn a_key_that_comes_while_somebody_begins_to_wait_is_not_missed(t: Trial) {
+pub(super) async fn key_added_at_the_start_of_a_wait_is_not_missed(t: Trial) {
     for _ in 0..50 {
         assert!(t.lease(1).await.is_empty());
         let adder = t.clone();
         let adding = tokio::spawn(async move { adder.add("a").await });
         let grant = loop {
             returns(t.store.wait(LONG)).await;
-            if let Some(grant) = t.leased(&request(1)).await.grants.pop() {
+            if let Some(grant) = t.lease_call(&request(1)).await.grants.pop() {
                 break grant;
             }
         };
@@ -132,11 +132,11 @@ pub(super) async fn a_key_that_comes_while_somebody_begins_to_wait_is_not_missed
     }
 }
 
-pub(super) async fn each_of_two_keys_wakes_somebody(t: Trial) {
+pub(super) async fn two_keys_wake_two_waiters(t: Trial) {
     assert!(t.lease(1).await.is_empty());
     let worker = |t: Trial| async move {
         loop {
-            if let Some(grant) = t.leased(&request(1)).await.grants.pop() {
+            if let Some(grant) = t.lease_call(&request(1)).await.grants.pop() {
                 return grant.key;
             }
             returns(t.store.wait(LONG)).await;
@@ -144,17 +144,17 @@ pub(super) async fn each_of_two_keys_wakes_somebody(t: Trial) {
     };
     let both = [tokio::spawn(worker(t.clone())), tokio::spawn(worker(t.clone()))];
     tokio::task::yield_now().await;
-    t.receipts(&all_now(&keys(&["a", "b"]))).await;
+    t.receipts(&adds_now(&keys(&["a", "b"]))).await;
     let mut got = Vec::new();
     for waiting in both {
-        let key = timeout(PATIENCE, waiting).await.expect("the wait is over");
+        let key = timeout(PATIENCE, waiting).await.expect("the waiter was not woken");
         got.push(key.expect("no panic"));
     }
     got.sort();
     assert_eq!(got, keys(&["a", "b"]));
 }
 
-pub(super) async fn whoever_stops_waiting_leaves_the_wake_up_to_another(t: Trial) {
+pub(super) async fn cancelled_wait_passes_its_wake_up_on(t: Trial) {
     for _ in 0..10 {
         assert!(t.lease(1).await.is_empty());
         let mut leaving = t.store.wait(LONG);
@@ -172,8 +172,8 @@ pub(super) async fn whoever_stops_waiting_leaves_the_wake_up_to_another(t: Trial
     }
 }
 
-/// Who is woken and wants no key any more looks all the same, for nothing.
-pub(super) async fn a_lease_of_nothing_leaves_the_wake_up_to_another(t: Trial) {
+/// A woken waiter that no longer wants a key leases zero keys, to pass the wake-up on.
+pub(super) async fn lease_of_zero_keys_passes_its_wake_up_on(t: Trial) {
     assert!(t.lease(1).await.is_empty());
     let wait = |t: Trial| async move { t.store.wait(LONG).await };
     let mut both = tokio::task::JoinSet::new();
@@ -182,21 +182,22 @@ pub(super) async fn a_lease_of_nothing_leaves_the_wake_up_to_another(t: Trial) {
     tokio::task::yield_now().await;
     t.add("a").await;
     for _ in 0..2 {
-        let woken = timeout(PATIENCE, both.join_next()).await.expect("the wait is over");
-        woken.expect("two wait").expect("no panic").expect("the store can be waited for");
-        assert!(t.leased(&request(0)).await.grants.is_empty());
+        let woken =
+            timeout(PATIENCE, both.join_next()).await.expect("the waiter was not woken");
+        woken.expect("both waiters are there").expect("no panic").expect("wait succeeds");
+        assert!(t.lease_call(&request(0)).await.grants.is_empty());
     }
     assert_eq!(t.lease(2).await.len(), 1);
 }
 
-pub(super) async fn a_wait_lasts_no_longer_than_it_was_told_to(t: Trial) {
+pub(super) async fn wait_ends_at_its_limit(t: Trial) {
     returns(t.store.wait(Duration::from_millis(1))).await;
     returns(t.store.wait(Duration::ZERO)).await;
     t.add_after("a", secs(5)).await;
     returns(t.store.wait(Duration::from_millis(1))).await;
 }
 
-pub(super) async fn the_longest_wait_there_is_can_be_asked_for(t: Trial) {
+pub(super) async fn longest_possible_wait_is_accepted(t: Trial) {
     assert!(t.lease(1).await.is_empty());
     t.add("a").await;
     returns(t.store.wait(Duration::MAX)).await;

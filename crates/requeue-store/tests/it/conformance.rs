@@ -1,4 +1,4 @@
-//! The suite that every store must pass.
+//! The tests that every store must pass.
 
 use requeue_store::{EngineClock, MemoryStore};
 

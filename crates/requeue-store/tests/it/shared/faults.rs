@@ -6,7 +6,7 @@ use requeue_store::{ErrorKind, Finished};
 use super::spy::Fault;
 use super::*;
 
-/// Lets pauses between attempts pass until the task has ended.
+/// Advances the clock until the task has ended.
 async fn patiently<T>(bench: &Bench, task: tokio::task::JoinHandle<T>) -> T {
     while !task.is_finished() {
         settle().await;
@@ -21,19 +21,23 @@ fn adding(bench: &Bench, key: &str) -> tokio::task::JoinHandle<Result<Added, Err
 }
 
 #[tokio::test]
-async fn an_add_is_tried_again_while_the_store_cannot_be_reached() {
+async fn add_is_repeated_while_the_store_is_unreachable() {
     let _limit = Limit::start();
     let bench = Bench::new();
     bench.spy.fail("add", Fault::Unreachable);
     bench.spy.fail("add", Fault::NoAnswer);
     let add = adding(&bench, "a");
-    assert_eq!(patiently(&bench, add).await, Ok(Added::Duplicate), "the second one came");
+    assert_eq!(
+        patiently(&bench, add).await,
+        Ok(Added::Duplicate),
+        "the second attempt was executed"
+    );
     assert_eq!(bench.spy.calls("add"), [1, 1, 1]);
     assert_eq!(bench.queue.len().await.unwrap(), 1);
 }
 
 #[tokio::test]
-async fn an_error_that_trying_again_cannot_mend_is_told_at_once() {
+async fn permanent_error_is_returned_at_once() {
     let _limit = Limit::start();
     let bench = Bench::new();
     bench.spy.fail("add", Fault::Refused);
@@ -53,32 +57,32 @@ async fn patience_ends() {
 }
 
 #[tokio::test]
-async fn an_end_whose_answer_was_lost_is_repeated_and_reported_as_unknown() {
+async fn finish_without_an_answer_is_repeated_and_reported_as_unknown() {
     let _limit = Limit::start();
     let bench = Bench::new();
     bench.add("a").await;
     let lease = bench.queue.get().await.unwrap().unwrap();
     bench.spy.fail("finish", Fault::NoAnswer);
-    let end = tokio::spawn(lease.succeed());
-    let error = patiently(&bench, end).await.unwrap_err();
+    let finish = tokio::spawn(lease.succeed());
+    let error = patiently(&bench, finish).await.unwrap_err();
     assert_eq!(error.kind(), ErrorKind::Unknown);
     assert!(error.to_string().contains("\"a\""), "{error}");
     assert_eq!(bench.queue.stats().await.unwrap().processing, 0);
 }
 
 #[tokio::test]
-async fn an_end_that_did_not_reach_the_store_is_brought_to_it_later() {
+async fn finish_is_repeated_while_the_store_is_unreachable() {
     let _limit = Limit::start();
     let bench = Bench::new();
     bench.add("a").await;
     let lease = bench.queue.get().await.unwrap().unwrap();
     bench.spy.fail("finish", Fault::Unreachable);
-    let end = tokio::spawn(lease.succeed());
-    assert_eq!(patiently(&bench, end).await.unwrap(), Finished::Done);
+    let finish = tokio::spawn(lease.succeed());
+    assert_eq!(patiently(&bench, finish).await.unwrap(), Finished::Done);
 }
 
 #[tokio::test]
-async fn keys_that_were_leased_to_nobody_are_reclaimed() {
+async fn lost_leases_are_reclaimed() {
     let _limit = Limit::start();
     let bench = Bench::new();
     bench.add("a").await;
@@ -89,10 +93,10 @@ async fn keys_that_were_leased_to_nobody_are_reclaimed() {
     assert_eq!(bench.spy.calls("reclaim"), [0]);
 }
 
-/// The connection that lost the answer to a lease was not there for the reclaim either, and
-/// nobody asked again: the key stayed with nobody until its lease ran out.
+/// If the reclaim failed too, it was not repeated, and the key stayed leased until its lease
+/// expired.
 #[tokio::test]
-async fn keys_that_were_leased_to_nobody_are_reclaimed_once_the_store_is_back() {
+async fn lost_leases_are_reclaimed_once_the_store_is_back() {
     let _limit = Limit::start();
     let bench = Bench::new();
     bench.add("a").await;
@@ -105,7 +109,7 @@ async fn keys_that_were_leased_to_nobody_are_reclaimed_once_the_store_is_back() 
 }
 
 #[tokio::test]
-async fn keys_that_cannot_be_reclaimed_keep_nobody_from_others() {
+async fn failed_reclaim_does_not_stop_leasing() {
     let _limit = Limit::start();
     let bench = Bench::new();
     bench.add("a").await;
@@ -121,7 +125,7 @@ async fn keys_that_cannot_be_reclaimed_keep_nobody_from_others() {
 }
 
 #[tokio::test]
-async fn a_try_whose_answer_was_lost_is_reclaimed_before_the_next() {
+async fn lost_try_get_is_reclaimed_before_the_next() {
     let _limit = Limit::start();
     let bench = Bench::new();
     bench.add("a").await;
@@ -133,7 +137,7 @@ async fn a_try_whose_answer_was_lost_is_reclaimed_before_the_next() {
 }
 
 #[tokio::test]
-async fn a_heartbeat_reclaims_what_a_try_left_behind() {
+async fn heartbeat_reclaims_a_lost_try_get() {
     let _limit = Limit::start();
     let bench = Bench::new();
     bench.add("a").await;
@@ -147,7 +151,7 @@ async fn a_heartbeat_reclaims_what_a_try_left_behind() {
 }
 
 #[tokio::test]
-async fn a_key_whose_try_was_given_up_is_released() {
+async fn key_of_a_dropped_try_get_is_released() {
     let _limit = Limit::start();
     let bench = Bench::new();
     bench.add("a").await;
@@ -164,7 +168,7 @@ async fn a_key_whose_try_was_given_up_is_released() {
 }
 
 #[tokio::test]
-async fn a_get_hears_of_an_error_that_waiting_cannot_mend() {
+async fn getter_receives_a_permanent_error() {
     let _limit = Limit::start();
     let bench = Bench::new();
     bench.spy.fail("lease", Fault::Refused);
@@ -172,9 +176,9 @@ async fn a_get_hears_of_an_error_that_waiting_cannot_mend() {
     assert_eq!(error.kind(), ErrorKind::Denied);
 }
 
-/// Each batch in line was tried for as long as patience lasts, one after the other.
+/// Each waiting batch was repeated for its own patience, one after the other.
 #[tokio::test]
-async fn patience_ends_for_all_who_wait_at_the_same_time() {
+async fn patience_ends_for_all_waiting_callers_at_once() {
     let _limit = Limit::start();
     let bench = Bench::new();
     for _ in 0..1000 {
@@ -198,7 +202,7 @@ async fn patience_ends_for_all_who_wait_at_the_same_time() {
 }
 
 #[tokio::test]
-async fn who_comes_during_an_outage_has_as_much_patience_as_others() {
+async fn call_during_an_outage_has_its_own_patience() {
     let _limit = Limit::start();
     let bench = Bench::new();
     for _ in 0..1000 {
@@ -217,13 +221,13 @@ async fn who_comes_during_an_outage_has_as_much_patience_as_others() {
     assert_eq!(early.await.unwrap(), Err(ErrorKind::Unavailable));
     let late = late.expect("more than eight attempts");
     settle().await;
-    assert!(!late.is_finished(), "its patience is not over");
+    assert!(!late.is_finished(), "its patience has not ended");
     assert_eq!(patiently(&bench, late).await, Err(ErrorKind::Unavailable));
 }
 
-/// A heartbeat waited for a lease that took long, and what was held was lost meanwhile.
+/// The heartbeat waited for a slow lease call, and held leases were lost meanwhile.
 #[tokio::test]
-async fn a_lease_that_takes_long_does_not_hold_up_the_heartbeat() {
+async fn slow_lease_call_does_not_delay_the_heartbeat() {
     let _limit = Limit::start();
     let bench = Bench::new();
     bench.add("a").await;

@@ -5,7 +5,7 @@ use super::spy::Fault;
 use super::*;
 
 #[tokio::test]
-async fn a_lease_is_extended_for_as_long_as_it_is_held() {
+async fn held_lease_is_extended() {
     let _limit = Limit::start();
     let bench = Bench::new();
     bench.add("slow").await;
@@ -21,7 +21,7 @@ async fn a_lease_is_extended_for_as_long_as_it_is_held() {
 }
 
 #[tokio::test]
-async fn a_holder_that_cannot_reach_the_store_stops_before_its_lease_runs_out() {
+async fn unreachable_store_makes_the_holder_stop_before_the_lease_expires() {
     let _limit = Limit::start();
     let bench = Bench::new();
     bench.add("a").await;
@@ -36,16 +36,19 @@ async fn a_holder_that_cannot_reach_the_store_stops_before_its_lease_runs_out() 
         settle().await;
         assert!(!lost.is_finished());
     }
-    // 27 of the 30 seconds: a tenth before the end.
+    // 27 of 30 seconds: a tenth before the end.
     bench.pass(7 * SECOND);
     lost.await.unwrap();
     assert!(lease.is_lost());
     let other = SharedQueue::<String, _>::new(bench.spy.clone());
-    assert!(other.try_get().await.unwrap().is_none(), "the store's lease still lasts");
+    assert!(
+        other.try_get().await.unwrap().is_none(),
+        "the lease has not expired in the store"
+    );
 }
 
 #[tokio::test]
-async fn a_process_that_slept_past_its_lease_finds_it_lost_and_changes_nothing() {
+async fn stalled_process_finds_its_lease_lost_and_changes_nothing() {
     let _limit = Limit::start();
     let bench = Bench::new();
     bench.add("a").await;
@@ -55,7 +58,7 @@ async fn a_process_that_slept_past_its_lease_finds_it_lost_and_changes_nothing()
     let fresh = other.try_get().await.unwrap().unwrap();
     assert!(fresh.token() > stale.token());
     assert_eq!(fresh.deliveries(), 2);
-    // It wakes up.
+    // The process wakes up.
     bench.local.advance(LEASE);
     assert!(stale.is_lost());
     let error = stale.succeed().await.unwrap_err();
@@ -64,7 +67,7 @@ async fn a_process_that_slept_past_its_lease_finds_it_lost_and_changes_nothing()
 }
 
 #[tokio::test]
-async fn the_store_tells_a_holder_that_its_lease_is_gone() {
+async fn holder_learns_from_the_store_that_its_lease_is_lost() {
     let _limit = Limit::start();
     let bench = Bench::new();
     bench.add("a").await;
@@ -118,7 +121,7 @@ async fn dropped_lease_ends_as_the_builder_says() {
         .build();
     bench.add("b").await;
     drop(dead.get().await.unwrap().unwrap().with_error("not for us"));
-    dead.drain().await;
+    dead.shutdown().await;
     let dead = bench.spy.dead(1).await.unwrap();
     assert_eq!(dead[0].reason, "not for us");
 }
@@ -127,7 +130,7 @@ async fn dropped_lease_ends_as_the_builder_says() {
 async fn key_that_no_worker_received_is_released_without_a_failure() {
     let _limit = Limit::start();
     let bench = Bench::new();
-    let get = bench.queue.get();
+    let get = start(bench.queue.get());
     settle().await;
     bench.add("a").await;
     while bench.spy.stats().await.unwrap().processing == 0 {
@@ -139,7 +142,7 @@ async fn key_that_no_worker_received_is_released_without_a_failure() {
 }
 
 #[tokio::test]
-async fn a_lease_that_is_dropped_by_a_panic_is_retried() {
+async fn lease_dropped_by_a_panic_is_retried() {
     let _limit = Limit::start();
     let bench = Bench::new();
     bench.add("a").await;
@@ -158,10 +161,10 @@ async fn a_lease_that_is_dropped_by_a_panic_is_retried() {
 }
 
 #[tokio::test]
-async fn a_worker_is_seen_while_it_waits_and_while_it_works() {
+async fn worker_is_listed_while_it_waits_and_works() {
     let _limit = Limit::start();
     let bench = Bench::new();
-    let get = bench.queue.get();
+    let get = start(bench.queue.get());
     settle().await;
     bench.pass(LEASE / 3);
     settle().await;

@@ -1,12 +1,11 @@
-//! A key that somebody has to themselves, as a transaction of a database may, holds up
-//! nobody else.
+//! A key that a transaction locks does not delay other keys.
 
 use requeue::Added;
 use requeue_store::{ErrorKind, Finished, SharedLease};
 
 use super::*;
 
-/// Lets pauses pass until `done` says so.
+/// Advances the clock until `done` returns true.
 async fn until(bench: &Bench, mut done: impl FnMut() -> bool) {
     while !done() {
         settle().await;
@@ -15,10 +14,10 @@ async fn until(bench: &Bench, mut done: impl FnMut() -> bool) {
 }
 
 #[tokio::test]
-async fn an_add_of_it_waits_and_those_of_others_do_not() {
+async fn add_of_a_locked_key_delays_no_other_add() {
     let _limit = Limit::start();
     let bench = Bench::new();
-    bench.spy.take(Some("a"));
+    bench.spy.lock_key(Some("a"));
     let locked = tokio::spawn({
         let queue = bench.queue.clone();
         async move { queue.add("a".to_owned()).await }
@@ -27,16 +26,16 @@ async fn an_add_of_it_waits_and_those_of_others_do_not() {
     assert_eq!(others.await.unwrap().ready, 100);
     settle().await;
     assert!(!locked.is_finished());
-    bench.spy.take(None);
+    bench.spy.lock_key(None);
     until(&bench, || locked.is_finished()).await;
     assert_eq!(locked.await.unwrap().unwrap(), Added::Ready);
 }
 
 #[tokio::test]
-async fn adds_that_go_with_it_come_through() {
+async fn adds_in_the_same_batch_succeed() {
     let _limit = Limit::start();
     let bench = Bench::new();
-    bench.spy.take(Some("50"));
+    bench.spy.lock_key(Some("50"));
     let adding = tokio::spawn({
         let queue = bench.queue.clone();
         async move { queue.add_all((0..100).map(|n| n.to_string())).await }
@@ -45,55 +44,55 @@ async fn adds_that_go_with_it_come_through() {
         settle().await;
     }
     assert!(!adding.is_finished());
-    bench.spy.take(None);
+    bench.spy.lock_key(None);
     until(&bench, || adding.is_finished()).await;
     assert_eq!(adding.await.unwrap().unwrap().ready, 100);
 }
 
 #[tokio::test]
-async fn the_end_of_its_lease_waits_and_those_of_others_do_not() {
+async fn finish_of_a_locked_key_delays_no_other_finish() {
     let _limit = Limit::start();
     let bench = Bench::new();
     bench.queue.add_all((0..100).map(|n| n.to_string())).await.unwrap();
     let leases = bench.queue.try_get_many(100).await.unwrap();
-    bench.spy.take(Some("50"));
-    let mut ends: Vec<_> =
+    bench.spy.lock_key(Some("50"));
+    let mut finishes: Vec<_> =
         leases.into_iter().map(SharedLease::succeed).map(tokio::spawn).collect();
-    let locked = ends.remove(50);
-    for end in ends {
-        assert_eq!(end.await.unwrap().unwrap(), Finished::Done);
+    let locked = finishes.remove(50);
+    for finish in finishes {
+        assert_eq!(finish.await.unwrap().unwrap(), Finished::Done);
     }
     assert!(!locked.is_finished());
-    bench.spy.take(None);
+    bench.spy.lock_key(None);
     until(&bench, || locked.is_finished()).await;
     assert_eq!(locked.await.unwrap().unwrap(), Finished::Done);
-    bench.queue.drain().await;
+    bench.queue.shutdown().await;
 }
 
 #[tokio::test]
-async fn patience_with_it_ends() {
+async fn patience_with_a_locked_key_ends() {
     let _limit = Limit::start();
     let bench = Bench::new();
     bench.add("a").await;
     let lease = bench.queue.get().await.unwrap().unwrap();
-    bench.spy.take(Some("a"));
-    let end = tokio::spawn(lease.succeed());
+    bench.spy.lock_key(Some("a"));
+    let finish = tokio::spawn(lease.succeed());
     let queue = bench.queue.clone();
     let add = tokio::spawn(async move { queue.add("a".to_owned()).await });
-    until(&bench, || end.is_finished() && add.is_finished()).await;
-    for error in [end.await.unwrap().unwrap_err(), add.await.unwrap().unwrap_err()] {
+    until(&bench, || finish.is_finished() && add.is_finished()).await;
+    for error in [finish.await.unwrap().unwrap_err(), add.await.unwrap().unwrap_err()] {
         assert_eq!(error.kind(), ErrorKind::Busy);
         assert!(error.to_string().contains("\"a\""), "{error}");
     }
 }
 
 #[tokio::test]
-async fn leases_of_others_are_extended() {
+async fn other_leases_are_extended() {
     let _limit = Limit::start();
     let bench = Bench::new();
     bench.queue.add_all((0..10).map(|n| n.to_string())).await.unwrap();
     let leases = bench.queue.try_get_many(10).await.unwrap();
-    bench.spy.take(Some("5"));
+    bench.spy.lock_key(Some("5"));
     for _ in 0..3 {
         settle().await;
         bench.pass(LEASE / 3);

@@ -4,7 +4,7 @@ use requeue_store::{Add, Key, Receipt, Store, When};
 use super::spy::Fault;
 use super::*;
 
-/// A bench whose queue reports to what is returned with it.
+/// Creates a bench whose queue has metrics.
 fn measured() -> (Bench, Prometheus) {
     let prometheus = Prometheus::with_bounds([1.0]);
     let Bench { spy, local, engine, .. } = Bench::new();
@@ -17,7 +17,7 @@ fn measured() -> (Bench, Prometheus) {
     (Bench { queue, spy, local, engine }, prometheus)
 }
 
-/// The samples of a page, without what explains them.
+/// Returns the samples of a page, without comments.
 fn samples(prometheus: &Prometheus) -> String {
     let page = prometheus.encode();
     let lines = page.split_inclusive('\n').filter(|line| !line.starts_with('#'));
@@ -25,7 +25,7 @@ fn samples(prometheus: &Prometheus) -> String {
 }
 
 #[tokio::test]
-async fn a_small_history_is_told_exactly() {
+async fn short_history_is_measured_exactly() {
     let _limit = Limit::start();
     let (bench, prometheus) = measured();
     let queue = &bench.queue;
@@ -72,21 +72,24 @@ async fn a_small_history_is_told_exactly() {
 }
 
 #[tokio::test]
-async fn measuring_never_asks_the_store() {
+async fn measuring_never_calls_the_store() {
     let _limit = Limit::start();
     let (bench, prometheus) = measured();
     bench.add("a").await;
-    assert!(!samples(&prometheus).contains("workqueue_depth"), "nobody has asked");
+    assert!(
+        !samples(&prometheus).contains("workqueue_depth"),
+        "stats were not called yet"
+    );
     bench.queue.stats().await.unwrap();
     bench.add("b").await;
-    assert!(samples(&prometheus).contains("workqueue_depth{} 1\n"), "what was told last");
+    assert!(samples(&prometheus).contains("workqueue_depth{} 1\n"), "the last stats");
     bench.queue.stats().await.unwrap();
     assert!(samples(&prometheus).contains("workqueue_depth{} 2\n"));
     assert_eq!(bench.spy.calls("stats").len(), 2);
 }
 
 #[tokio::test]
-async fn numbers_that_could_not_be_told_again_are_left_out() {
+async fn gauges_are_omitted_after_failed_stats() {
     let _limit = Limit::start();
     let (bench, prometheus) = measured();
     bench.queue.stats().await.unwrap();
@@ -98,11 +101,11 @@ async fn numbers_that_could_not_be_told_again_are_left_out() {
 }
 
 #[tokio::test]
-async fn workers_that_wait_and_those_that_run_are_seen() {
+async fn waiting_getters_and_running_keys_are_measured() {
     let _limit = Limit::start();
     let (bench, prometheus) = measured();
     let waiting = tokio::spawn(bench.queue.get());
-    let gone = bench.queue.get();
+    let gone = start(bench.queue.get());
     settle().await;
     drop(gone);
     assert!(samples(&prometheus).contains("requeue_parked{} 1\n"));
@@ -123,11 +126,11 @@ async fn workers_that_wait_and_those_that_run_are_seen() {
 }
 
 #[tokio::test]
-async fn a_key_that_no_worker_was_given_is_no_work() {
+async fn undelivered_key_is_not_measured_as_a_run() {
     let _limit = Limit::start();
     let (bench, prometheus) = measured();
     bench.add("a").await;
-    let get = bench.queue.get();
+    let get = start(bench.queue.get());
     settle().await;
     drop(get);
     settle().await;
@@ -137,24 +140,24 @@ async fn a_key_that_no_worker_was_given_is_no_work() {
 }
 
 #[tokio::test]
-async fn a_lease_that_is_dropped_by_a_panic_is_counted() {
+async fn lease_dropped_by_a_panic_is_counted() {
     let _limit = Limit::start();
     let (bench, prometheus) = measured();
     bench.add("a").await;
     let lease = bench.queue.get().await.unwrap().unwrap();
     let run = tokio::spawn(async move {
         let _lease = lease;
-        panic!("a worker that panics, as the test wants");
+        panic!("on purpose");
     });
     run.await.unwrap_err();
-    bench.queue.drain().await;
+    bench.queue.shutdown().await;
     let page = samples(&prometheus);
     assert!(page.contains("requeue_panics_total{} 1\n"), "{page}");
     assert!(page.contains("workqueue_retries_total{} 1\n"), "{page}");
 }
 
 #[tokio::test]
-async fn adds_past_the_handle_can_be_counted() {
+async fn direct_adds_can_be_counted() {
     let _limit = Limit::start();
     let (bench, prometheus) = measured();
     let add = |key: &'static str, when| {
@@ -170,7 +173,7 @@ async fn adds_past_the_handle_can_be_counted() {
 }
 
 #[tokio::test]
-async fn the_numbers_go_with_the_queue_and_the_counters_stay() {
+async fn gauges_end_with_the_queue_and_counters_stay() {
     let _limit = Limit::start();
     let (bench, prometheus) = measured();
     bench.add("a").await;

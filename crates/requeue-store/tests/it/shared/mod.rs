@@ -1,18 +1,18 @@
-//! The queue on a store, on the store in memory: batches, leases, faults, pools.
+//! The queue on a store, tested on the store in memory.
 
 mod batches;
-mod endings;
 mod faults;
 mod leases;
 mod locked;
 mod metrics;
 mod pools;
+mod queue;
+mod shutdown;
 mod spy;
-mod verbs;
 
 use std::future::Future;
 use std::io::Write;
-use std::pin::pin;
+use std::pin::{Pin, pin};
 use std::sync::mpsc::{self, RecvTimeoutError};
 use std::task::{Context, Poll, Waker};
 use std::thread;
@@ -26,7 +26,7 @@ use self::spy::Spy;
 const SECOND: Duration = Duration::from_secs(1);
 const LEASE: Duration = Duration::from_secs(30);
 
-/// A queue on a store in memory, with both clocks in the test's hand.
+/// A queue on a store in memory, with both clocks under control of the test.
 struct Bench {
     queue: SharedQueue<String, Spy>,
     spy: Spy,
@@ -48,7 +48,7 @@ impl Bench {
         Self { queue, spy, local, engine }
     }
 
-    /// Lets time pass for everybody.
+    /// Advances both clocks.
     fn pass(&self, time: Duration) {
         self.engine.advance(time);
         self.local.advance(time);
@@ -59,10 +59,10 @@ impl Bench {
     }
 }
 
-/// A minute for a test: one that waits for ever would never say which it is. It says
-/// nothing about how fast anything has to be.
+/// Aborts a test after a minute, because a test that hangs would not say which one it is.
+/// It is not a performance requirement.
 struct Limit {
-    /// Tells by its end that the test has ended.
+    /// Dropped at the end of the test.
     _running: mpsc::Sender<()>,
 }
 
@@ -72,7 +72,7 @@ impl Limit {
         let name = thread::current().name().unwrap_or_default().to_owned();
         thread::spawn(move || {
             if ended.recv_timeout(60 * SECOND) == Err(RecvTimeoutError::Timeout) {
-                // Not by a macro, whose output is kept for the end of the test.
+                // Not with a macro, whose output is captured until the end of the test.
                 let text = format!("{name} has not ended within a minute\n");
                 drop(std::io::stderr().write_all(text.as_bytes()));
                 std::process::abort();
@@ -82,14 +82,21 @@ impl Limit {
     }
 }
 
-/// Lets the other tasks of this thread run until they wait.
+/// Lets the other tasks of this thread run until they are idle.
 async fn settle() {
     for _ in 0..100 {
         tokio::task::yield_now().await;
     }
 }
 
-/// Whether a future is still waiting.
+/// Polls a future once, so that it starts to wait.
+fn start<F: Future>(future: F) -> Pin<Box<F>> {
+    let mut future = Box::pin(future);
+    assert!(is_waiting(future.as_mut()));
+    future
+}
+
+/// Returns whether a future is still waiting.
 fn is_waiting(future: impl Future) -> bool {
     let mut cx = Context::from_waker(Waker::noop());
     matches!(pin!(future).poll(&mut cx), Poll::Pending)

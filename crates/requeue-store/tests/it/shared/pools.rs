@@ -7,7 +7,7 @@ use requeue_store::{SharedQueue, Store};
 use super::*;
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_pool_of_threads_works_on_a_store_as_on_a_queue() {
+async fn pool_of_threads_processes_every_key() {
     let _limit = Limit::start();
     let store = MemoryStore::new();
     let queue = SharedQueue::<String, _>::new(store.clone());
@@ -24,12 +24,12 @@ async fn a_pool_of_threads_works_on_a_store_as_on_a_queue() {
     assert_eq!(keys, (0..100).collect::<Vec<_>>());
     let stopped = pool.drain(60 * SECOND).await;
     assert!(stopped.in_time() && stopped.left.is_empty());
-    queue.drain().await;
+    queue.shutdown().await;
     assert_eq!(store.stats().await.unwrap(), requeue_store::Stats::default());
 }
 
 #[tokio::test]
-async fn a_pool_of_tasks_retries_and_buries_in_the_store() {
+async fn pool_of_tasks_retries_and_gives_up_in_the_store() {
     let _limit = Limit::start();
     let bench = Bench::new();
     let pool = Pool::new(bench.queue.clone())
@@ -54,8 +54,8 @@ async fn a_pool_of_tasks_retries_and_buries_in_the_store() {
     pool.stop(SECOND).await;
 }
 
-/// A pool whose handler never ends, with the key "a".
-async fn busy_for_ever(bench: &Bench) -> Handle<SharedQueue<String, Spy>> {
+/// Starts a pool whose handler never ends, with the key "a".
+async fn busy_pool(bench: &Bench) -> Handle<SharedQueue<String, Spy>> {
     let pool = Pool::new(bench.queue.clone())
         .clock(bench.local.clone())
         .spawn_tasks(|_| std::future::pending::<()>())
@@ -66,10 +66,10 @@ async fn busy_for_ever(bench: &Bench) -> Handle<SharedQueue<String, Spy>> {
 }
 
 #[tokio::test]
-async fn a_run_whose_lease_is_lost_is_cancelled() {
+async fn run_with_a_lost_lease_is_cancelled() {
     let _limit = Limit::start();
     let bench = Bench::new();
-    let pool = busy_for_ever(&bench).await;
+    let pool = busy_pool(&bench).await;
     bench.engine.advance(LEASE);
     let other = SharedQueue::<String, _>::new(bench.spy.clone());
     let lease = other.try_get().await.unwrap().unwrap();
@@ -81,10 +81,10 @@ async fn a_run_whose_lease_is_lost_is_cancelled() {
 }
 
 #[tokio::test]
-async fn a_run_that_is_stopped_is_released_and_not_lost() {
+async fn stopped_run_is_released() {
     let _limit = Limit::start();
     let bench = Bench::new();
-    let pool = busy_for_ever(&bench).await;
+    let pool = busy_pool(&bench).await;
     let stopping = {
         let pool = pool.clone();
         tokio::spawn(async move { pool.stop(SECOND).await })
@@ -97,17 +97,17 @@ async fn a_run_that_is_stopped_is_released_and_not_lost() {
     assert_eq!(bench.spy.stats().await.unwrap().ready, 1);
 }
 
-/// The handle closed, and what was added after that was not stored.
+/// The handle was closed, and later adds were not stored.
 #[tokio::test]
-async fn a_key_that_cannot_be_decoded_goes_to_the_dead_and_the_others_go_on() {
+async fn undecodable_key_does_not_stop_a_pool() {
     let _limit = Limit::start();
     let store = MemoryStore::new();
-    let words = SharedQueue::<String, _>::new(store.clone());
-    words.add("no number".to_owned()).await.unwrap();
-    let (told, errors) = mpsc::channel();
-    let told = Mutex::new(told);
+    let names = SharedQueue::<String, _>::new(store.clone());
+    names.add("no number".to_owned()).await.unwrap();
+    let (report, errors) = mpsc::channel();
+    let report = Mutex::new(report);
     let numbers = SharedQueue::<u64, _>::builder(store.clone())
-        .on_error(move |error| told.lock().unwrap().send(error.to_string()).unwrap())
+        .on_error(move |error| report.lock().unwrap().send(error.to_string()).unwrap())
         .build();
     let (done, mut ran) = tokio::sync::mpsc::unbounded_channel();
     let pool = Pool::new(numbers.clone()).spawn_tasks(move |run| {

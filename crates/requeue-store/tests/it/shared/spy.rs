@@ -1,4 +1,4 @@
-//! A store that counts calls, and fails when it is told to.
+//! A store that counts calls and injects faults.
 
 use std::collections::VecDeque;
 use std::sync::{Arc, Mutex};
@@ -9,18 +9,18 @@ use requeue_store::{
 };
 use tokio::sync::Semaphore;
 
-/// What happens to a call.
+/// A fault of one call.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Fault {
-    /// It does not reach the store.
+    /// The call does not reach the store.
     Unreachable,
-    /// It is carried out, and the answer is lost.
+    /// The call is executed, and its answer is lost.
     NoAnswer,
-    /// The store refuses it.
+    /// The store refuses the call.
     Refused,
-    /// It is carried out, and its answer comes when [`Spy::let_go`] says so.
+    /// The call is executed, and its answer waits for [`Spy::let_go`].
     Late,
-    /// It panics.
+    /// The call panics.
     Panic,
 }
 
@@ -28,18 +28,18 @@ pub(super) enum Fault {
 pub(super) struct Spy {
     pub(super) store: MemoryStore,
     seen: Arc<Mutex<Seen>>,
-    /// Answers that may come.
+    /// A permit for each late answer.
     gate: Arc<Semaphore>,
 }
 
 #[derive(Debug, Default)]
 struct Seen {
-    /// The calls, each with how many keys it was for.
+    /// The calls, each with its number of keys.
     calls: Vec<(&'static str, usize)>,
-    /// What is to happen to the next calls of a name.
+    /// The faults of the next calls by name.
     faults: VecDeque<(&'static str, Fault)>,
-    /// A key that somebody has to themselves.
-    taken: Option<Key>,
+    /// The locked key.
+    locked: Option<Key>,
 }
 
 impl Spy {
@@ -47,37 +47,37 @@ impl Spy {
         Self { store, seen: Arc::default(), gate: Arc::new(Semaphore::new(0)) }
     }
 
-    /// Lets an answer that is late come.
+    /// Releases a late answer.
     pub(super) fn let_go(&self) {
         self.gate.add_permits(1);
     }
 
-    /// Has a key to itself, as a transaction of a database may, or gives it back.
-    pub(super) fn take(&self, key: Option<&str>) {
+    /// Locks a key, as a transaction may, or unlocks it.
+    pub(super) fn lock_key(&self, key: Option<&str>) {
         let key = key.map(|key| Key::new(key.as_bytes()).unwrap());
-        self.seen.lock().unwrap().taken = key;
+        self.seen.lock().unwrap().locked = key;
     }
 
-    fn is_taken(&self, key: &Key) -> bool {
-        self.seen.lock().unwrap().taken.as_ref() == Some(key)
+    fn is_locked(&self, key: &Key) -> bool {
+        self.seen.lock().unwrap().locked.as_ref() == Some(key)
     }
 
     fn busy() -> Error {
-        Error::new(ErrorKind::Busy, "a transaction has a key")
+        Error::new(ErrorKind::Busy, "a transaction locks a key")
     }
 
-    /// Has the next calls of this name fail, once for each time that this is called.
+    /// Injects a fault into the next call of this name. Can be repeated.
     pub(super) fn fail(&self, name: &'static str, fault: Fault) {
         self.seen.lock().unwrap().faults.push_back((name, fault));
     }
 
-    /// How many keys the calls of this name were for.
+    /// Returns the numbers of keys of the calls of this name.
     pub(super) fn calls(&self, name: &str) -> Vec<usize> {
         let seen = self.seen.lock().unwrap();
         seen.calls.iter().filter(|call| call.0 == name).map(|call| call.1).collect()
     }
 
-    fn note(&self, name: &'static str, keys: usize) -> Option<Fault> {
+    fn record(&self, name: &'static str, keys: usize) -> Option<Fault> {
         let mut seen = self.seen.lock().unwrap();
         seen.calls.push((name, keys));
         let at = seen.faults.iter().position(|fault| fault.0 == name)?;
@@ -90,16 +90,16 @@ impl Spy {
         keys: usize,
         call: Reply<'a, T>,
     ) -> Reply<'a, T> {
-        let (fault, gate) = (self.note(name, keys), Arc::clone(&self.gate));
+        let (fault, gate) = (self.record(name, keys), Arc::clone(&self.gate));
         Box::pin(async move {
             match fault {
                 None => call.await,
                 Some(Fault::Unreachable) => {
-                    Err(Error::new(ErrorKind::Unavailable, "nobody listens"))
+                    Err(Error::new(ErrorKind::Unavailable, "connection refused"))
                 }
                 Some(Fault::NoAnswer) => {
                     call.await?;
-                    Err(Error::new(ErrorKind::Unknown, "no answer came"))
+                    Err(Error::new(ErrorKind::Unknown, "connection reset"))
                 }
                 Some(Fault::Refused) => {
                     Err(Error::new(ErrorKind::Denied, "wrong password"))
@@ -117,10 +117,10 @@ impl Spy {
 
 impl Store for Spy {
     fn add<'a>(&'a self, adds: &'a [Add]) -> Reply<'a, Vec<Receipt>> {
-        // The store in memory acts when it is called, so a call that is not to reach it
-        // must not be made.
+        // The memory store acts when it is called, not when its future is polled. So an
+        // injected fault must prevent the call.
         let call = Box::pin(async move {
-            if adds.iter().any(|add| self.is_taken(&add.key)) {
+            if adds.iter().any(|add| self.is_locked(&add.key)) {
                 return Err(Self::busy());
             }
             self.store.add(adds).await
@@ -140,7 +140,7 @@ impl Store for Spy {
         lease: std::time::Duration,
     ) -> Reply<'a, Vec<bool>> {
         let call = Box::pin(async move {
-            if held.iter().any(|hold| self.is_taken(&hold.key)) {
+            if held.iter().any(|hold| self.is_locked(&hold.key)) {
                 return Err(Self::busy());
             }
             self.store.extend(owner, held, lease).await
@@ -152,7 +152,7 @@ impl Store for Spy {
         let call = Box::pin(async move {
             let mut answers = Vec::new();
             for request in requests {
-                answers.push(if self.is_taken(&request.hold.key) {
+                answers.push(if self.is_locked(&request.hold.key) {
                     Finished::Busy
                 } else {
                     self.store.finish(std::slice::from_ref(request)).await?.remove(0)

@@ -1,4 +1,4 @@
-//! What the checks are written with.
+//! The tools of the checks.
 
 use std::num::NonZeroU32;
 use std::sync::Arc;
@@ -11,18 +11,18 @@ use crate::{
     LeaseRequest, Leased, Look, Owner, Phase, Rate, Receipt, Stats, Store, When,
 };
 
-/// How long leases last here.
+/// The length of leases.
 pub(super) const LEASE: Duration = Duration::from_secs(30);
-/// How long a dead key waits here after it is added.
+/// The delay of a dead key that is added again.
 pub(super) const REVIVE: Duration = Duration::from_secs(1000);
 /// The error of failed runs.
 pub(super) const ERROR: &str = "broken";
-/// The least that engines tell apart.
+/// The resolution of engines.
 pub(super) const TICK: Duration = Duration::from_micros(1);
 
-/// A store on a queue of its own, and the clock that is its time.
+/// A store with a new queue, and the clock of its engine.
 #[derive(Clone)]
-#[expect(missing_debug_implementations, reason = "a store has none")]
+#[expect(missing_debug_implementations, reason = "stores do not implement it")]
 pub struct Trial {
     pub(super) store: Arc<dyn Store>,
     pub(super) clock: EngineClock,
@@ -36,8 +36,8 @@ pub(super) fn keys(names: &[&str]) -> Vec<Key> {
     names.iter().map(|name| key(name)).collect()
 }
 
-/// So many keys with numbers for names.
-pub(super) fn many(count: usize) -> Vec<Key> {
+/// Returns the keys "0", "1" and so on.
+pub(super) fn numbered(count: usize) -> Vec<Key> {
     (0..count).map(|number| key(&number.to_string())).collect()
 }
 
@@ -45,12 +45,11 @@ pub(super) fn add(key: &Key, when: When) -> Add {
     Add { revive_after: REVIVE, ..Add::new(key.clone(), when) }
 }
 
-pub(super) fn all_now(keys: &[Key]) -> Vec<Add> {
+pub(super) fn adds_now(keys: &[Key]) -> Vec<Add> {
     keys.iter().map(|key| add(key, When::Now)).collect()
 }
 
-/// An add of this priority.
-pub(super) fn ranked(name: &str, when: When, priority: i8) -> Add {
+pub(super) fn with_priority(name: &str, when: When, priority: i8) -> Add {
     Add { priority, ..add(&key(name), when) }
 }
 
@@ -78,26 +77,28 @@ pub(super) fn hold(grant: &Grant) -> Hold {
     Hold { key: grant.key.clone(), token: grant.token }
 }
 
-/// A finish with the default backoff. A failed run has the error [`ERROR`].
+/// A finish with the default backoff. The error of a failed run is [`ERROR`].
 pub(super) fn finish_request(grant: &Grant, finish: Finish) -> FinishRequest {
     FinishRequest::new(hold(grant), finish).with_error(ERROR)
 }
 
-/// A backoff that makes no key wait for itself.
+/// A backoff without delays of its own.
 pub(super) fn at_once(rate: Option<Rate>) -> Backoff {
     Backoff { base: Duration::ZERO, max: Duration::ZERO, rate }
 }
 
-/// The keys of grants, sorted: stores with partitions hand them out in an order of theirs.
+/// The sorted keys of grants. Stores with partitions lease them in any order.
 pub(super) fn sorted(grants: &[Grant]) -> Vec<Key> {
     let mut keys: Vec<_> = grants.iter().map(|grant| grant.key.clone()).collect();
     keys.sort();
     keys
 }
 
-/// A look in words, such as `dirty, delayed 5s, failures 1`. What is 0 is not said, and the
-/// deliveries of a dead key neither: whether the grant that ended counts is left open.
-pub(super) fn words(look: &Look) -> String {
+/// Formats a look, for example `dirty, delayed 5s, failures 1`.
+///
+/// Zeros are omitted, and so are the deliveries of a dead key: whether they include the last
+/// one is not specified.
+pub(super) fn summary(look: &Look) -> String {
     let phase = match &look.phase {
         Phase::Absent => "absent",
         Phase::Ready => "ready",
@@ -115,8 +116,8 @@ pub(super) fn words(look: &Look) -> String {
 
 impl Trial {
     pub(super) async fn receipts(&self, adds: &[Add]) -> Vec<Receipt> {
-        let receipts = self.store.add(adds).await.expect("keys are added");
-        assert_eq!(receipts.len(), adds.len(), "there is a receipt for each add");
+        let receipts = self.store.add(adds).await.expect("add succeeds");
+        assert_eq!(receipts.len(), adds.len(), "one receipt for each add");
         receipts
     }
 
@@ -136,28 +137,29 @@ impl Trial {
         self.add_when(name, When::After(delay)).await.added
     }
 
-    pub(super) async fn add_ranked(&self, name: &str, priority: i8) -> Added {
-        self.adds(&[ranked(name, When::Now, priority)]).await[0]
+    pub(super) async fn add_with_priority(&self, name: &str, priority: i8) -> Added {
+        self.adds(&[with_priority(name, When::Now, priority)]).await[0]
     }
 
-    /// One call, whatever it gives.
-    pub(super) async fn leased(&self, request: &LeaseRequest) -> Leased {
-        let leased = self.store.lease(request).await.expect("keys are leased");
-        assert!(leased.grants.len() <= request.max, "no more than were asked for");
+    /// Makes one lease call.
+    pub(super) async fn lease_call(&self, request: &LeaseRequest) -> Leased {
+        let leased = self.store.lease(request).await.expect("lease succeeds");
+        assert!(leased.grants.len() <= request.max, "at most `max` keys");
         leased
     }
 
-    /// As many as asked for, if there are: a call may stop early at what it moves, or at
-    /// the end of a partition.
-    pub(super) async fn lease_as(&self, request: &LeaseRequest) -> Vec<Grant> {
+    /// Leases until `max` keys are leased or no more are ready. One call may stop early, at
+    /// the keys that it moves or at the end of a partition.
+    pub(super) async fn lease_all(&self, request: &LeaseRequest) -> Vec<Grant> {
         let mut request = request.clone();
         let mut grants = Vec::new();
         for _ in 0..100 {
-            let leased = self.leased(&request).await;
+            let leased = self.lease_call(&request).await;
             request.max -= leased.grants.len();
-            let dry = leased.grants.is_empty() && leased.more_in != Some(Duration::ZERO);
+            let empty =
+                leased.grants.is_empty() && leased.more_in != Some(Duration::ZERO);
             grants.extend(leased.grants);
-            if dry || leased.paused || request.max == 0 {
+            if empty || leased.paused || request.max == 0 {
                 break;
             }
         }
@@ -165,35 +167,34 @@ impl Trial {
     }
 
     pub(super) async fn lease(&self, max: usize) -> Vec<Grant> {
-        self.lease_as(&request(max)).await
+        self.lease_all(&request(max)).await
     }
 
-    /// Leases the one key that is ready.
+    /// Leases the only ready key.
     pub(super) async fn lease_one(&self) -> Grant {
         let mut grants = self.lease(2).await;
         assert_eq!(grants.len(), 1, "one key is ready: {grants:?}");
         grants.remove(0)
     }
 
-    /// Adds a key, and leases it.
-    pub(super) async fn take(&self, name: &str) -> Grant {
+    /// Adds a key and leases it.
+    pub(super) async fn lease_new(&self, name: &str) -> Grant {
         self.add(name).await;
         let grant = self.lease_one().await;
         assert_eq!(grant.key, key(name));
         grant
     }
 
-    /// A key that failed once and is with a worker again.
-    pub(super) async fn take_failed(&self, name: &str) -> Grant {
+    /// Adds a key with one failure and leases it.
+    pub(super) async fn lease_failed(&self, name: &str) -> Grant {
         self.add_when(name, When::RateLimited(Backoff::default())).await;
         self.clock.advance(millis(5));
         self.lease_one().await
     }
 
-    /// A key that is dead.
-    pub(super) async fn dead(&self, name: &str) {
-        let grant = self.take(name).await;
-        assert_eq!(self.finish(&grant, Finish::GiveUp).await, Finished::Buried);
+    pub(super) async fn make_dead(&self, name: &str) {
+        let grant = self.lease_new(name).await;
+        assert_eq!(self.finish(&grant, Finish::GiveUp).await, Finished::Dead);
     }
 
     pub(super) async fn finish(&self, grant: &Grant, finish: Finish) -> Finished {
@@ -215,42 +216,42 @@ impl Trial {
     }
 
     pub(super) async fn finish_all(&self, requests: &[FinishRequest]) -> Vec<Finished> {
-        let finished = self.store.finish(requests).await.expect("leases are finished");
-        assert_eq!(finished.len(), requests.len(), "there is an answer for each request");
+        let finished = self.store.finish(requests).await.expect("finish succeeds");
+        assert_eq!(finished.len(), requests.len(), "one answer for each request");
         finished
     }
 
     pub(super) async fn extend(&self, grant: &Grant, lease: Duration) -> bool {
         let holds = [hold(grant)];
-        let kept = self.store.extend(&worker(), &holds, lease).await;
-        kept.expect("leases are extended")[0]
+        let held = self.store.extend(&worker(), &holds, lease).await;
+        held.expect("extend succeeds")[0]
     }
 
     pub(super) async fn expire(&self, max_deliveries: Option<u32>) -> Expired {
         let max = max_deliveries.and_then(NonZeroU32::new);
-        self.store.expire(max).await.expect("what is due is moved")
+        self.store.expire(max).await.expect("expire succeeds")
     }
 
     pub(super) async fn look(&self, name: &str) -> Look {
-        let looks = self.store.look(&keys(&[name])).await.expect("keys are looked up");
-        assert_eq!(looks.len(), 1, "there is a look for each key");
+        let looks = self.store.look(&keys(&[name])).await.expect("look succeeds");
+        assert_eq!(looks.len(), 1, "one look for each key");
         looks[0].clone()
     }
 
-    /// What a look says, in [`words`].
-    pub(super) async fn shows(&self, name: &str) -> String {
-        words(&self.look(name).await)
+    /// Returns the [`summary`] of a key.
+    pub(super) async fn state(&self, name: &str) -> String {
+        summary(&self.look(name).await)
     }
 
     pub(super) async fn stats(&self) -> Stats {
-        self.store.stats().await.expect("the queue can be counted")
+        self.store.stats().await.expect("stats succeeds")
     }
 
     pub(super) async fn remove(&self, name: &str) -> bool {
-        self.store.remove(&keys(&[name])).await.expect("keys are removed")[0]
+        self.store.remove(&keys(&[name])).await.expect("remove succeeds")[0]
     }
 
     pub(super) async fn forget(&self, name: &str) {
-        self.store.forget(&keys(&[name])).await.expect("failures are forgotten");
+        self.store.forget(&keys(&[name])).await.expect("forget succeeds");
     }
 }

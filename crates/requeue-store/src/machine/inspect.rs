@@ -1,17 +1,17 @@
-//! What people are told of a queue.
+//! Inspecting a queue.
 
 use std::collections::{BTreeSet, HashMap};
 use std::time::Duration;
 
 use super::{Machine, Record};
-use crate::{Dead, Failing, Key, Look, Moment, Owner, Phase, Stats, Which, Worker};
+use crate::{Dead, EngineTime, Failing, Key, Look, Owner, Phase, Stats, Which, Worker};
 
-/// How long an owner that holds nothing is remembered.
+/// How long an owner without leases is remembered.
 const REMEMBERED: Duration = Duration::from_secs(24 * 60 * 60);
 
 impl Machine {
-    /// As [`Store::look`](crate::Store::look) for one key, once what is due was moved.
-    pub fn look(&self, key: &Key, now: Moment) -> Look {
+    /// As [`Store::look`](crate::Store::look) for one key, after [`move_due`](Self::move_due).
+    pub fn look(&self, key: &Key, now: EngineTime) -> Look {
         let Some(record) = self.records.get(key) else { return Look::default() };
         Look {
             phase: record.phase(),
@@ -21,8 +21,8 @@ impl Machine {
         }
     }
 
-    /// As [`Store::stats`](crate::Store::stats), once what is due was moved.
-    pub fn stats(&self, now: Moment) -> Stats {
+    /// As [`Store::stats`](crate::Store::stats), after [`move_due`](Self::move_due).
+    pub fn stats(&self, now: EngineTime) -> Stats {
         let counts = self.queue.counts();
         let number = |of: fn(&Record) -> bool| {
             self.records.values().filter(|record| of(record)).count() as u64
@@ -33,14 +33,14 @@ impl Machine {
             processing: counts.processing as u64,
             dirty: counts.dirty as u64,
             failing: number(Record::is_failing),
-            dead: number(|record| record.buried.is_some()),
+            dead: number(|record| record.death.is_some()),
             oldest_ready: self.ready_since.first().map(|(at, ..)| now.since(*at)),
             paused: self.paused,
         }
     }
 
     /// As [`Store::failing`](crate::Store::failing).
-    pub fn failing(&self, limit: usize, now: Moment) -> Vec<Failing> {
+    pub fn failing(&self, limit: usize, now: EngineTime) -> Vec<Failing> {
         let failing = |(key, record): (&Key, &Record)| {
             record.is_failing().then(|| Failing {
                 key: key.clone(),
@@ -49,24 +49,24 @@ impl Machine {
                 retry_in: record.wake_at.map(|(at, _)| at.since(now)),
             })
         };
-        let mut all: Vec<_> = self.all().filter_map(failing).collect();
+        let mut all: Vec<_> = self.records().filter_map(failing).collect();
         all.sort_by(|a, b| (b.failures, &a.key).cmp(&(a.failures, &b.key)));
         all.truncate(limit);
         all
     }
 
     /// As [`Store::dead`](crate::Store::dead).
-    pub fn dead(&self, limit: usize, now: Moment) -> Vec<Dead> {
-        let keys = self.buried(&Which::All).into_iter().take(limit);
+    pub fn dead(&self, limit: usize, now: EngineTime) -> Vec<Dead> {
+        let keys = self.dead_keys(&Which::All).into_iter().take(limit);
         let dead = |key: Key| {
             let record = self.records.get(&key)?;
-            let grave = record.buried.clone()?;
+            let death = record.death.clone()?;
             Some(Dead {
-                reason: grave.reason,
-                since: now.since(grave.at),
+                reason: death.reason,
+                since: now.since(death.at),
                 failures: record.failures,
                 deliveries: record.deliveries,
-                owner: grave.owner,
+                owner: death.owner,
                 key,
             })
         };
@@ -74,7 +74,7 @@ impl Machine {
     }
 
     /// As [`Store::workers`](crate::Store::workers).
-    pub fn workers(&mut self, now: Moment) -> Vec<Worker> {
+    pub fn workers(&mut self, now: EngineTime) -> Vec<Worker> {
         let mut processing: HashMap<&Owner, u64> = HashMap::new();
         for held in self.records.values().filter_map(|record| record.held.as_ref()) {
             *processing.entry(&held.owner).or_default() += 1;
@@ -84,7 +84,7 @@ impl Machine {
         };
         self.owners.retain(|owner, at| recent(owner, *at));
         let names: BTreeSet<_> = self.owners.iter().collect();
-        let worker = |(owner, at): (&Owner, &Moment)| Worker {
+        let worker = |(owner, at): (&Owner, &EngineTime)| Worker {
             owner: owner.clone(),
             seen: now.since(*at),
             processing: processing.get(owner).copied().unwrap_or_default(),
@@ -95,7 +95,7 @@ impl Machine {
 
 impl Record {
     fn phase(&self) -> Phase {
-        match (&self.held, &self.since, &self.buried) {
+        match (&self.held, &self.since, &self.death) {
             (Some(held), ..) => Phase::Processing {
                 owner: held.owner.clone(),
                 token: held.token,
@@ -108,6 +108,6 @@ impl Record {
     }
 
     fn is_failing(&self) -> bool {
-        self.failures > 0 && self.buried.is_none()
+        self.failures > 0 && self.death.is_none()
     }
 }

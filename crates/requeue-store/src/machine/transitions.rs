@@ -1,56 +1,59 @@
-//! The steps that the calls are made of.
+//! The steps that the calls consist of.
 
 use std::num::NonZeroU32;
 use std::time::Duration;
 
 use requeue::{AddOptions, Added};
 
-use super::{Buried, Held, Machine, Record};
-use crate::{Backoff, Finished, Grant, Hold, Key, Moment, Owner, Rate, Token, micros_of};
+use super::{Death, Held, Machine, Record};
+use crate::{
+    Backoff, EngineTime, Finished, Grant, Hold, Key, Owner, Rate, Token, micros_of,
+};
 
 impl Machine {
     pub(super) fn record(&mut self, key: &Key) -> &mut Record {
         self.records.entry(key.clone()).or_default()
     }
 
-    pub(super) fn all(&self) -> impl Iterator<Item = (&Key, &Record)> {
+    pub(super) fn records(&self) -> impl Iterator<Item = (&Key, &Record)> {
         self.records.iter().map(|(key, record)| (key, &**record))
     }
 
     /// Keeps invariant 3.
-    pub(super) fn tidy(&mut self, key: &Key) {
-        if self.records.get(key).is_some_and(|record| record.says_nothing()) {
+    pub(super) fn remove_if_empty(&mut self, key: &Key) {
+        if self.records.get(key).is_some_and(|record| record.is_empty()) {
             self.records.remove(key);
-            self.touch(key);
+            self.mark_changed(key);
         }
     }
 
-    pub(super) fn hear_of(&mut self, owner: &Owner, now: Moment) {
+    /// Records that an owner is alive.
+    pub(super) fn see_owner(&mut self, owner: &Owner, now: EngineTime) {
         self.owners.insert(owner.clone(), now);
     }
 
-    pub(super) fn next_count(&mut self) -> u64 {
-        self.count += 1;
-        self.count
+    fn next_sequence(&mut self) -> u64 {
+        self.sequence += 1;
+        self.sequence
     }
 
-    pub(super) fn set_wake(&mut self, key: &Key, wake_at: Option<(Moment, u64)>) {
+    pub(super) fn set_wake(&mut self, key: &Key, wake_at: Option<(EngineTime, u64)>) {
         let before = std::mem::replace(&mut self.record(key).wake_at, wake_at);
         if before != wake_at {
-            self.touch(key);
+            self.mark_changed(key);
         }
-        if let Some((at, count)) = before {
-            self.delays.remove(&(at, count, key.clone()));
+        if let Some((at, sequence)) = before {
+            self.delays.remove(&(at, sequence, key.clone()));
         }
-        if let Some((at, count)) = wake_at {
-            self.delays.insert((at, count, key.clone()));
+        if let Some((at, sequence)) = wake_at {
+            self.delays.insert((at, sequence, key.clone()));
         }
     }
 
-    pub(super) fn set_since(&mut self, key: &Key, since: Option<(Moment, u64)>) {
+    pub(super) fn set_since(&mut self, key: &Key, since: Option<(EngineTime, u64)>) {
         let before = std::mem::replace(&mut self.record(key).since, since);
         if before != since {
-            self.touch(key);
+            self.mark_changed(key);
         }
         if let Some(since) = before {
             self.ready_since.remove(&since);
@@ -60,80 +63,90 @@ impl Machine {
         }
     }
 
-    /// Raises the priority of what is planned for a key, or is about to be.
-    fn raise(&mut self, key: &Key, priority: i8) -> i8 {
-        let planned = self.record(key).planned;
-        let level = planned.map_or(priority, |planned| planned.max(priority));
-        self.set_planned(key, Some(level));
-        level
+    /// Raises the pending priority of a key to at least `priority`. Returns the result.
+    fn raise_priority(&mut self, key: &Key, priority: i8) -> i8 {
+        let pending = self.record(key).pending_priority;
+        let raised = pending.map_or(priority, |pending| pending.max(priority));
+        self.set_pending_priority(key, Some(raised));
+        raised
     }
 
-    pub(super) fn set_planned(&mut self, key: &Key, planned: Option<i8>) {
+    pub(super) fn set_pending_priority(&mut self, key: &Key, pending: Option<i8>) {
         let record = self.record(key);
         let before = record.priority();
-        record.planned = planned;
+        record.pending_priority = pending;
         if record.priority() != before {
-            self.touch(key);
+            self.mark_changed(key);
         }
     }
 
-    /// Adds a key to the queue, or raises it there.
-    fn line_up(&self, key: &Key, priority: i8) -> Added {
+    /// Adds a key to the queue, or raises its priority there.
+    fn enqueue(&self, key: &Key, priority: i8) -> Added {
         let options = AddOptions::new().priority(priority.into());
         let added = self.queue.add_with(key.clone(), options);
         added.expect("the queue of a machine is never closed")
     }
 
-    pub(super) fn make_ready(&mut self, key: &Key, priority: i8, now: Moment) -> Added {
-        let level = self.raise(key, priority);
-        let added = self.line_up(key, level);
+    pub(super) fn make_ready(
+        &mut self,
+        key: &Key,
+        priority: i8,
+        now: EngineTime,
+    ) -> Added {
+        let raised = self.raise_priority(key, priority);
+        let added = self.enqueue(key, raised);
         match added {
             Added::Ready => {
-                let count = self.next_count();
-                self.set_since(key, Some((now, count)));
+                let sequence = self.next_sequence();
+                self.set_since(key, Some((now, sequence)));
             }
             Added::Dirty => {
                 let held = self.record(key).held.as_mut();
-                held.expect("invariant 1: what is dirty is held").dirty = true;
+                held.expect("invariant 1: a dirty key is held").dirty = true;
             }
             Added::Duplicate | Added::Delayed | _ => {}
         }
         added
     }
 
-    pub(super) fn delay(&mut self, key: &Key, priority: i8, at: Moment) -> Added {
-        let level = self.raise(key, priority);
+    pub(super) fn delay(&mut self, key: &Key, priority: i8, at: EngineTime) -> Added {
+        let raised = self.raise_priority(key, priority);
         let record = self.record(key);
         let in_queue = record.since.is_some() || record.is_dirty();
         let wake_at = record.wake_at;
         if in_queue {
-            self.line_up(key, level); // invariant 5
+            self.enqueue(key, raised); // invariant 5
         }
         if wake_at.is_some_and(|(before, _)| before <= at) {
             return Added::Duplicate;
         }
-        let count = self.next_count();
-        self.set_wake(key, Some((at, count)));
+        let sequence = self.next_sequence();
+        self.set_wake(key, Some((at, sequence)));
         Added::Delayed
     }
 
-    /// Counts a failure: how long the key has to wait for it.
-    pub(super) fn fail(&mut self, key: &Key, backoff: &Backoff, now: Moment) -> Duration {
+    /// Counts a failure. Returns the delay that the backoff chooses.
+    pub(super) fn back_off(
+        &mut self,
+        key: &Key,
+        backoff: &Backoff,
+        now: EngineTime,
+    ) -> Duration {
         let shared = backoff.rate.map_or(Duration::ZERO, |rate| self.reserve(&rate, now));
         backoff.delay(self.count_failure(key)).max(shared)
     }
 
-    /// Counts a failure. Returns how many there were before.
+    /// Counts a failure. Returns the number of earlier ones.
     pub(super) fn count_failure(&mut self, key: &Key) -> u32 {
-        self.touch(key);
+        self.mark_changed(key);
         let failures = &mut self.record(key).failures;
         let before = *failures;
         *failures = before.saturating_add(1);
         before
     }
 
-    /// Takes a share of the common rate: how long to wait for it.
-    pub(super) fn reserve(&mut self, rate: &Rate, now: Moment) -> Duration {
+    /// Takes a token of the shared rate. Returns the delay until it is available.
+    fn reserve(&mut self, rate: &Rate, now: EngineTime) -> Duration {
         let interval = micros_of(rate.interval).max(1);
         let burst = interval.saturating_mul(u64::from(rate.burst.get()));
         let arrival = self.arrival.max(now).after(Duration::from_micros(interval));
@@ -141,27 +154,27 @@ impl Machine {
         arrival.since(now).saturating_sub(Duration::from_micros(burst))
     }
 
-    pub(super) fn note(&mut self, key: &Key, error: &str) {
+    pub(super) fn set_error(&mut self, key: &Key, error: &str) {
         self.record(key).error = error.into();
     }
 
-    pub(super) fn absolve(&mut self, key: &Key) {
+    pub(super) fn clear_failures(&mut self, key: &Key) {
         let record = self.record(key);
         let failures = std::mem::take(&mut record.failures);
         let error = std::mem::take(&mut record.error);
         if failures > 0 || !error.is_empty() {
-            self.touch(key);
+            self.mark_changed(key);
         }
     }
 
-    /// Takes a key from the dead: whether it was among them.
-    pub(super) fn exhume(&mut self, key: &Key) -> bool {
+    /// Takes a key from the dead. Returns whether it was dead.
+    pub(super) fn take_from_dead(&mut self, key: &Key) -> bool {
         let Some(record) = self.records.get_mut(key) else { return false };
-        let was_dead = record.buried.take().is_some();
+        let was_dead = record.death.take().is_some();
         if was_dead {
             record.deliveries = 0;
-            self.touch(key);
-            self.absolve(key);
+            self.mark_changed(key);
+            self.clear_failures(key);
         }
         was_dead
     }
@@ -169,12 +182,13 @@ impl Machine {
     pub(super) fn grant(
         &mut self,
         owner: &Owner,
-        deadline: Moment,
-        now: Moment,
+        deadline: EngineTime,
+        now: EngineTime,
     ) -> Option<Grant> {
         let lease = self.queue.try_get().ok()?;
         let key = lease.key().clone();
-        let waited = self.waited(&key, now);
+        let since = self.record(&key).since;
+        let waited = since.map_or(Duration::ZERO, |(at, _)| now.since(at));
         self.set_since(&key, None);
         self.last_token = (self.last_token + 1).max(now.micros());
         let token = Token(self.last_token);
@@ -182,7 +196,7 @@ impl Machine {
         let record = self.record(&key);
         record.deliveries = record.deliveries.saturating_add(1);
         let (deliveries, failures) = (record.deliveries, record.failures);
-        let priority = record.lend_priority();
+        let priority = record.take_priority();
         let dirty = false;
         let held = Held { lease, token, owner, granted: now, deadline, dirty, priority };
         record.held = Some(Box::new(held));
@@ -190,12 +204,7 @@ impl Machine {
         Some(Grant { key, token, deliveries, failures, priority, waited })
     }
 
-    /// How long a key has been ready.
-    fn waited(&mut self, key: &Key, now: Moment) -> Duration {
-        self.record(key).since.map_or(Duration::ZERO, |(at, _)| now.since(at))
-    }
-
-    pub(super) fn extend_one(&mut self, hold: &Hold, deadline: Moment) -> bool {
+    pub(super) fn extend_one(&mut self, hold: &Hold, deadline: EngineTime) -> bool {
         let record = self.records.get_mut(&hold.key);
         let current = record.and_then(|record| record.held.as_mut());
         let Some(current) = current.filter(|current| current.token == hold.token) else {
@@ -207,25 +216,30 @@ impl Machine {
         true
     }
 
-    /// Takes a lease out of its record, if it is still held by this grant.
-    pub(super) fn take(&mut self, hold: &Hold) -> Option<Held> {
+    /// Takes the lease with this token out of its record.
+    pub(super) fn take_lease(&mut self, hold: &Hold) -> Option<Held> {
         let record = self.records.get_mut(&hold.key)?;
         let current = record.held.take_if(|current| current.token == hold.token)?;
         self.leases.remove(&(current.deadline, hold.key.clone()));
-        self.touch(&hold.key);
+        self.mark_changed(&hold.key);
         Some(*current)
     }
 
     /// Ends a lease in the queue, which makes a dirty key ready.
-    pub(super) fn end(&mut self, held: Held, delay: Duration, now: Moment) -> Finished {
+    pub(super) fn end(
+        &mut self,
+        held: Held,
+        delay: Duration,
+        now: EngineTime,
+    ) -> Finished {
         let Held { lease, dirty, .. } = held;
         let key = lease.key().clone();
         lease.done();
         if dirty {
-            let count = self.next_count();
-            self.set_since(&key, Some((now, count)));
+            let sequence = self.next_sequence();
+            self.set_since(&key, Some((now, sequence)));
         }
-        self.tidy(&key);
+        self.remove_if_empty(&key);
         match dirty {
             true => Finished::Requeued,
             false if delay.is_zero() => Finished::Done,
@@ -233,15 +247,15 @@ impl Machine {
         }
     }
 
-    pub(super) fn end_later(
+    /// Ends a lease and delays its key.
+    pub(super) fn end_delayed(
         &mut self,
         held: Held,
         delay: Duration,
-        now: Moment,
+        now: EngineTime,
     ) -> Finished {
         if delay.is_zero() {
-            self.hand_back(held, now);
-            return Finished::Requeued;
+            return self.end_ready(held, now);
         }
         let key = held.lease.key().clone();
         self.keep_priority(&held);
@@ -249,75 +263,75 @@ impl Machine {
         self.end(held, delay, now)
     }
 
-    /// Plans a key that comes again with the priority that it came with.
+    /// Gives a requeued key at least the priority of its lease.
     fn keep_priority(&mut self, held: &Held) {
         let key = held.lease.key();
-        let level = self.raise(key, held.priority);
+        let raised = self.raise_priority(key, held.priority);
         if held.dirty {
-            self.line_up(key, level);
+            self.enqueue(key, raised);
         }
     }
 
-    /// Ends a lease so that its key is ready, dirty or not.
-    pub(super) fn hand_back(&mut self, mut held: Held, now: Moment) {
+    /// Ends a lease and makes its key ready.
+    pub(super) fn end_ready(&mut self, mut held: Held, now: EngineTime) -> Finished {
         held.dirty = true;
         self.keep_priority(&held);
-        let requeued = self.end(held, Duration::ZERO, now);
-        debug_assert_eq!(requeued, Finished::Requeued);
+        self.end(held, Duration::ZERO, now)
     }
 
-    pub(super) fn end_for_good(
+    /// Ends a lease whose holder gave up.
+    pub(super) fn end_given_up(
         &mut self,
         held: Held,
         deliveries: u32,
         reason: &str,
-        now: Moment,
+        now: EngineTime,
     ) -> Finished {
         if held.dirty {
-            self.absolve(held.lease.key());
+            self.clear_failures(held.lease.key());
             return self.end(held, Duration::ZERO, now);
         }
         self.record(held.lease.key()).deliveries = deliveries;
-        self.bury(held, reason.to_owned(), now);
-        Finished::Buried
+        self.end_dead(held, reason.to_owned(), now)
     }
 
-    /// Ends a lease with its key dead: invariant 4.
-    pub(super) fn bury(&mut self, held: Held, reason: String, now: Moment) {
+    /// Ends a lease and moves its key to the dead: invariant 4.
+    fn end_dead(&mut self, held: Held, reason: String, now: EngineTime) -> Finished {
         let Held { lease, owner, .. } = held;
         let key = lease.key().clone();
-        // What made it dirty, and its delay, go with it.
+        // Its add, if it was dirty, and its delay are cancelled.
         self.queue.remove(&key);
         lease.done();
         self.set_wake(&key, None);
-        self.set_planned(&key, None);
-        self.record(&key).buried = Some(Box::new(Buried { reason, at: now, owner }));
+        self.set_pending_priority(&key, None);
+        self.record(&key).death = Some(Box::new(Death { reason, at: now, owner }));
+        Finished::Dead
     }
 
-    /// Ends a lease that has run out: whether the key is dead now.
-    pub(super) fn run_out(
+    /// Ends an expired lease. Returns whether its key is dead now.
+    pub(super) fn expire_lease(
         &mut self,
         key: &Key,
-        max: Option<NonZeroU32>,
-        now: Moment,
+        max_deliveries: Option<NonZeroU32>,
+        now: EngineTime,
     ) -> bool {
-        self.touch(key);
+        self.mark_changed(key);
         let record = self.record(key);
-        let held = *record.held.take().expect("invariant 2: what is leased is held");
+        let held = *record.held.take().expect("invariant 2: a leased key is held");
         let deliveries = record.deliveries;
         self.leases.remove(&(held.deadline, key.clone()));
-        if max.is_none_or(|max| deliveries < max.get()) {
-            self.hand_back(held, now);
+        if max_deliveries.is_none_or(|max| deliveries < max.get()) {
+            self.end_ready(held, now);
             return false;
         }
         let times = if deliveries == 1 { "time" } else { "times" };
-        let reason = format!("its lease ran out {deliveries} {times} in a row");
-        self.bury(held, reason, now);
+        let reason = format!("its lease expired {deliveries} {times} in a row");
+        self.end_dead(held, reason, now);
         true
     }
 
-    /// How long until something becomes ready by itself.
-    pub(super) fn more_in(&self, now: Moment) -> Option<Duration> {
+    /// Returns when the next delay ends or lease expires.
+    pub(super) fn more_in(&self, now: EngineTime) -> Option<Duration> {
         if !self.queue.is_empty() {
             return Some(Duration::ZERO);
         }
@@ -332,16 +346,16 @@ impl Record {
         self.held.as_ref().is_some_and(|held| held.dirty)
     }
 
-    /// The priority with which the key comes next, if it comes again.
+    /// Returns the priority of the next run, if there is one.
     pub(super) fn priority(&self) -> i8 {
-        let lent = self.held.as_ref().map(|held| held.priority);
-        self.planned.max(lent).unwrap_or_default()
+        let held = self.held.as_ref().map(|held| held.priority);
+        self.pending_priority.max(held).unwrap_or_default()
     }
 
-    /// The priority for a grant, which a delay keeps too: invariant 5.
-    pub(super) fn lend_priority(&mut self) -> i8 {
-        let planned = self.planned.unwrap_or_default();
-        self.planned.take_if(|_| self.wake_at.is_none());
-        planned
+    /// Takes the priority for a lease. A delay keeps it too: invariant 5.
+    pub(super) fn take_priority(&mut self) -> i8 {
+        let priority = self.pending_priority.unwrap_or_default();
+        self.pending_priority.take_if(|_| self.wake_at.is_none());
+        priority
     }
 }

@@ -1,10 +1,14 @@
+use std::sync::{Arc, Mutex};
+
 use requeue::{AddOptions, Added};
-use requeue_store::{Backoff, ErrorKind, Finished, MemoryStore, SharedQueue, Store};
+use requeue_store::{
+    Backoff, ErrorKind, Finished, MemoryStore, SharedQueue, Store, Which,
+};
 
 use super::*;
 
 #[tokio::test]
-async fn a_key_is_added_handed_out_and_finished() {
+async fn key_is_added_delivered_and_finished() {
     let _limit = Limit::start();
     let Bench { queue, .. } = Bench::new();
     assert_eq!(queue.add("a".to_owned()).await.unwrap(), Added::Ready);
@@ -17,7 +21,7 @@ async fn a_key_is_added_handed_out_and_finished() {
 }
 
 #[tokio::test]
-async fn a_key_is_added_with_options() {
+async fn key_can_be_added_with_options() {
     let _limit = Limit::start();
     let bench = Bench::new();
     let add =
@@ -40,7 +44,7 @@ async fn a_key_is_added_with_options() {
 }
 
 #[tokio::test]
-async fn of_a_backoff_and_a_delay_the_shorter_counts() {
+async fn shorter_of_backoff_and_delay_wins() {
     let _limit = Limit::start();
     let Bench { queue, .. } = Bench::new();
     let limited = AddOptions::new().rate_limited(true);
@@ -66,10 +70,10 @@ async fn get_waits_for_a_key_that_is_added_later() {
 }
 
 #[tokio::test]
-async fn a_get_that_is_dropped_loses_no_key_and_leaves_its_place() {
+async fn dropped_getter_leaves_its_key_to_the_next() {
     let _limit = Limit::start();
     let bench = Bench::new();
-    let (first, second) = (bench.queue.get(), bench.queue.get());
+    let (first, second) = (start(bench.queue.get()), start(bench.queue.get()));
     drop(first);
     bench.add("a").await;
     let lease = second.await.unwrap().unwrap();
@@ -77,13 +81,13 @@ async fn a_get_that_is_dropped_loses_no_key_and_leaves_its_place() {
 }
 
 #[tokio::test]
-async fn a_key_that_was_handed_to_a_get_that_is_dropped_is_released() {
+async fn key_in_transit_to_a_dropped_getter_is_released() {
     let _limit = Limit::start();
     let bench = Bench::new();
     bench.add("a").await;
-    let get = bench.queue.get();
+    let get = start(bench.queue.get());
     settle().await;
-    assert_eq!(bench.queue.stats().await.unwrap().processing, 1, "it is on its way");
+    assert_eq!(bench.queue.stats().await.unwrap().processing, 1, "it is in transit");
     drop(get);
     settle().await;
     let stats = bench.queue.stats().await.unwrap();
@@ -92,7 +96,7 @@ async fn a_key_that_was_handed_to_a_get_that_is_dropped_is_released() {
 }
 
 #[tokio::test]
-async fn retries_wait_longer_each_time_and_success_forgets_them() {
+async fn retries_back_off_and_success_forgets_failures() {
     let _limit = Limit::start();
     let bench = Bench::new();
     bench.add("a").await;
@@ -112,11 +116,18 @@ async fn retries_wait_longer_each_time_and_success_forgets_them() {
 }
 
 #[tokio::test]
-async fn what_is_planned_for_a_key_can_be_asked_and_taken_out() {
+async fn pending_key_can_be_found_and_removed() {
     let _limit = Limit::start();
     let bench = Bench::new();
     let key = "a".to_owned();
     assert!(!bench.queue.contains(&key).await.unwrap());
+    bench.add("a").await;
+    assert!(bench.queue.contains(&key).await.unwrap(), "ready");
+    let lease = bench.queue.get().await.unwrap().unwrap();
+    assert!(bench.queue.contains(&key).await.unwrap(), "being processed, as on a Queue");
+    lease.with_error("broken").give_up().await.unwrap();
+    assert!(!bench.queue.contains(&key).await.unwrap(), "dead");
+    bench.spy.drop_dead(&Which::All).await.unwrap();
     bench.queue.add_after(key.clone(), SECOND).await.unwrap();
     assert!(bench.queue.contains(&key).await.unwrap());
     assert!(bench.queue.remove(&key).await.unwrap());
@@ -127,31 +138,117 @@ async fn what_is_planned_for_a_key_can_be_asked_and_taken_out() {
 }
 
 #[tokio::test]
-async fn a_key_that_is_too_long_is_refused_with_its_length() {
+async fn too_long_key_is_refused_with_its_length() {
     let _limit = Limit::start();
     let bench = Bench::new();
     let error = bench.queue.add("x".repeat(1025)).await.unwrap_err();
     assert_eq!(error.kind(), ErrorKind::Invalid);
-    assert_eq!(error.to_string(), "the key has 1025 bytes; the most are 1024");
+    assert_eq!(error.to_string(), "the key has 1025 bytes; the maximum is 1024");
     assert!(bench.spy.calls("add").is_empty());
 }
 
+/// One such key ended the worker loop of the documentation with an error.
 #[tokio::test]
-async fn a_key_that_cannot_be_read_goes_to_the_dead_and_not_round_for_ever() {
+async fn undecodable_keys_do_not_end_a_worker_loop() {
+    let _limit = Limit::start();
+    let spy = Spy::on(MemoryStore::new());
+    let bytes = SharedQueue::<Vec<u8>, _>::new(spy.clone());
+    let reported = Arc::new(Mutex::new(Vec::new()));
+    let report = Arc::clone(&reported);
+    let queue = SharedQueue::<String, _>::builder(spy.clone())
+        .on_error(move |error| report.lock().unwrap().push(error.to_string()))
+        .build();
+    for key in [&[0xff][..], b"a", &[0xfe], &[0xfd], b"b"] {
+        bytes.add(key.to_vec()).await.unwrap();
+    }
+    let mut seen = Vec::new();
+    while let Some(lease) = queue.get().await.unwrap() {
+        seen.push(lease.key().clone());
+        lease.succeed().await.unwrap();
+        if seen.len() == 2 {
+            queue.close();
+        }
+    }
+    queue.shutdown().await;
+    assert_eq!(seen, ["a", "b"]);
+    let dead = spy.dead(10).await.unwrap();
+    assert_eq!(dead.len(), 3);
+    assert_eq!(dead[0].reason, "the stored key \"\u{fffd}\" is not UTF-8");
+    assert_eq!(reported.lock().unwrap().len(), 3);
+}
+
+#[tokio::test]
+async fn undecodable_keys_are_skipped_by_every_getter() {
     let _limit = Limit::start();
     let bench = Bench::new();
     let bytes = SharedQueue::<Vec<u8>, _>::new(bench.spy.clone());
     bytes.add(vec![0xff]).await.unwrap();
-    let error = bench.queue.get().await.unwrap_err();
-    assert_eq!(error.kind(), ErrorKind::Corrupt);
-    settle().await;
-    let dead = bench.spy.dead(10).await.unwrap();
-    assert_eq!(dead.len(), 1);
-    assert_eq!(dead[0].reason, "the key \"\u{fffd}\" of the store is not UTF-8");
+    bench.add("a").await;
+    assert_eq!(bench.queue.try_get().await.unwrap().unwrap().key(), "a");
+    bytes.add(vec![0xfe]).await.unwrap();
+    assert!(bench.queue.try_get().await.unwrap().is_none());
+    bytes.add(vec![0xfd]).await.unwrap();
+    bench.add("b").await;
+    let leases = bench.queue.get_many(5).await.unwrap();
+    assert_eq!(leases.len(), 1);
+    assert_eq!(leases[0].key(), "b");
 }
 
 #[tokio::test]
-async fn a_closed_handle_adds_nothing_and_waits_for_nothing() {
+async fn get_many_waits_and_takes_all_ready_keys() {
+    let _limit = Limit::start();
+    let bench = Bench::new();
+    assert!(bench.queue.get_many(0).await.unwrap().is_empty());
+    let queue = bench.queue.clone();
+    let many = tokio::spawn(async move { queue.get_many(3).await });
+    settle().await;
+    let one = start(bench.queue.get());
+    bench.queue.add_all((0..5).map(|n| n.to_string())).await.unwrap();
+    let leases = many.await.unwrap().unwrap();
+    assert_eq!(
+        leases.iter().map(|lease| lease.key().as_str()).collect::<Vec<_>>(),
+        ["0", "1", "2"]
+    );
+    assert_eq!(one.await.unwrap().unwrap().key(), "3");
+    let rest = bench.queue.get_many(300).await.unwrap();
+    assert_eq!(rest.len(), 1);
+    bench.queue.close();
+    assert!(bench.queue.get_many(3).await.unwrap().is_empty());
+}
+
+#[tokio::test]
+async fn get_timeout_ends_with_timeout_or_closed() {
+    let _limit = Limit::start();
+    let bench = Bench::new();
+    let queue = bench.queue.clone();
+    let waiting = tokio::spawn(async move { queue.get_timeout(SECOND).await });
+    settle().await;
+    bench.local.advance(SECOND);
+    let error = waiting.await.unwrap().unwrap_err();
+    assert_eq!(error.kind(), ErrorKind::Timeout);
+    assert_eq!(error.to_string(), "no key became ready within 1s");
+    bench.add("a").await;
+    assert_eq!(bench.queue.get_timeout(SECOND).await.unwrap().key(), "a");
+    bench.queue.close();
+    let error = bench.queue.get_timeout(Duration::MAX).await.unwrap_err();
+    assert_eq!(error.kind(), ErrorKind::Closed);
+}
+
+#[tokio::test]
+async fn weak_handle_does_not_keep_the_queue_open() {
+    let _limit = Limit::start();
+    let bench = Bench::new();
+    let weak = bench.queue.downgrade();
+    weak.upgrade().unwrap().add("a".to_owned()).await.unwrap();
+    let waiting = bench.queue.get();
+    let lease = waiting.await.unwrap().unwrap();
+    drop(bench.queue);
+    assert!(weak.upgrade().is_none());
+    assert_eq!(lease.succeed().await.unwrap(), Finished::Done);
+}
+
+#[tokio::test]
+async fn closed_handle_adds_and_delivers_nothing() {
     let _limit = Limit::start();
     let bench = Bench::new();
     let waiting = tokio::spawn(bench.queue.get());
@@ -167,7 +264,7 @@ async fn a_closed_handle_adds_nothing_and_waits_for_nothing() {
 }
 
 #[tokio::test]
-async fn the_last_handle_that_is_dropped_closes_and_others_go_on() {
+async fn dropping_the_last_handle_closes_the_queue_but_not_its_leases() {
     let _limit = Limit::start();
     let bench = Bench::new();
     let twin = bench.queue.clone();
@@ -177,27 +274,27 @@ async fn the_last_handle_that_is_dropped_closes_and_others_go_on() {
     let lease = get.await.unwrap().unwrap();
     drop(bench.queue);
     let other = SharedQueue::<String, _>::new(bench.spy.clone());
-    assert_eq!(lease.succeed().await.unwrap(), Finished::Done, "leases can be ended");
+    assert_eq!(lease.succeed().await.unwrap(), Finished::Done, "leases can be finished");
     assert!(other.try_get().await.unwrap().is_none());
 }
 
 #[tokio::test]
-async fn drain_waits_for_the_leases_that_are_held() {
+async fn shutdown_waits_for_held_leases() {
     let _limit = Limit::start();
     let bench = Bench::new();
     bench.add("a").await;
     let lease = bench.queue.get().await.unwrap().unwrap();
     let queue = bench.queue.clone();
-    let drained = tokio::spawn(async move { queue.drain().await });
+    let shutdown = tokio::spawn(async move { queue.shutdown().await });
     settle().await;
-    assert!(!drained.is_finished());
+    assert!(!shutdown.is_finished());
     drop(lease.succeed());
-    drained.await.unwrap();
+    shutdown.await.unwrap();
     assert!(bench.queue.is_closed());
 }
 
 #[tokio::test]
-async fn a_dead_key_that_is_added_waits_as_long_as_the_longest_backoff() {
+async fn added_dead_key_is_delayed_by_the_longest_backoff() {
     let _limit = Limit::start();
     let engine = EngineClock::new();
     let store = MemoryStore::with_clock(engine.clone());
@@ -205,7 +302,7 @@ async fn a_dead_key_that_is_added_waits_as_long_as_the_longest_backoff() {
     let queue = SharedQueue::builder(store).backoff(backoff).build();
     queue.add("a".to_owned()).await.unwrap();
     let lease = queue.try_get().await.unwrap().unwrap();
-    assert_eq!(lease.with_error("broken").give_up().await.unwrap(), Finished::Buried);
+    assert_eq!(lease.with_error("broken").give_up().await.unwrap(), Finished::Dead);
     assert_eq!(queue.add("a".to_owned()).await.unwrap(), Added::Delayed);
     engine.advance(60 * SECOND);
     assert_eq!(queue.try_get().await.unwrap().unwrap().num_requeues(), 0);

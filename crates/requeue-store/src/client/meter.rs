@@ -1,8 +1,7 @@
-//! What a queue on a store measures: what passes through this process, and how the store
-//! said the whole queue stands.
+//! The metrics of a queue: the keys that pass through this process, and the last stats of
+//! the whole queue.
 //!
-//! Nothing here asks the store. How long a key was ready before it was leased is what the
-//! store said with the grant.
+//! Measuring never calls the store. A lease reports how long its key was ready.
 
 use std::collections::BTreeSet;
 use std::fmt;
@@ -19,20 +18,20 @@ use crate::{Add, FinishRequest, Finished, Receipt, Stats, When};
 pub(crate) struct Meter {
     recorder: Box<dyn Recorder>,
     running: Mutex<Running>,
-    /// What the store told last; nothing if it could not.
+    /// The last stats. `None` before the first call of `stats` and after a failed one.
     stats: Mutex<Option<Stats>>,
 }
 
-/// The keys that are with workers of this process.
+/// The keys that workers of this process hold.
 #[derive(Debug, Default)]
 struct Running {
-    since: BTreeSet<Begun>,
+    since: BTreeSet<RunStart>,
     count: u64,
 }
 
-/// When a key was handed to a worker; unlike all others.
+/// The start of one run. The number makes it unique.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub(crate) struct Begun {
+pub(crate) struct RunStart {
     at: Instant,
     number: u64,
 }
@@ -42,7 +41,7 @@ impl Meter {
         Self { recorder, running: Mutex::default(), stats: Mutex::default() }
     }
 
-    /// The store has answered to these adds.
+    /// Records answered adds.
     pub(crate) fn added(&self, adds: &[Add], receipts: &[Receipt]) {
         let delayed = adds.iter().filter(|add| add.when != When::Now);
         delayed.for_each(|_| self.recorder.delayed());
@@ -50,23 +49,23 @@ impl Meter {
         changes.for_each(|_| self.recorder.added());
     }
 
-    /// A key that had been ready for so long was handed to a worker.
-    pub(crate) fn began(&self, at: Instant, waited: Duration) -> Begun {
+    /// Records that a worker received a key that was ready for `waited`.
+    pub(crate) fn began(&self, at: Instant, waited: Duration) -> RunStart {
         self.recorder.got(waited);
         let mut running = lock(&self.running);
         running.count += 1;
-        let begun = Begun { at, number: running.count };
+        let begun = RunStart { at, number: running.count };
         running.since.insert(begun);
         begun
     }
 
-    /// The worker is done with it, whatever the store will say.
-    pub(crate) fn ended(&self, begun: Begun, now: Instant) {
+    /// Records the end of a run, before the store has answered.
+    pub(crate) fn ended(&self, begun: RunStart, now: Instant) {
         lock(&self.running).since.remove(&begun);
         self.recorder.done(now.saturating_duration_since(begun.at));
     }
 
-    /// The store has answered to these requests.
+    /// Records answered finishes.
     pub(crate) fn finished(&self, requests: &[FinishRequest], answers: &[Finished]) {
         for (request, answer) in requests.iter().zip(answers) {
             let again = matches!(
@@ -81,18 +80,18 @@ impl Meter {
         later.for_each(|_| self.recorder.added());
     }
 
-    /// A lease was dropped by a panic.
+    /// Records a lease that was dropped by a panic.
     pub(crate) fn panicked(&self) {
         self.recorder.panicked();
     }
 
-    /// The store told how the queue stands, or could not.
-    pub(crate) fn told(&self, stats: Option<Stats>) {
+    /// Sets the stats that the gauges show.
+    pub(crate) fn set_stats(&self, stats: Option<Stats>) {
         *lock(&self.stats) = stats;
     }
 
     pub(crate) fn gauges(&self, parked: usize, now: Instant) -> Gauges {
-        let mut gauges = lock(&self.stats).map_or_else(unknown, gauges_of);
+        let mut gauges = lock(&self.stats).map_or_else(without_stats, with_stats);
         let running = lock(&self.running);
         let ages =
             running.since.iter().map(|begun| now.saturating_duration_since(begun.at));
@@ -103,7 +102,7 @@ impl Meter {
     }
 }
 
-/// Whether an add counts: it changed something, for now or for later.
+/// Returns whether an add changed anything.
 fn is_change(added: Added) -> bool {
     match added {
         Added::Duplicate => false,
@@ -111,16 +110,16 @@ fn is_change(added: Added) -> bool {
     }
 }
 
-/// The numbers of keys are not known.
-fn unknown() -> Gauges {
+/// Returns the gauges before the first stats.
+fn without_stats() -> Gauges {
     let mut gauges = Gauges::default();
     gauges.shared = true;
     gauges
 }
 
-fn gauges_of(stats: Stats) -> Gauges {
+fn with_stats(stats: Stats) -> Gauges {
     let count = |count: u64| usize::try_from(count).unwrap_or(usize::MAX);
-    let mut gauges = unknown();
+    let mut gauges = without_stats();
     gauges.keys = Some(Counts {
         ready: count(stats.ready),
         delayed: count(stats.delayed),

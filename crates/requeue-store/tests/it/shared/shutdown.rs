@@ -1,5 +1,5 @@
-//! Tasks that end in the middle, and queues that end: who waits is told, and nothing is
-//! left with nobody.
+//! Tasks that end early, and queues that shut down: callers get an error, and no key stays
+//! leased.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -16,9 +16,9 @@ fn runtime() -> Runtime {
     Builder::new_multi_thread().worker_threads(1).build().unwrap()
 }
 
-/// Every call after the end of the runtime waited for ever, except for a try.
+/// Every call after the end of the runtime waited forever, except `try_get`.
 #[test]
-fn calls_after_the_end_of_the_runtime_are_told_of_it() {
+fn calls_after_the_end_of_the_runtime_fail() {
     let _limit = Limit::start();
     let first = runtime();
     let store = MemoryStore::new();
@@ -34,13 +34,13 @@ fn calls_after_the_end_of_the_runtime_are_told_of_it() {
         assert_eq!(queue.get().await.unwrap_err().kind(), ErrorKind::Closed);
         assert_eq!(queue.try_get().await.unwrap_err().kind(), ErrorKind::Unknown);
         assert_eq!(lease.succeed().await.unwrap_err().kind(), ErrorKind::Closed);
-        queue.drain().await;
+        queue.shutdown().await;
     });
 }
 
-/// An add in line behind one that was on its way waited for ever.
+/// An add that waited for one in flight hung forever.
 #[test]
-fn calls_in_line_at_the_end_of_the_runtime_are_told_of_it() {
+fn waiting_calls_fail_at_the_end_of_the_runtime() {
     let _limit = Limit::start();
     let (first, second) = (runtime(), runtime());
     let spy = Spy::on(MemoryStore::new());
@@ -56,13 +56,13 @@ fn calls_in_line_at_the_end_of_the_runtime_are_told_of_it() {
     second.block_on(async {
         assert_eq!(sent.await.unwrap_err().kind(), ErrorKind::Unknown);
         assert_eq!(waiting.await.unwrap_err().kind(), ErrorKind::Closed);
-        queue.drain().await;
+        queue.shutdown().await;
     });
 }
 
-/// A panic in a task left its line without anybody who would send.
+/// A panic in a task left the waiting calls without a task that would send them.
 #[tokio::test]
-async fn a_store_that_panics_costs_one_call() {
+async fn panic_of_a_store_fails_one_call() {
     let _limit = Limit::start();
     let bench = Bench::new();
     for name in ["add", "lease", "finish"] {
@@ -74,12 +74,12 @@ async fn a_store_that_panics_costs_one_call() {
     assert_eq!(bench.queue.get().await.unwrap_err().kind(), ErrorKind::Closed);
     let lease = bench.queue.get().await.unwrap().unwrap();
     assert_eq!(lease.succeed().await.unwrap_err().kind(), ErrorKind::Unknown);
-    bench.queue.drain().await;
+    bench.queue.shutdown().await;
 }
 
-/// Whoever listened for errors could stop the heart of the queue.
+/// A panic of the callback could stop the heartbeat.
 #[tokio::test]
-async fn a_listener_for_errors_that_panics_costs_nothing() {
+async fn panic_of_on_error_is_contained() {
     let _limit = Limit::start();
     let bench = Bench::new();
     let told = Arc::new(AtomicUsize::new(0));
@@ -112,10 +112,10 @@ async fn a_listener_for_errors_that_panics_costs_nothing() {
     assert_eq!(told.load(Ordering::Relaxed), 2);
 }
 
-/// It came back as soon as no lease was held, and the key that was on its way stayed with
-/// nobody until its lease ran out.
+/// It returned as soon as no lease was held, and a key in transit stayed leased until its
+/// lease expired.
 #[tokio::test]
-async fn draining_waits_for_keys_that_are_on_their_way() {
+async fn shutdown_waits_for_a_lease_call_in_flight() {
     let _limit = Limit::start();
     let bench = Bench::new();
     bench.add("a").await;
@@ -125,18 +125,18 @@ async fn draining_waits_for_keys_that_are_on_their_way() {
         settle().await;
     }
     let queue = bench.queue.clone();
-    let draining = tokio::spawn(async move { queue.drain().await });
+    let shutdown = tokio::spawn(async move { queue.shutdown().await });
     settle().await;
     assert!(get.await.unwrap().unwrap().is_none());
-    assert!(!draining.is_finished());
+    assert!(!shutdown.is_finished());
     bench.spy.let_go();
-    draining.await.unwrap();
+    shutdown.await.unwrap();
     let stats = bench.spy.stats().await.unwrap();
     assert_eq!((stats.ready, stats.processing), (1, 0));
 }
 
 #[tokio::test]
-async fn draining_waits_for_a_try_that_is_on_its_way() {
+async fn shutdown_waits_for_a_try_get_in_flight() {
     let _limit = Limit::start();
     let bench = Bench::new();
     bench.add("a").await;
@@ -147,30 +147,30 @@ async fn draining_waits_for_a_try_that_is_on_its_way() {
         settle().await;
     }
     let queue = bench.queue.clone();
-    let draining = tokio::spawn(async move { queue.drain().await });
+    let shutdown = tokio::spawn(async move { queue.shutdown().await });
     settle().await;
-    assert!(!draining.is_finished());
+    assert!(!shutdown.is_finished());
     bench.spy.let_go();
-    draining.await.unwrap();
-    // It was handed out by a closed queue, without a heartbeat.
+    shutdown.await.unwrap();
+    // A closed queue delivered the key, without a heartbeat.
     assert!(trying.await.unwrap().unwrap().is_none());
     assert_eq!(bench.spy.stats().await.unwrap().ready, 1);
 }
 
 #[tokio::test]
-async fn draining_brings_back_what_was_leased_to_nobody() {
+async fn shutdown_reclaims_lost_leases() {
     let _limit = Limit::start();
     let bench = Bench::new();
     bench.add("a").await;
     bench.spy.fail("lease", Fault::NoAnswer);
     bench.queue.try_get().await.unwrap_err();
-    bench.queue.drain().await;
+    bench.queue.shutdown().await;
     assert_eq!(bench.spy.stats().await.unwrap().ready, 1);
 }
 
-/// A process that ended after it had stopped its pool left keys with nobody.
+/// A process that ended right after it had stopped its pool left keys leased.
 #[tokio::test]
-async fn stopping_a_pool_waits_for_keys_that_are_on_their_way() {
+async fn stopping_a_pool_waits_for_a_lease_call_in_flight() {
     let _limit = Limit::start();
     let bench = Bench::new();
     let pool = Pool::new(bench.queue.clone()).spawn_tasks(|_| async {}).unwrap();
@@ -189,7 +189,7 @@ async fn stopping_a_pool_waits_for_keys_that_are_on_their_way() {
 }
 
 #[tokio::test]
-async fn a_lease_that_ended_well_is_not_lost() {
+async fn finished_lease_is_not_lost() {
     let _limit = Limit::start();
     let bench = Bench::new();
     bench.add("a").await;
@@ -201,9 +201,9 @@ async fn a_lease_that_ended_well_is_not_lost() {
     assert!(!lost.is_finished());
 }
 
-/// A lease that its holder found lost was extended for as long as it was held.
+/// A lease that its holder knew to be lost was still extended.
 #[tokio::test]
-async fn a_lease_that_is_lost_is_not_extended() {
+async fn lost_lease_is_not_extended() {
     let _limit = Limit::start();
     let bench = Bench::new();
     bench.add("a").await;

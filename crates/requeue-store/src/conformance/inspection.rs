@@ -1,54 +1,58 @@
-//! What people see and do: pausing, counting, forgetting, removing, and who is there.
+//! Inspecting and managing: pausing, counting, forgetting, removing, and listing workers.
 
 use std::time::Duration;
 
 use requeue::Finish;
 
-use super::tools::{LEASE, Trial, all_now, key, keys, millis, request, secs, words, worker};
-use crate::{Backoff, Failing, Finished, LeaseRequest, Look, Owner, Stats, When, Which, Worker};
+use super::trial::{
+    LEASE, Trial, adds_now, key, keys, millis, request, secs, summary, worker,
+};
+use crate::{
+    Backoff, Failing, Finished, LeaseRequest, Look, Owner, Stats, When, Which, Worker,
+};
 
 async fn failing(t: &Trial, limit: usize) -> Vec<Failing> {
-    let mut failing = t.store.failing(limit).await.expect("failing keys are listed");
+    let mut failing = t.store.failing(limit).await.expect("failing succeeds");
     failing.sort_by(|a, b| a.key.cmp(&b.key));
     failing
 }
 
 async fn workers(t: &Trial) -> Vec<Worker> {
-    let mut workers = t.store.workers().await.expect("workers are listed");
+    let mut workers = t.store.workers().await.expect("workers succeeds");
     workers.sort_by(|a, b| a.owner.cmp(&b.owner));
     workers
 }
 
 async fn pause(t: &Trial) {
-    t.store.pause().await.expect("the queue is paused");
+    t.store.pause().await.expect("pause succeeds");
 }
 
 async fn resume(t: &Trial) {
-    t.store.resume().await.expect("the queue is resumed");
+    t.store.resume().await.expect("resume succeeds");
 }
 
-pub(super) async fn a_store_says_what_it_is(t: Trial) {
+pub(super) async fn store_describes_itself(t: Trial) {
     assert!(!t.store.describe().is_empty());
 }
 
-pub(super) async fn a_paused_queue_hands_nothing_out_until_it_is_resumed(t: Trial) {
+pub(super) async fn paused_queue_delivers_nothing_until_it_is_resumed(t: Trial) {
     t.add("a").await;
     pause(&t).await;
     pause(&t).await;
-    let leased = t.leased(&request(1)).await;
+    let leased = t.lease_call(&request(1)).await;
     assert!(leased.grants.is_empty() && leased.paused);
     let other = LeaseRequest { owner: Owner::new("other"), ..request(1) };
-    assert!(t.leased(&other).await.paused);
+    assert!(t.lease_call(&other).await.paused);
     assert!(t.stats().await.paused);
     resume(&t).await;
     assert!(!t.stats().await.paused);
     assert_eq!(t.lease_one().await.key, key("a"));
-    assert!(!t.leased(&request(1)).await.paused);
+    assert!(!t.lease_call(&request(1)).await.paused);
 }
 
-pub(super) async fn in_a_paused_queue_everything_else_goes_on(t: Trial) {
-    let grant = t.take("a").await;
-    t.take("b").await;
+pub(super) async fn pausing_stops_only_deliveries(t: Trial) {
+    let grant = t.lease_new("a").await;
+    t.lease_new("b").await;
     pause(&t).await;
     assert_eq!(t.add("a").await, requeue::Added::Dirty);
     assert!(t.extend(&grant, secs(60)).await);
@@ -60,21 +64,21 @@ pub(super) async fn in_a_paused_queue_everything_else_goes_on(t: Trial) {
     assert_eq!((stats.ready, stats.processing, stats.delayed), (3, 0, 0));
 }
 
-pub(super) async fn an_empty_queue_counts_nothing(t: Trial) {
+pub(super) async fn stats_of_an_empty_queue_are_zero(t: Trial) {
     assert_eq!(t.stats().await, Stats::default());
 }
 
-pub(super) async fn every_key_is_counted_where_it_stands(t: Trial) {
-    t.dead("dead").await;
+pub(super) async fn stats_count_every_state(t: Trial) {
+    t.make_dead("dead").await;
     t.add("dirty").await;
     let grant = t.lease_one().await;
     t.add("dirty").await;
     assert!(t.extend(&grant, secs(60)).await);
-    t.take("processing").await;
+    t.lease_new("processing").await;
     t.add_after("processing", secs(5)).await;
     t.add_when("failing", When::RateLimited(Backoff::default())).await;
     t.add_after("delayed", secs(5)).await;
-    t.receipts(&all_now(&keys(&["ready", "both"]))).await;
+    t.receipts(&adds_now(&keys(&["ready", "both"]))).await;
     t.add_after("both", secs(5)).await;
     let expected = Stats {
         ready: 2,
@@ -89,20 +93,20 @@ pub(super) async fn every_key_is_counted_where_it_stands(t: Trial) {
     assert_eq!(t.stats().await, expected);
 }
 
-pub(super) async fn counts_go_back_to_nothing(t: Trial) {
-    let grant = t.take_failed("a").await;
+pub(super) async fn stats_return_to_zero(t: Trial) {
+    let grant = t.lease_failed("a").await;
     t.add("a").await;
     t.finish(&grant, Finish::Retry).await;
     t.clock.advance(secs(1));
     let grant = t.lease_one().await;
     t.finish(&grant, Finish::GiveUp).await;
-    t.store.revive(&Which::All).await.expect("dead keys are revived");
+    t.store.revive(&Which::All).await.expect("revive succeeds");
     let grant = t.lease_one().await;
     t.finish(&grant, Finish::Succeed).await;
     assert_eq!(t.stats().await, Stats::default());
 }
 
-pub(super) async fn a_ready_key_is_as_old_as_its_readiness(t: Trial) {
+pub(super) async fn oldest_ready_counts_from_when_the_key_became_ready(t: Trial) {
     t.add_after("a", secs(5)).await;
     t.clock.advance(secs(5));
     t.stats().await;
@@ -118,8 +122,8 @@ pub(super) async fn a_ready_key_is_as_old_as_its_readiness(t: Trial) {
     assert_eq!(t.stats().await.oldest_ready, Some(secs(1)));
 }
 
-pub(super) async fn failing_keys_are_listed_with_error_and_time(t: Trial) {
-    let grant = t.take("a").await;
+pub(super) async fn failing_lists_error_and_delay(t: Trial) {
+    let grant = t.lease_new("a").await;
     t.finish_with_error(&grant, Finish::Retry, "first").await;
     t.clock.advance(secs(1));
     let grant = t.lease_one().await;
@@ -139,7 +143,7 @@ pub(super) async fn failing_keys_are_listed_with_error_and_time(t: Trial) {
     assert_eq!(listed[0].error, "second");
 }
 
-pub(super) async fn keys_that_are_well_or_dead_are_not_failing(t: Trial) {
+pub(super) async fn failing_omits_healthy_and_dead_keys(t: Trial) {
     for (name, finish) in [
         ("done", Finish::Done),
         ("well", Finish::Succeed),
@@ -148,7 +152,7 @@ pub(super) async fn keys_that_are_well_or_dead_are_not_failing(t: Trial) {
         ("dead", Finish::GiveUp),
         ("released", Finish::Release),
     ] {
-        let grant = t.take_failed(name).await;
+        let grant = t.lease_failed(name).await;
         t.finish(&grant, finish).await;
     }
     let listed = failing(&t, 9).await;
@@ -160,7 +164,7 @@ pub(super) async fn keys_that_are_well_or_dead_are_not_failing(t: Trial) {
     assert_eq!(failing(&t, 9).await.len(), 2);
 }
 
-pub(super) async fn no_more_failing_keys_are_listed_than_were_asked_for(t: Trial) {
+pub(super) async fn failing_respects_the_limit(t: Trial) {
     for name in ["a", "b", "c"] {
         t.add_when(name, When::RateLimited(Backoff::default())).await;
     }
@@ -169,8 +173,8 @@ pub(super) async fn no_more_failing_keys_are_listed_than_were_asked_for(t: Trial
     assert_eq!(failing(&t, 3).await.len(), 3);
 }
 
-pub(super) async fn a_key_that_fails_again_has_only_its_new_error(t: Trial) {
-    let grant = t.take("a").await;
+pub(super) async fn forgotten_failures_lose_their_error(t: Trial) {
+    let grant = t.lease_new("a").await;
     t.finish_with_error(&grant, Finish::Retry, "old").await;
     t.clock.advance(secs(1));
     let grant = t.lease_one().await;
@@ -179,22 +183,22 @@ pub(super) async fn a_key_that_fails_again_has_only_its_new_error(t: Trial) {
     assert_eq!(failing(&t, 9).await[0].error, "");
 }
 
-pub(super) async fn forgotten_failures_count_no_more(t: Trial) {
-    t.take_failed("a").await;
-    t.store.forget(&keys(&["a", "unknown"])).await.expect("failures are forgotten");
-    assert_eq!(t.shows("a").await, "processing, deliveries 1");
-    assert_eq!(t.shows("unknown").await, "absent");
+pub(super) async fn forget_resets_failures(t: Trial) {
+    t.lease_failed("a").await;
+    t.store.forget(&keys(&["a", "unknown"])).await.expect("forget succeeds");
+    assert_eq!(t.state("a").await, "processing, deliveries 1");
+    assert_eq!(t.state("unknown").await, "absent");
     let receipt = t.add_when("a", When::RateLimited(Backoff::default())).await;
     assert_eq!(receipt.delay, millis(5));
 }
 
-pub(super) async fn forgetting_leaves_what_is_planned(t: Trial) {
+pub(super) async fn forget_keeps_ready_and_delayed_keys(t: Trial) {
     t.add_when("a", When::RateLimited(Backoff::default())).await;
     t.forget("a").await;
-    assert_eq!(t.shows("a").await, "absent, delayed 5ms");
+    assert_eq!(t.state("a").await, "absent, delayed 5ms");
 }
 
-pub(super) async fn a_removed_key_is_planned_no_more(t: Trial) {
+pub(super) async fn remove_cancels_ready_and_delayed_keys(t: Trial) {
     t.add("ready").await;
     t.add_after("ready", secs(5)).await;
     t.add_after("delayed", secs(5)).await;
@@ -208,19 +212,19 @@ pub(super) async fn a_removed_key_is_planned_no_more(t: Trial) {
     assert_eq!(t.stats().await, Stats::default());
 }
 
-pub(super) async fn a_removed_key_that_is_with_a_worker_stays_there(t: Trial) {
-    let grant = t.take("a").await;
-    assert!(!t.remove("a").await, "nothing was planned");
+pub(super) async fn remove_keeps_the_lease(t: Trial) {
+    let grant = t.lease_new("a").await;
+    assert!(!t.remove("a").await, "the key was not pending");
     t.add("a").await;
     t.add_after("a", secs(5)).await;
     assert!(t.remove("a").await);
-    assert_eq!(t.shows("a").await, "processing, deliveries 1");
+    assert_eq!(t.state("a").await, "processing, deliveries 1");
     assert_eq!(t.finish(&grant, Finish::Done).await, Finished::Done);
-    assert_eq!(t.shows("a").await, "absent");
+    assert_eq!(t.state("a").await, "absent");
 }
 
-pub(super) async fn a_removed_key_that_is_added_again_is_dirty_again(t: Trial) {
-    let grant = t.take("a").await;
+pub(super) async fn removed_key_can_become_dirty_again(t: Trial) {
+    let grant = t.lease_new("a").await;
     t.add("a").await;
     t.remove("a").await;
     assert_eq!(t.add("a").await, requeue::Added::Dirty);
@@ -228,29 +232,29 @@ pub(super) async fn a_removed_key_that_is_added_again_is_dirty_again(t: Trial) {
     assert_eq!(t.lease(9).await.len(), 1);
 }
 
-pub(super) async fn a_removed_key_keeps_its_failures(t: Trial) {
+pub(super) async fn remove_keeps_failures(t: Trial) {
     t.add_when("a", When::RateLimited(Backoff::default())).await;
     assert!(t.remove("a").await);
-    assert_eq!(t.shows("a").await, "absent, failures 1");
+    assert_eq!(t.state("a").await, "absent, failures 1");
     assert_eq!(t.stats().await.failing, 1);
     let receipt = t.add_when("a", When::RateLimited(Backoff::default())).await;
     assert_eq!(receipt.delay, millis(10));
 }
 
-pub(super) async fn looks_come_in_the_order_of_the_keys(t: Trial) {
+pub(super) async fn look_answers_in_the_order_of_the_keys(t: Trial) {
     t.add("b").await;
     let asked = keys(&["a", "b", "c", "b"]);
-    let looks = t.store.look(&asked).await.expect("keys are looked up");
-    let shown: Vec<_> = looks.iter().map(words).collect();
+    let looks = t.store.look(&asked).await.expect("look succeeds");
+    let shown: Vec<_> = looks.iter().map(summary).collect();
     assert_eq!(shown, ["absent", "ready", "absent", "ready"]);
 }
 
-pub(super) async fn workers_are_known_by_what_they_hold_and_when_they_spoke(t: Trial) {
-    t.receipts(&all_now(&keys(&["a", "b"]))).await;
+pub(super) async fn workers_lists_leases_and_last_calls(t: Trial) {
+    t.receipts(&adds_now(&keys(&["a", "b"]))).await;
     let grants = t.lease(2).await;
     t.clock.advance(secs(5));
     let other = Owner::new("other");
-    t.store.extend(&other, &[], LEASE).await.expect("leases are extended");
+    t.store.extend(&other, &[], LEASE).await.expect("extend succeeds");
     t.clock.advance(secs(1));
     let seen = |owner: &Owner, seen, processing| Worker {
         owner: owner.clone(),
@@ -263,12 +267,12 @@ pub(super) async fn workers_are_known_by_what_they_hold_and_when_they_spoke(t: T
     assert_eq!(workers(&t).await, [seen(&other, 1, 0), seen(&worker(), 0, 1)]);
 }
 
-pub(super) async fn workers_that_were_not_heard_of_for_a_day_are_not_listed(t: Trial) {
+pub(super) async fn workers_omits_owners_idle_for_a_day(t: Trial) {
     t.add("a").await;
     let holder = Owner::new("holder");
     let (owner, lease) = (holder.clone(), secs(1_000_000));
-    t.lease_as(&LeaseRequest { owner, lease, ..request(1) }).await;
-    t.store.extend(&worker(), &[], LEASE).await.expect("leases are extended");
+    t.lease_all(&LeaseRequest { owner, lease, ..request(1) }).await;
+    t.store.extend(&worker(), &[], LEASE).await.expect("extend succeeds");
     t.clock.advance(secs(24 * 3600 - 1));
     assert_eq!(workers(&t).await.len(), 2);
     t.clock.advance(secs(2));

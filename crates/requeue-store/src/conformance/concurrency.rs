@@ -1,6 +1,5 @@
-//! Several workers and adders on one store at once, and a ledger that knows what each of
-//! them may rely on: a key is with one worker at a time, and what was added before a run
-//! began is covered by a run that ended well.
+//! Several concurrent workers and producers on one store. A ledger checks that no key has
+//! two holders at once, and that every add is followed by a successful run.
 
 use std::collections::{HashMap, HashSet};
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -9,7 +8,7 @@ use std::time::Duration;
 
 use requeue::Finish;
 
-use super::tools::{Trial, add, finish_request, key, millis, request};
+use super::trial::{Trial, add, finish_request, key, millis, request};
 use crate::{Finished, Grant, Key, LeaseRequest, Owner, When};
 
 const ADDERS: usize = 3;
@@ -19,9 +18,9 @@ const KEYS: usize = 5;
 
 #[derive(Default)]
 struct Ledger {
-    /// How often the thing that a key stands for has changed.
+    /// The number of changes of each key's object.
     versions: HashMap<Key, usize>,
-    /// The last change that a run which ended well has seen.
+    /// The last change that a successful run has seen.
     seen: HashMap<Key, usize>,
     holders: HashSet<Key>,
 }
@@ -38,7 +37,7 @@ impl Scene {
         self.ledger.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Changes things, and adds their keys after it.
+    /// Changes objects and adds their keys afterwards.
     async fn adds(self, number: usize) {
         for round in 0..ROUNDS {
             let name = key(&((round + number) % KEYS).to_string());
@@ -50,14 +49,14 @@ impl Scene {
         self.adders.fetch_sub(1, Ordering::SeqCst);
     }
 
-    /// Works until there is nothing left to do and nobody adds any more.
+    /// Processes keys until none is left and the producers have ended.
     async fn works(self, number: usize) {
         let owner = Owner::new(format!("worker {number}"));
-        let wish = LeaseRequest { owner, lease: Duration::MAX, ..request(2) };
+        let request = LeaseRequest { owner, lease: Duration::MAX, ..request(2) };
         let mut turn = number;
         loop {
             let adders = self.adders.load(Ordering::SeqCst);
-            let leased = self.trial.leased(&wish).await;
+            let leased = self.trial.lease_call(&request).await;
             if leased.grants.is_empty() && adders == 0 && self.is_idle().await {
                 return;
             }
@@ -78,7 +77,10 @@ impl Scene {
     async fn runs(&self, grant: &Grant, turn: usize) {
         let version = {
             let mut ledger = self.ledger();
-            assert!(ledger.holders.insert(grant.key.clone()), "{grant:?} has two holders");
+            assert!(
+                ledger.holders.insert(grant.key.clone()),
+                "{grant:?} has two holders"
+            );
             ledger.versions[&grant.key]
         };
         tokio::task::yield_now().await;
@@ -89,11 +91,11 @@ impl Scene {
             3 => Finish::Succeed,
             _ => Finish::Done,
         };
-        let well = matches!(finish, Finish::Done | Finish::Succeed);
+        let succeeded = matches!(finish, Finish::Done | Finish::Succeed);
         self.ledger().holders.remove(&grant.key);
         let finished = self.trial.finish_all(&[finish_request(grant, finish)]).await[0];
         assert_ne!(finished, Finished::LeaseLost, "{grant:?} was held");
-        if well {
+        if succeeded {
             let mut ledger = self.ledger();
             let seen = ledger.seen.entry(grant.key.clone()).or_default();
             *seen = version.max(*seen);
@@ -101,7 +103,7 @@ impl Scene {
     }
 }
 
-pub(super) async fn never_hold_a_key_together_and_lose_none(t: Trial) {
+pub(super) async fn workers_never_share_a_key_and_lose_no_add(t: Trial) {
     let scene = Scene {
         trial: t.clone(),
         ledger: Arc::default(),
@@ -110,7 +112,7 @@ pub(super) async fn never_hold_a_key_together_and_lose_none(t: Trial) {
     let adding = (0..ADDERS).map(|number| tokio::spawn(scene.clone().adds(number)));
     let working = (0..WORKERS).map(|number| tokio::spawn(scene.clone().works(number)));
     for task in adding.chain(working).collect::<Vec<_>>() {
-        task.await.expect("no assertion of a task failed");
+        task.await.expect("a task failed");
     }
     let ledger = scene.ledger();
     assert_eq!(ledger.seen, ledger.versions, "every change was seen by a run");
