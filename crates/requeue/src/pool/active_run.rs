@@ -1,7 +1,7 @@
 //! A run under way: a leased key, and the steps before and after its handler.
 //!
 //! Each call of user code is contained, so that a run always ends, and its lease with it.
-//! Panics of the handler and of the callbacks go through [`Span::attempt`]; the clock,
+//! Panics of the handler and of the callbacks go through [`RunSpan::attempt`]; the clock,
 //! the recorder and the span contain their own.
 //!
 //! A task's run can be dropped at any await, when its runtime shuts down. Its key is then
@@ -16,7 +16,7 @@ use super::outcome::Outcome;
 use super::run::Cancellation;
 use super::run::Run;
 use super::source::{Expiry, Work};
-use super::trace::Span;
+use super::trace::RunSpan;
 use super::{Callbacks, PoolInner};
 use crate::contain::contain;
 
@@ -27,7 +27,7 @@ pub(super) struct ActiveRun<'a, W: Work> {
     /// `None` only between the end of the run and its drop.
     lease: Option<W>,
     expiry: Option<Arc<dyn Expiry>>,
-    pub(super) span: Span,
+    pub(super) span: RunSpan,
     /// Read only if a timeout or a recorder needs it.
     started: Option<Instant>,
 }
@@ -38,7 +38,7 @@ impl<'a, W: Work> ActiveRun<'a, W> {
         callbacks: &'a Callbacks<W::Key>,
         lease: W,
     ) -> Self {
-        let span = Span::new(&pool.name, &lease);
+        let span = RunSpan::new(&pool.name, &lease);
         let timed = pool.recorder.is_some() || pool.timeout.is_some();
         let started = if timed { pool.time.now() } else { None };
         pool.record(|recorder| recorder.started());

@@ -9,10 +9,10 @@ use std::task::Poll;
 use std::time::Duration;
 
 use super::PoolInner;
-use super::roster::{Registration, Roster};
 use super::source::Source;
 use super::thread::Sleeper;
 use super::time::Sleep;
+use super::worker_set::{Registration, WorkerSet};
 
 /// Starts a worker.
 pub(super) type Start<Q> =
@@ -51,12 +51,12 @@ impl<Q: Source> Handle<Q> {
     pub(super) fn start(running: Running<Q>, workers: usize) -> io::Result<Self> {
         let handle = Self { running: Arc::new(running) };
         let started = handle.set_workers(workers);
-        started.inspect_err(|_| handle.roster().dismiss())?;
+        started.inspect_err(|_| handle.worker_set().shut_down())?;
         Ok(handle)
     }
 
-    fn roster(&self) -> &Arc<Roster> {
-        &self.running.pool.roster
+    fn worker_set(&self) -> &Arc<WorkerSet> {
+        &self.running.pool.worker_set
     }
 
     /// Returns the queue that the pool works on.
@@ -69,7 +69,7 @@ impl<Q: Source> Handle<Q> {
     /// Surplus workers may still be running. The number falls when workers leave because the
     /// queue is closed or their runtime has shut down. It is 0 after [`stop`](Self::stop).
     pub fn workers(&self) -> usize {
-        self.roster().wanted()
+        self.worker_set().wanted()
     }
 
     /// Changes the number of workers.
@@ -102,10 +102,10 @@ impl<Q: Source> Handle<Q> {
     /// # Ok::<(), Box<dyn std::error::Error>>(())
     /// ```
     pub fn set_workers(&self, workers: usize) -> io::Result<()> {
-        self.roster().resize(workers);
+        self.worker_set().resize(workers);
         let started = self.start_missing();
         if started.is_err() {
-            self.roster().accept_current();
+            self.worker_set().accept_current();
         }
         let workers = self.workers();
         self.running.pool.record(|recorder| recorder.workers(workers));
@@ -113,7 +113,7 @@ impl<Q: Source> Handle<Q> {
     }
 
     fn start_missing(&self) -> io::Result<()> {
-        while let Some(registration) = self.roster().register() {
+        while let Some(registration) = self.worker_set().register() {
             (self.running.start)(&self.running, registration)?;
         }
         Ok(())
@@ -128,7 +128,7 @@ impl<Q: Source> Handle<Q> {
     ///
     /// Dropping the future has no effect.
     pub async fn join(&self) {
-        self.roster().until(Roster::is_empty).await;
+        self.worker_set().until(WorkerSet::is_empty).await;
     }
 
     /// As [`join`](Self::join), blocking this thread.
@@ -174,7 +174,7 @@ impl<Q: Source> Handle<Q> {
     ) -> impl Future<Output = Stopped<Q::Key>> + Send {
         self.wind_down(within, || {
             self.running.queue.close();
-            self.roster().rouse();
+            self.worker_set().wake_all();
         })
     }
 
@@ -201,7 +201,7 @@ impl<Q: Source> Handle<Q> {
     pub fn stop(&self, within: Duration) -> impl Future<Output = Stopped<Q::Key>> + Send {
         self.wind_down(within, || {
             // In this order: a closed queue still delivers its ready keys.
-            self.roster().dismiss();
+            self.worker_set().shut_down();
             self.running.queue.close();
         })
     }
@@ -223,11 +223,11 @@ impl<Q: Source> Handle<Q> {
             queue.flush().await;
         };
         until_deadline(pool.time.sleep(within), ended).await;
-        pool.roster.dismiss();
+        pool.worker_set.shut_down();
         // Before the keys are listed: the last worker may end its lease in between.
-        let all_left = pool.roster.is_empty();
+        let all_left = pool.worker_set.is_empty();
         let mut stopped = queue.close_now();
-        pool.roster.cancel();
+        pool.worker_set.cancel();
         if all_left {
             stopped.still_running.clear(); // held by others that share the queue
         }

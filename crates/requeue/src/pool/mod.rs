@@ -28,7 +28,6 @@ mod failure;
 mod handle;
 mod handler;
 mod outcome;
-mod roster;
 mod run;
 #[cfg(all(test, requeue_shuttle))]
 mod shuttle_tests;
@@ -39,6 +38,7 @@ mod thread;
 mod time;
 mod trace;
 mod worker;
+mod worker_set;
 
 use std::fmt::{self, Debug};
 #[cfg(feature = "tokio")]
@@ -54,9 +54,9 @@ pub use self::run::Run;
 pub use self::source::{Expiry, Source, Work};
 
 use self::handle::{Running, Start};
-use self::roster::Roster;
 use self::time::Time;
 use self::worker::Worker;
+use self::worker_set::WorkerSet;
 use crate::contain::contain;
 use crate::metrics::{Metrics, PoolRecorder};
 use crate::{Clock, SystemClock};
@@ -157,7 +157,7 @@ struct PoolInner {
     timeout: Option<Duration>,
     max_retries: Option<u32>,
     recorder: Option<Box<dyn PoolRecorder>>,
-    roster: Arc<Roster>,
+    worker_set: Arc<WorkerSet>,
 }
 
 impl PoolInner {
@@ -184,7 +184,7 @@ impl<Q: Source> Pool<Q> {
             timeout: None,
             max_retries: None,
             recorder: None,
-            roster: Arc::default(),
+            worker_set: Arc::default(),
         };
         let callbacks = Callbacks { on_failure: None, on_dead: None };
         Self { queue, workers: 1, metrics: None, callbacks, inner }
@@ -205,7 +205,7 @@ impl<Q: Source> Pool<Q> {
         self
     }
 
-    /// Limits the time of one run. There is no limit by default.
+    /// Limits the time of one run. The default is unlimited.
     ///
     /// A task that exceeds it is cancelled at an await, and the key is retried as after an
     /// error. A thread cannot be interrupted: [`Run::is_cancelled`] tells the handler, the
@@ -216,7 +216,7 @@ impl<Q: Source> Pool<Q> {
         self
     }
 
-    /// Limits how often in a row a key is retried. There is no limit by default.
+    /// Limits how often in a row a key is retried. The default is unlimited.
     ///
     /// A key whose last retry fails is dead: its lease ends with
     /// [`Finish::GiveUp`](crate::Finish::GiveUp) and [`on_dead`](Self::on_dead) is called.

@@ -11,9 +11,9 @@ use std::time::{Duration, Instant};
 use super::PoolInner;
 use super::failure::Failure;
 use super::outcome::Outcome;
-use super::roster::Listener;
 use super::source::Expiry;
 use super::time::Sleep;
+use super::worker_set::Listener;
 use crate::contain::contain;
 
 /// One run of a handler: the key, and what is known about its lease.
@@ -99,7 +99,7 @@ impl<K> Run<K> {
     /// Returns whether the run is cancelled.
     pub fn is_cancelled(&self) -> bool {
         let lost = |expiry: &Arc<dyn Expiry>| contain(|| expiry.is_lost()) == Some(true);
-        self.pool.roster.is_cancelled()
+        self.pool.worker_set.is_cancelled()
             || self.pool.time_left(self.started) == Some(Duration::ZERO)
             || self.expiry.as_ref().is_some_and(lost)
     }
@@ -151,7 +151,7 @@ impl Cancellation {
     ) -> Self {
         let sleep = pool.time_left(started).map(|left| pool.time.sleep(left));
         Self {
-            listener: Listener::new(&pool.roster),
+            listener: Listener::new(&pool.worker_set),
             timeout: pool.timeout.zip(sleep),
             lost: expiry.and_then(|expiry| contain(|| expiry.lost())),
         }
@@ -160,7 +160,7 @@ impl Cancellation {
     /// Returns the outcome of the run, once it is cancelled.
     pub(super) fn poll(&mut self, cx: &mut Context<'_>) -> Poll<Outcome> {
         self.listener.listen(cx.waker());
-        if self.listener.roster().is_cancelled() || self.poll_lost(cx).is_ready() {
+        if self.listener.worker_set().is_cancelled() || self.poll_lost(cx).is_ready() {
             return Poll::Ready(Outcome::released());
         }
         let Some((timeout, sleep)) = &mut self.timeout else { return Poll::Pending };

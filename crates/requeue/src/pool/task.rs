@@ -11,7 +11,7 @@ use super::handler::HandlerResult;
 use super::outcome::Outcome;
 use super::run::{Cancellation, Run};
 use super::source::Source;
-use super::trace::Span;
+use super::trace::RunSpan;
 use super::worker::Worker;
 use crate::contain::contain;
 
@@ -52,7 +52,7 @@ impl<Q: Source> Worker<Q> {
 ///
 /// The future is dropped before this returns. Only then may the key go to another worker.
 async fn execute<R: HandlerResult>(
-    span: &Span,
+    span: &RunSpan,
     mut cancellation: Cancellation,
     future: impl Future<Output = R>,
 ) -> Outcome {

@@ -12,9 +12,9 @@ use crate::contain::contain;
 use crate::metrics::RunResult;
 
 /// The span of one run. Holds `None` if the subscriber or the key panicked when it was made.
-pub(super) struct Span(#[cfg(feature = "tracing")] Option<tracing::Span>);
+pub(super) struct RunSpan(#[cfg(feature = "tracing")] Option<tracing::Span>);
 
-impl Span {
+impl RunSpan {
     /// Calls user code inside the span. A panic is a failure of the run.
     pub(super) fn attempt<T>(&self, call: impl FnOnce() -> T) -> Result<T, Failure> {
         let called = catch_unwind(AssertUnwindSafe(|| self.enter(call)));
@@ -23,7 +23,7 @@ impl Span {
 }
 
 #[cfg(feature = "tracing")]
-impl Span {
+impl RunSpan {
     /// Makes a span for the key of a lease. Its retries are counted only for a subscriber.
     pub(super) fn new<W: Work>(pool: &str, lease: &W) -> Self {
         use tracing::field::Empty;
@@ -66,7 +66,7 @@ impl Span {
             if dead {
                 tracing::error!(error, "run failed, the key is dead");
             } else {
-                tracing::warn!(error, "run failed, the key will be retried");
+                tracing::warn!(error, "run failed");
             }
         });
     }
@@ -77,7 +77,7 @@ impl Span {
 }
 
 #[cfg(feature = "tracing")]
-impl Drop for Span {
+impl Drop for RunSpan {
     fn drop(&mut self) {
         contain(|| drop(self.0.take()));
     }
@@ -85,7 +85,7 @@ impl Drop for Span {
 
 #[cfg(not(feature = "tracing"))]
 #[expect(clippy::unused_self, reason = "the feature uses it")]
-impl Span {
+impl RunSpan {
     pub(super) fn new<W: Work>(_: &str, _: &W) -> Self {
         Self()
     }

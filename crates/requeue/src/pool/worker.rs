@@ -11,8 +11,8 @@ use std::time::Duration;
 
 use super::active_run::ActiveRun;
 use super::handle::Running;
-use super::roster::{Listener, Registration};
 use super::source::Source;
+use super::worker_set::{Listener, Registration};
 use super::{Callbacks, PoolInner};
 use crate::contain::contain;
 
@@ -49,7 +49,7 @@ impl<Q: Source> Worker<Q> {
             callbacks,
             handles: Arc::downgrade(running),
             pause: FIRST_PAUSE,
-            listener: Listener::new(&running.pool.roster),
+            listener: Listener::new(&running.pool.worker_set),
             registration,
         }
     }
@@ -122,7 +122,7 @@ impl<Q: Source> Worker<Q> {
     }
 }
 
-/// Ends the lease before the worker is deregistered: invariant 4 of the roster.
+/// Ends the lease before the worker is deregistered: invariant 4 of `WorkerSet`.
 impl<Q: Source> Drop for Worker<Q> {
     fn drop(&mut self) {
         let get = self.get.take();

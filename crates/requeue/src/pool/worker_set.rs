@@ -11,7 +11,7 @@
 //!    woken after that. So a listener that registers before it looks misses no change.
 //! 4. A worker ends its lease before it is deregistered: while none is registered, no worker
 //!    of this pool holds a key.
-//! 5. After `dismiss`, no worker is registered.
+//! 5. After `shut_down`, no worker is registered.
 //! 6. No waker is cloned, woken or dropped with the lock held.
 
 use std::future::poll_fn;
@@ -24,33 +24,33 @@ use crate::wake::{Wake, Wakes, Watch, WatchId};
 
 /// The workers of one pool.
 #[derive(Default)]
-pub(super) struct Roster {
-    state: Mutex<State>,
+pub(super) struct WorkerSet {
+    state: Mutex<Membership>,
     /// Read by each worker before each key: invariant 3.
     changes: AtomicU64,
     cancelled: AtomicBool,
 }
 
 #[derive(Default)]
-struct State {
+struct Membership {
     wanted: usize,
     staying: usize,
     registered: usize,
-    dismissed: bool,
+    shut_down: bool,
     last_id: u64,
     listeners: Watch,
 }
 
-impl Roster {
+impl WorkerSet {
     /// Returns how many workers there should be.
     pub(super) fn wanted(&self) -> usize {
         lock(&self.state).wanted
     }
 
     /// Sets how many workers there should be. Has no effect after
-    /// [`dismiss`](Self::dismiss).
+    /// [`shut_down`](Self::shut_down).
     pub(super) fn resize(&self, wanted: usize) {
-        self.change(|state| state.wanted = if state.dismissed { 0 } else { wanted });
+        self.change(|state| state.wanted = if state.shut_down { 0 } else { wanted });
     }
 
     /// Registers a worker, if one is missing.
@@ -64,7 +64,7 @@ impl Roster {
         state.last_id += 1;
         let (id, seen) = (state.last_id, self.changes.load(Ordering::Acquire));
         drop(state);
-        Some(Registration { roster: Arc::clone(self), id, seen, surplus: false })
+        Some(Registration { worker_set: Arc::clone(self), id, seen, surplus: false })
     }
 
     /// Gives up on the missing workers.
@@ -73,10 +73,10 @@ impl Roster {
         state.wanted = state.wanted.min(state.staying);
     }
 
-    /// Has all workers leave after their run, for good.
-    pub(super) fn dismiss(&self) {
+    /// Tells all workers to leave after their run, for good.
+    pub(super) fn shut_down(&self) {
         self.change(|state| {
-            state.dismissed = true;
+            state.shut_down = true;
             state.wanted = 0;
         });
     }
@@ -88,7 +88,7 @@ impl Roster {
     }
 
     /// Wakes all workers, to end their pauses.
-    pub(super) fn rouse(&self) {
+    pub(super) fn wake_all(&self) {
         self.change(|_| ());
     }
 
@@ -115,7 +115,7 @@ impl Roster {
         .await;
     }
 
-    fn change(&self, change: impl FnOnce(&mut State)) {
+    fn change(&self, change: impl FnOnce(&mut Membership)) {
         let mut wakes = Wakes::default();
         let mut state = lock(&self.state);
         change(&mut state);
@@ -128,7 +128,7 @@ impl Roster {
 
 /// The registration of one worker. Dropping it deregisters the worker.
 pub(super) struct Registration {
-    roster: Arc<Roster>,
+    worker_set: Arc<WorkerSet>,
     id: u64,
     /// The changes that this worker has looked at.
     seen: u64,
@@ -141,12 +141,12 @@ impl Registration {
         self.id
     }
 
-    /// Returns whether this worker is to leave: it is one too many, or all are dismissed.
+    /// Returns whether this worker is to leave: it is one too many, or the pool shuts down.
     pub(super) fn is_leaving(&mut self) -> bool {
-        let changes = self.roster.changes.load(Ordering::Acquire);
+        let changes = self.worker_set.changes.load(Ordering::Acquire);
         if changes != self.seen && !self.surplus {
             self.seen = changes;
-            let mut state = lock(&self.roster.state);
+            let mut state = lock(&self.worker_set.state);
             if state.wanted < state.staying {
                 state.staying -= 1;
                 self.surplus = true;
@@ -158,7 +158,7 @@ impl Registration {
 
 impl Drop for Registration {
     fn drop(&mut self) {
-        let mut state = lock(&self.roster.state);
+        let mut state = lock(&self.worker_set.state);
         state.registered -= 1;
         if !self.surplus {
             if state.wanted >= state.staying {
@@ -169,26 +169,26 @@ impl Drop for Registration {
         let empty = state.registered == 0;
         drop(state);
         if empty {
-            self.roster.change(|_| ());
+            self.worker_set.change(|_| ());
         }
     }
 }
 
 /// A task or thread that is woken by each change. Dropping it deregisters its waker.
 pub(super) struct Listener {
-    roster: Arc<Roster>,
+    worker_set: Arc<WorkerSet>,
     registered: Option<(WatchId, Waker)>,
     /// The changes before the waker was registered.
     seen: u64,
 }
 
 impl Listener {
-    pub(super) fn new(roster: &Arc<Roster>) -> Self {
-        Self { roster: Arc::clone(roster), registered: None, seen: 0 }
+    pub(super) fn new(worker_set: &Arc<WorkerSet>) -> Self {
+        Self { worker_set: Arc::clone(worker_set), registered: None, seen: 0 }
     }
 
-    pub(super) fn roster(&self) -> &Roster {
-        &self.roster
+    pub(super) fn worker_set(&self) -> &WorkerSet {
+        &self.worker_set
     }
 
     /// Registers `waker` for the next change. Look for changes after this, not before.
@@ -196,9 +196,9 @@ impl Listener {
         if !self.is_registered(waker) {
             let id = self.registered.as_ref().map(|(id, _)| *id);
             let (wake, copy) = (Wake::Task(waker.clone()), waker.clone());
-            let mut state = lock(&self.roster.state);
+            let mut state = lock(&self.worker_set.state);
             let (id, replaced) = state.listeners.watch(id, wake);
-            self.seen = self.roster.changes.load(Ordering::Acquire);
+            self.seen = self.worker_set.changes.load(Ordering::Acquire);
             drop(state);
             drop(replaced);
             self.registered = Some((id, copy));
@@ -215,14 +215,14 @@ impl Listener {
     fn is_registered(&self, waker: &Waker) -> bool {
         let known = self.registered.as_ref();
         known.is_some_and(|(_, known)| known.will_wake(waker))
-            && self.seen == self.roster.changes.load(Ordering::Acquire)
+            && self.seen == self.worker_set.changes.load(Ordering::Acquire)
     }
 }
 
 impl Drop for Listener {
     fn drop(&mut self) {
         if let Some((id, _)) = self.registered {
-            let removed = lock(&self.roster.state).listeners.unwatch(id);
+            let removed = lock(&self.worker_set.state).listeners.unwatch(id);
             drop(removed);
         }
     }
@@ -234,15 +234,15 @@ mod tests {
 
     use super::*;
 
-    fn with_workers(wanted: usize) -> (Arc<Roster>, Vec<Registration>) {
-        let roster = Arc::new(Roster::default());
-        roster.resize(wanted);
-        let workers = register_all(&roster);
-        (roster, workers)
+    fn with_workers(wanted: usize) -> (Arc<WorkerSet>, Vec<Registration>) {
+        let worker_set = Arc::new(WorkerSet::default());
+        worker_set.resize(wanted);
+        let workers = register_all(&worker_set);
+        (worker_set, workers)
     }
 
-    fn register_all(roster: &Arc<Roster>) -> Vec<Registration> {
-        std::iter::from_fn(|| roster.register()).collect()
+    fn register_all(worker_set: &Arc<WorkerSet>) -> Vec<Registration> {
+        std::iter::from_fn(|| worker_set.register()).collect()
     }
 
     fn leaving(workers: &mut [Registration]) -> usize {
@@ -251,93 +251,93 @@ mod tests {
 
     #[test]
     fn missing_workers_are_registered_once() {
-        let (roster, mut workers) = with_workers(3);
+        let (worker_set, mut workers) = with_workers(3);
         assert_eq!((workers.len(), leaving(&mut workers)), (3, 0));
-        roster.resize(3);
-        assert!(roster.register().is_none());
-        roster.resize(5);
-        workers.extend(register_all(&roster));
-        assert_eq!((workers.len(), roster.wanted()), (5, 5));
+        worker_set.resize(3);
+        assert!(worker_set.register().is_none());
+        worker_set.resize(5);
+        workers.extend(register_all(&worker_set));
+        assert_eq!((workers.len(), worker_set.wanted()), (5, 5));
     }
 
     #[test]
     fn ids_are_never_reused() {
-        let (roster, workers) = with_workers(2);
+        let (worker_set, workers) = with_workers(2);
         assert_eq!(workers.iter().map(Registration::id).collect::<Vec<_>>(), [1, 2]);
         drop(workers);
-        roster.resize(1);
-        assert_eq!(roster.register().map(|worker| worker.id()), Some(3));
+        worker_set.resize(1);
+        assert_eq!(worker_set.register().map(|worker| worker.id()), Some(3));
     }
 
     #[test]
     fn worker_that_leaves_unasked_is_not_replaced() {
-        let (roster, mut workers) = with_workers(3);
+        let (worker_set, mut workers) = with_workers(3);
         workers.pop();
-        assert_eq!(roster.wanted(), 2);
-        assert!(roster.register().is_none());
-        roster.resize(4);
-        workers.extend(register_all(&roster));
-        assert_eq!((roster.wanted(), workers.len()), (4, 4));
+        assert_eq!(worker_set.wanted(), 2);
+        assert!(worker_set.register().is_none());
+        worker_set.resize(4);
+        workers.extend(register_all(&worker_set));
+        assert_eq!((worker_set.wanted(), workers.len()), (4, 4));
     }
 
     /// Workers on a closed queue leave while others are still to be started.
     #[test]
     fn each_missing_worker_is_registered_even_if_others_leave_meanwhile() {
-        let roster = Arc::new(Roster::default());
-        roster.resize(3);
-        let registered = std::iter::from_fn(|| roster.register().map(drop)).count();
-        assert_eq!((registered, roster.wanted()), (3, 0));
+        let worker_set = Arc::new(WorkerSet::default());
+        worker_set.resize(3);
+        let registered = std::iter::from_fn(|| worker_set.register().map(drop)).count();
+        assert_eq!((registered, worker_set.wanted()), (3, 0));
     }
 
     #[test]
     fn only_surplus_workers_leave() {
-        let (roster, mut workers) = with_workers(4);
-        roster.resize(1);
+        let (worker_set, mut workers) = with_workers(4);
+        worker_set.resize(1);
         assert_eq!((leaving(&mut workers), leaving(&mut workers)), (3, 3));
         workers.retain_mut(|worker| !worker.is_leaving());
-        assert_eq!((roster.wanted(), workers.len()), (1, 1));
-        roster.resize(2);
-        assert_eq!(register_all(&roster).len(), 1, "surplus workers do not return");
+        assert_eq!((worker_set.wanted(), workers.len()), (1, 1));
+        worker_set.resize(2);
+        assert_eq!(register_all(&worker_set).len(), 1, "surplus workers do not return");
     }
 
     /// A worker whose queue is closed leaves in place of a surplus one.
     #[test]
     fn worker_that_leaves_unasked_takes_the_place_of_a_surplus_one() {
-        let (roster, mut workers) = with_workers(3);
-        roster.resize(2);
+        let (worker_set, mut workers) = with_workers(3);
+        worker_set.resize(2);
         workers.pop();
-        assert_eq!((leaving(&mut workers), roster.wanted()), (0, 2));
+        assert_eq!((leaving(&mut workers), worker_set.wanted()), (0, 2));
     }
 
     #[test]
     fn surplus_that_is_wanted_again_stays() {
-        let (roster, mut workers) = with_workers(2);
-        roster.resize(0);
-        roster.resize(2);
-        assert!(roster.register().is_none());
+        let (worker_set, mut workers) = with_workers(2);
+        worker_set.resize(0);
+        worker_set.resize(2);
+        assert!(worker_set.register().is_none());
         assert_eq!(leaving(&mut workers), 0);
     }
 
     #[test]
     fn missing_workers_can_be_given_up() {
-        let (roster, _workers) = with_workers(2);
-        roster.resize(5);
-        roster.accept_current();
-        assert_eq!(roster.wanted(), 2);
-        assert!(roster.register().is_none());
+        let (worker_set, _workers) = with_workers(2);
+        worker_set.resize(5);
+        worker_set.accept_current();
+        assert_eq!(worker_set.wanted(), 2);
+        assert!(worker_set.register().is_none());
     }
 
     #[test]
-    fn dismissal_is_final() {
-        let (roster, mut workers) = with_workers(3);
-        roster.dismiss();
-        assert_eq!((leaving(&mut workers), roster.wanted()), (3, 0));
-        assert!(!roster.is_empty());
+    fn shutdown_is_final() {
+        let (worker_set, mut workers) = with_workers(3);
+        worker_set.shut_down();
+        assert_eq!((leaving(&mut workers), worker_set.wanted()), (3, 0));
+        assert!(!worker_set.is_empty());
         drop(workers);
-        assert!(roster.is_empty());
-        roster.resize(2);
-        assert!(roster.register().is_none());
-        assert_eq!(roster.wanted(), 0);
+        assert!(worker_set.is_empty());
+        worker_set.resize(2);
+        assert!(worker_set.register().is_none());
+        assert_eq!(worker_set.wanted(), 0);
     }
 
     #[derive(Default)]
@@ -351,17 +351,21 @@ mod tests {
 
     #[test]
     fn each_change_wakes_a_listener_once() {
-        let (roster, workers) = with_workers(1);
+        let (worker_set, workers) = with_workers(1);
         let count = Arc::new(Count::default());
         let (waker, mut listener) =
-            (Waker::from(Arc::clone(&count)), Listener::new(&roster));
-        let changes: [fn(&Roster); 4] =
-            [|roster| roster.resize(1), Roster::rouse, Roster::dismiss, Roster::cancel];
+            (Waker::from(Arc::clone(&count)), Listener::new(&worker_set));
+        let changes: [fn(&WorkerSet); 4] = [
+            |worker_set| worker_set.resize(1),
+            WorkerSet::wake_all,
+            WorkerSet::shut_down,
+            WorkerSet::cancel,
+        ];
         listener.listen(&waker);
         for (woken, change) in (1..).zip(changes) {
             assert!(!listener.has_news(&waker));
-            change(&roster);
-            change(&roster);
+            change(&worker_set);
+            change(&worker_set);
             assert_eq!(count.0.load(Ordering::SeqCst), woken);
             assert!(listener.has_news(&waker));
         }
@@ -371,9 +375,9 @@ mod tests {
 
     #[test]
     fn replaced_and_dropped_listeners_release_their_wakers() {
-        let (roster, count) = (Arc::default(), Arc::new(Count::default()));
+        let (worker_set, count) = (Arc::default(), Arc::new(Count::default()));
         let (waker, mut listener) =
-            (Waker::from(Arc::clone(&count)), Listener::new(&roster));
+            (Waker::from(Arc::clone(&count)), Listener::new(&worker_set));
         listener.listen(&waker);
         listener.listen(&waker);
         assert_eq!(Arc::strong_count(&count), 4);
