@@ -17,6 +17,8 @@ use super::run::Cancellation;
 use super::run::Run;
 use super::source::{Expiry, Work};
 use super::trace::RunSpan;
+#[cfg(feature = "tokio")]
+use super::worker_set::Listener;
 use super::{Callbacks, PoolInner};
 use crate::contain::contain;
 
@@ -65,8 +67,11 @@ impl<'a, W: Work> ActiveRun<'a, W> {
     }
 
     #[cfg(feature = "tokio")]
-    pub(super) fn cancellation(&self) -> Cancellation {
-        Cancellation::new(self.pool, self.started, self.expiry.as_ref())
+    pub(super) fn cancellation<'b>(
+        &self,
+        listener: &'b mut Listener,
+    ) -> Cancellation<&'b mut Listener> {
+        Cancellation::new(listener, self.pool, self.started, self.expiry.as_ref())
     }
 
     /// Reports how the run ended, and ends the lease accordingly.

@@ -1,5 +1,6 @@
 //! A run as its handler sees it.
 
+use std::borrow::BorrowMut;
 use std::fmt;
 use std::future::{Future, poll_fn};
 use std::ops::Deref;
@@ -31,8 +32,8 @@ use crate::contain::contain;
 ///
 /// ```
 /// use std::time::Duration;
-/// use requeue::Queue;
 /// use requeue::pool::Pool;
+/// use requeue::{Finish, Queue};
 ///
 /// let queue = Queue::new();
 /// queue.add("report.csv".to_owned())?;
@@ -40,10 +41,10 @@ use crate::contain::contain;
 ///     println!("attempt {} of {}", run.attempt(), run.key());
 ///     for _line in 0..1000 {
 ///         if run.is_cancelled() {
-///             return Err("cancelled");
+///             return Finish::Release;
 ///         }
 ///     }
-///     if run.ends_with(".csv") { Ok(()) } else { Err("not a table") }
+///     Finish::Succeed
 /// })?;
 /// assert!(pool.drain_blocking(Duration::from_secs(10)).left.is_empty());
 /// # Ok::<(), Box<dyn std::error::Error>>(())
@@ -112,8 +113,9 @@ impl<K> Run<K> {
     ///
     /// Dropping the future has no effect.
     pub fn cancelled(&self) -> impl Future<Output = ()> + Send + use<K> {
+        let listener = Listener::new(&self.pool.worker_set);
         let mut cancellation =
-            Cancellation::new(&self.pool, self.started, self.expiry.as_ref());
+            Cancellation::new(listener, &self.pool, self.started, self.expiry.as_ref());
         poll_fn(move |cx| cancellation.poll(cx).map(drop))
     }
 }
@@ -136,22 +138,23 @@ impl<K: fmt::Debug> fmt::Debug for Run<K> {
     }
 }
 
-/// Waits until a run is cancelled.
-pub(super) struct Cancellation {
-    listener: Listener,
+/// Waits until a run is cancelled. A worker lends its listener, which is already registered.
+pub(super) struct Cancellation<L> {
+    listener: L,
     timeout: Option<(Duration, Sleep)>,
     lost: Option<Pin<Box<dyn Future<Output = ()> + Send>>>,
 }
 
-impl Cancellation {
+impl<L: BorrowMut<Listener>> Cancellation<L> {
     pub(super) fn new(
+        listener: L,
         pool: &PoolInner,
         started: Option<Instant>,
         expiry: Option<&Arc<dyn Expiry>>,
     ) -> Self {
         let sleep = pool.time_left(started).map(|left| pool.time.sleep(left));
         Self {
-            listener: Listener::new(&pool.worker_set),
+            listener,
             timeout: pool.timeout.zip(sleep),
             lost: expiry.and_then(|expiry| contain(|| expiry.lost())),
         }
@@ -159,8 +162,9 @@ impl Cancellation {
 
     /// Returns the outcome of the run, once it is cancelled.
     pub(super) fn poll(&mut self, cx: &mut Context<'_>) -> Poll<Outcome> {
-        self.listener.listen(cx.waker());
-        if self.listener.worker_set().is_cancelled() || self.poll_lost(cx).is_ready() {
+        let listener = self.listener.borrow_mut();
+        listener.listen(cx.waker());
+        if listener.worker_set().is_cancelled() || self.poll_lost(cx).is_ready() {
             return Poll::Ready(Outcome::released());
         }
         let Some((timeout, sleep)) = &mut self.timeout else { return Poll::Pending };
@@ -180,7 +184,7 @@ impl Cancellation {
 }
 
 /// Drops the future of the lease, which is user code.
-impl Drop for Cancellation {
+impl<L> Drop for Cancellation<L> {
     fn drop(&mut self) {
         let lost = self.lost.take();
         contain(|| drop(lost));

@@ -7,12 +7,14 @@ use std::task::{Context, Poll, Waker};
 
 use tokio::task::JoinHandle;
 
+use super::active_run::ActiveRun;
 use super::handler::HandlerResult;
 use super::outcome::Outcome;
 use super::run::{Cancellation, Run};
 use super::source::Source;
 use super::trace::RunSpan;
 use super::worker::Worker;
+use super::worker_set::Listener;
 use crate::contain::contain;
 
 /// Returns an error if `task` was dropped instead of started. tokio does that without
@@ -37,9 +39,12 @@ impl<Q: Source> Worker<Q> {
         handler: &impl Fn(Run<Q::Key>) -> F,
     ) {
         while let Some(lease) = self.next().await {
-            let active = self.begin(lease);
+            let active = ActiveRun::begin(&self.pool, &self.callbacks, lease);
             let outcome = match active.span.attempt(|| handler(active.run())) {
-                Ok(future) => execute(&active.span, active.cancellation(), future).await,
+                Ok(future) => {
+                    let cancellation = active.cancellation(&mut self.listener);
+                    execute(&active.span, cancellation, future).await
+                }
                 Err(panic) => Outcome::retried(panic),
             };
             let next = active.finish(outcome);
@@ -53,7 +58,7 @@ impl<Q: Source> Worker<Q> {
 /// The future is dropped before this returns. Only then may the key go to another worker.
 async fn execute<R: HandlerResult>(
     span: &RunSpan,
-    mut cancellation: Cancellation,
+    mut cancellation: Cancellation<&mut Listener>,
     future: impl Future<Output = R>,
 ) -> Outcome {
     let mut future = pin!(Some(future));

@@ -19,7 +19,7 @@ impl<Q: Source> Worker<Q> {
     pub(super) fn work<R: HandlerResult>(mut self, handler: &impl Fn(&Run<Q::Key>) -> R) {
         let sleeper = Sleeper::new();
         while let Some(lease) = sleeper.wait_for(self.next()) {
-            let active = self.begin(lease);
+            let active = ActiveRun::begin(&self.pool, &self.callbacks, lease);
             let outcome = call(&active, handler);
             let next = active.finish(outcome);
             self.proceed(next);

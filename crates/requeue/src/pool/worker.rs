@@ -9,7 +9,6 @@ use std::sync::{Arc, Weak};
 use std::task::{Context, Poll};
 use std::time::Duration;
 
-use super::active_run::ActiveRun;
 use super::handle::Running;
 use super::source::Source;
 use super::worker_set::{Listener, Registration};
@@ -24,13 +23,13 @@ pub(super) struct Worker<Q: Source> {
     /// Ends the last lease and waits for the next key. `None` if the lease panicked when it
     /// ended and the pool's handles are gone.
     get: Option<Q::Get>,
-    pool: Arc<PoolInner>,
-    callbacks: Arc<Callbacks<Q::Key>>,
+    pub(super) pool: Arc<PoolInner>,
+    pub(super) callbacks: Arc<Callbacks<Q::Key>>,
     /// Weak, so that a queue whose handles are all dropped closes.
     handles: Weak<Running<Q>>,
     /// How long the worker waits after the next panic of its source.
     pause: Duration,
-    listener: Listener,
+    pub(super) listener: Listener,
     registration: Registration,
 }
 
@@ -56,10 +55,6 @@ impl<Q: Source> Worker<Q> {
 
     pub(super) fn id(&self) -> u64 {
         self.registration.id()
-    }
-
-    pub(super) fn begin(&self, lease: Q::Work) -> ActiveRun<'_, Q::Work> {
-        ActiveRun::begin(&self.pool, &self.callbacks, lease)
     }
 
     /// Sets the future of the next key, after a run.

@@ -2,7 +2,7 @@
 //!
 //! Each round adds keys while eight workers run, and drains or stops the pool at a random
 //! deadline. Each key that the queue accepted then succeeded, or is in one of the two lists
-//! of `Stopped`.
+//! of `Stopped`. No key is in both, since each is added once.
 
 use std::collections::HashSet;
 use std::panic::resume_unwind;
@@ -77,6 +77,7 @@ fn assert_accounted(accepted: &[u32], stopped: &Stopped<u32>, successes: &Succes
     let known = |key| {
         successes.contains(key) || left.contains(key) || still_running.contains(key)
     };
+    assert!(left.iter().all(|key| !still_running.contains(key)), "{stopped:?}");
     let lost: Vec<_> = accepted.iter().filter(|key| !known(key)).collect();
     assert!(lost.is_empty(), "lost {lost:?}, in time: {}", stopped.in_time());
 }

@@ -1,4 +1,4 @@
-//! Pools, which have the names of controller-runtime.
+//! Metrics of pools, under the names of controller-runtime.
 
 use std::time::Duration;
 
@@ -13,8 +13,8 @@ fn value(prometheus: &Prometheus, series: &str) -> Option<String> {
 }
 
 #[test]
-fn every_ending_is_counted_under_its_result() {
-    let endings = [
+fn each_run_is_counted_under_its_result() {
+    let results = [
         (RunResult::Succeeded, "success", None),
         (RunResult::Requeued, "requeue_after", None),
         (RunResult::Failed, "error", None),
@@ -22,29 +22,29 @@ fn every_ending_is_counted_under_its_result() {
         (RunResult::Panicked, "error", Some("reconcile_panics")),
         (RunResult::TimedOut, "error", Some("reconcile_timeouts")),
     ];
-    for (how, result, besides) in endings {
+    for (run, result, cause) in results {
         let prometheus = Prometheus::new();
         let pool = prometheus.pool("p");
         pool.started();
-        pool.ended(how, Duration::from_millis(30));
+        pool.ended(run, Duration::from_millis(30));
         let name = "controller_runtime_reconcile_total";
         for other in ["error", "requeue_after", "success"] {
             let series = format!("{name}{{controller=\"p\",result=\"{other}\"}}");
             let expected = if other == result { "1" } else { "0" };
-            assert_eq!(value(&prometheus, &series).as_deref(), Some(expected), "{how:?}");
+            assert_eq!(value(&prometheus, &series).as_deref(), Some(expected), "{run:?}");
         }
         for other in
             ["terminal_reconcile_errors", "reconcile_panics", "reconcile_timeouts"]
         {
             let series = format!("controller_runtime_{other}_total{{controller=\"p\"}}");
-            let expected = if besides == Some(other) { "1" } else { "0" };
-            assert_eq!(value(&prometheus, &series).as_deref(), Some(expected), "{how:?}");
+            let expected = if cause == Some(other) { "1" } else { "0" };
+            assert_eq!(value(&prometheus, &series).as_deref(), Some(expected), "{run:?}");
         }
     }
 }
 
 #[test]
-fn cancelled_run_has_no_result() {
+fn released_run_has_no_result() {
     let prometheus = Prometheus::new();
     let pool = prometheus.pool("p");
     pool.started();
@@ -75,7 +75,7 @@ fn durations_are_in_the_buckets_of_controller_runtime() {
 }
 
 #[test]
-fn pools_of_one_name_are_added_up_and_gone_ones_leave_the_gauges() {
+fn pools_of_one_name_are_summed_and_dropped_pools_leave_the_gauges() {
     let prometheus = Prometheus::new();
     let (one, other) = (prometheus.pool("p"), prometheus.pool("p"));
     one.workers(4);
