@@ -3,7 +3,7 @@
 use std::error::Error as StdError;
 use std::fmt;
 
-type Source = Box<dyn StdError + Send + Sync>;
+type Cause = Box<dyn StdError + Send + Sync>;
 
 /// An error of a store or of a [`SharedQueue`](crate::SharedQueue).
 ///
@@ -24,7 +24,7 @@ type Source = Box<dyn StdError + Send + Sync>;
 pub struct Error {
     kind: ErrorKind,
     text: String,
-    source: Option<Source>,
+    source: Option<Cause>,
 }
 
 /// The kind of an [`Error`].
@@ -74,7 +74,7 @@ impl Error {
 
     /// Sets the source of the error.
     #[must_use]
-    pub fn because(mut self, source: impl Into<Source>) -> Self {
+    pub fn because(mut self, source: impl Into<Cause>) -> Self {
         self.source = Some(source.into());
         self
     }

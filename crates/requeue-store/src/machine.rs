@@ -62,10 +62,10 @@ pub struct Machine {
     changed: Option<Vec<Key>>,
 }
 
-/// What is known about one key, in addition to the queue.
+/// The state of one key, in addition to the queue's.
 ///
-/// Records are boxed, and so is what most of them lack, because their table moves them when
-/// it grows.
+/// Records are boxed, because their table moves them when it grows. Fields that most records
+/// lack are boxed as well.
 #[derive(Debug, Default)]
 struct Record {
     held: Option<Box<Held>>,

@@ -37,10 +37,12 @@ use crate::{
 /// To inspect and manage the queue, call the [`store`](Self::store) with the trait [`Store`]
 /// in scope, for example `queue.store().dead(10).await`.
 ///
-/// Handles are cheap to clone. Calls made while another call is in flight are sent together,
-/// so many tasks that each add or finish one key are nearly as fast as batches. The last
-/// handle that is dropped [closes](SharedQueue::close) the queue; leases continue. Use a
-/// [`WeakSharedQueue`] where a handle must not keep the queue open.
+/// Calls made while another call is in flight are sent together. With that, tasks that each
+/// add or finish one key are nearly as fast as batches.
+///
+/// Handles are cheap to clone. The last handle that is dropped
+/// [closes](SharedQueue::close) the queue; leases continue. Use a [`WeakSharedQueue`] where
+/// a handle must not keep the queue open.
 ///
 /// # Examples
 ///

@@ -1,7 +1,7 @@
 //! Batches: calls that are made while another is in flight go together in the next.
 //!
 //! There is no timer. A lone call is sent alone and at once. Under load each call carries
-//! everything that was pushed during the one before, so many callers share a round trip.
+//! everything that was pushed during the one before: many callers share a round trip.
 //!
 //! # Invariants
 //!
@@ -151,7 +151,7 @@ pub(crate) struct SendGuard<I, O, G> {
 }
 
 impl<I, O, G> SendGuard<I, O, G> {
-    /// Takes the next batch. If there is none, the guard is finished: invariant 1.
+    /// Takes the next batch. Without one, the guard is finished: invariant 1.
     pub(crate) fn take(&mut self) -> Option<Batch<I, O, G>> {
         let mut state = lock(&self.outbox.state);
         let size = state.waiting.len().min(MAX_BATCH);
@@ -170,7 +170,7 @@ impl<I, O, G> SendGuard<I, O, G> {
         None
     }
 
-    /// Fails waiting callers whose patience is over. Their items have not been sent.
+    /// Fails waiting callers whose patience has ended. Their items have not been sent.
     pub(crate) fn fail_impatient(
         &self,
         is_over: impl Fn(Instant) -> bool,
@@ -259,7 +259,7 @@ impl<I, O, G> Batch<I, O, G> {
         }
     }
 
-    /// Fails callers whose patience is over.
+    /// Fails callers whose patience has ended.
     pub(crate) fn fail_impatient(
         &mut self,
         is_over: impl Fn(Instant) -> bool,

@@ -82,7 +82,7 @@ pub(super) fn finish_request(grant: &Grant, finish: Finish) -> FinishRequest {
     FinishRequest::new(hold(grant), finish).with_error(ERROR)
 }
 
-/// A backoff without delays of its own.
+/// A backoff without delays, except for those of the rate.
 pub(super) fn at_once(rate: Option<Rate>) -> Backoff {
     Backoff { base: Duration::ZERO, max: Duration::ZERO, rate }
 }
@@ -96,8 +96,8 @@ pub(super) fn sorted(grants: &[Grant]) -> Vec<Key> {
 
 /// Formats a look, for example `dirty, delayed 5s, failures 1`.
 ///
-/// Zeros are omitted, and so are the deliveries of a dead key: whether they include the last
-/// one is not specified.
+/// Zeros are omitted, and so are the deliveries of a dead key. It is not specified if those
+/// include the last one.
 pub(super) fn summary(look: &Look) -> String {
     let phase = match &look.phase {
         Phase::Absent => "absent",

@@ -48,7 +48,7 @@ impl Machine {
     }
 
     /// Visits the keys that have changed since the last call, with the part to persist, or
-    /// `None` if there is none. A key may be repeated, with the same part.
+    /// `None` for a removed key. A key may be repeated, with the same part.
     pub fn drain_changes(&mut self, mut visit: impl FnMut(Key, Option<PersistedKey>)) {
         let Some(mut changed) = self.changed.take() else { return };
         for key in changed.drain(..) {

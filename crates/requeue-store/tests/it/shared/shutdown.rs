@@ -82,8 +82,8 @@ async fn panic_of_a_store_fails_one_call() {
 async fn panic_of_on_error_is_contained() {
     let _limit = Limit::start();
     let bench = Bench::new();
-    let told = Arc::new(AtomicUsize::new(0));
-    let counter = Arc::clone(&told);
+    let reported = Arc::new(AtomicUsize::new(0));
+    let counter = Arc::clone(&reported);
     let queue = SharedQueue::<String, _>::builder(bench.spy.clone())
         .clock(bench.local.clone())
         .on_error(move |_| {
@@ -109,7 +109,7 @@ async fn panic_of_on_error_is_contained() {
     }
     settle().await;
     assert!(!lease.is_lost());
-    assert_eq!(told.load(Ordering::Relaxed), 2);
+    assert_eq!(reported.load(Ordering::Relaxed), 2);
 }
 
 /// It returned as soon as no lease was held, and a key in transit stayed leased until its
