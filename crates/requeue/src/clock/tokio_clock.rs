@@ -12,7 +12,7 @@ use super::{Clock, Timer};
 /// The clock of a tokio runtime, including its paused time.
 ///
 /// Use it in tests that run with `#[tokio::test(start_paused = true)]`: queues, limiters and
-/// pools then follow [`tokio::time::advance`] and the automatic advance of an idle runtime,
+/// pools then follow `tokio::time::advance` and the automatic advance of an idle runtime,
 /// together with all other timers of the test. Outside of tests
 /// [`SystemClock`](crate::SystemClock) is the better choice, because tokio rounds timers up to
 /// whole milliseconds.

@@ -16,9 +16,9 @@ use loom::sync::atomic::{AtomicBool, AtomicUsize};
 use loom::thread::{self, JoinHandle};
 
 use self::tools::{HandClock, block_on, model, poll_once};
-use super::{Added, Queue};
+use super::{Added, Lease, Queue};
 use crate::clock::Clock;
-use crate::error::TryGetError;
+use crate::error::GetTimeoutError;
 
 const STEP: Duration = Duration::from_millis(10);
 
@@ -38,14 +38,21 @@ fn spawn<T: 'static>(
     thread::spawn(move || work(queue))
 }
 
+/// Ends a lease and returns its key. A dropped lease would be retried.
+fn end(lease: Lease<u32>) -> u32 {
+    let key = *lease;
+    lease.done();
+    key
+}
+
 /// A worker that takes one key.
 fn taker(queue: &Keys) -> JoinHandle<Option<u32>> {
-    spawn(queue, |queue| queue.get_blocking().map(|lease| *lease))
+    spawn(queue, |queue| queue.get_blocking().map(end))
 }
 
 /// The same as a task.
 fn task(queue: &Keys) -> JoinHandle<Option<u32>> {
-    spawn(queue, |queue| block_on(queue.get()).map(|lease| *lease))
+    spawn(queue, |queue| block_on(queue.get()).map(end))
 }
 
 #[test]
@@ -53,7 +60,7 @@ fn an_add_reaches_a_thread_that_goes_to_sleep() {
     model(|| {
         let queue = Queue::new();
         let worker = taker(&queue);
-        queue.add(7);
+        queue.add(7).unwrap();
         assert_eq!(worker.join().unwrap(), Some(7));
     });
 }
@@ -63,7 +70,7 @@ fn an_add_reaches_a_task_that_goes_to_sleep() {
     model(|| {
         let queue = Queue::new();
         let worker = task(&queue);
-        queue.add(7);
+        queue.add(7).unwrap();
         assert_eq!(worker.join().unwrap(), Some(7));
     });
 }
@@ -73,8 +80,8 @@ fn two_keys_reach_a_thread_and_a_task() {
     model(|| {
         let queue = Queue::new();
         let workers = [taker(&queue), task(&queue)];
-        queue.add(1);
-        queue.add(2);
+        queue.add(1).unwrap();
+        queue.add(2).unwrap();
         let mut keys = workers.map(|worker| worker.join().unwrap());
         keys.sort_unstable();
         assert_eq!(keys, [Some(1), Some(2)]);
@@ -86,7 +93,7 @@ fn a_batch_wakes_as_many_as_it_has_keys() {
     model(|| {
         let queue = Queue::new();
         let workers = [taker(&queue), taker(&queue)];
-        queue.add_all([1, 2]);
+        queue.add_all([1, 2]).unwrap();
         // There is a key for each: nobody may be left for another to wake.
         assert_eq!(queue.parked(), 0);
         let mut keys = workers.map(|worker| worker.join().unwrap());
@@ -101,9 +108,9 @@ fn a_key_snatched_from_a_woken_getter_does_not_strand_it() {
     model(|| {
         let queue = Queue::new();
         let worker = taker(&queue);
-        queue.add(1);
-        let snatched = queue.try_get().map(|lease| *lease);
-        queue.add(2);
+        queue.add(1).unwrap();
+        let snatched = queue.try_get().map(end);
+        queue.add(2).unwrap();
         let expected = if snatched == Ok(1) { 2 } else { 1 };
         assert_eq!(worker.join().unwrap(), Some(expected));
     });
@@ -133,7 +140,7 @@ fn the_last_add_is_seen_and_no_key_is_with_two_workers() {
         });
         for _ in 0..2 {
             version.fetch_add(1, SeqCst);
-            queue.add(7);
+            queue.add(7).unwrap();
         }
         queue.close();
         for worker in workers {
@@ -153,7 +160,7 @@ fn a_cancelled_getter_passes_its_wake_on() {
         let producer = spawn(&queue, |queue| queue.add(7));
         drop(cancelled);
         assert_eq!(worker.join().unwrap(), Some(7));
-        assert_eq!(producer.join().unwrap(), Added::Ready);
+        assert_eq!(producer.join().unwrap(), Ok(Added::Ready));
     });
 }
 
@@ -165,12 +172,12 @@ fn a_getter_that_runs_out_of_time_passes_its_wake_on() {
         let hurried = spawn(&queue, move |queue| {
             let lease = queue.get_blocking_deadline(deadline);
             // Who got the key gives it to the other one: dirty, then ready again.
-            lease.map(|lease| queue.add(*lease)).map_err(|error| {
-                assert_eq!(error, TryGetError::Empty);
+            lease.map(|lease| queue.add(*lease).unwrap()).map_err(|error| {
+                assert_eq!(error, GetTimeoutError::Timeout);
             })
         });
         let worker = taker(&queue);
-        queue.add(7);
+        queue.add(7).unwrap();
         clock.advance(STEP);
         let hurried = hurried.join().unwrap();
         assert!(matches!(hurried, Err(()) | Ok(Added::Dirty)));
@@ -183,7 +190,7 @@ fn a_delayed_key_reaches_a_thread_that_goes_to_sleep() {
     model(|| {
         let (clock, queue) = timed();
         let worker = taker(&queue);
-        queue.add_after(7, STEP);
+        queue.add_after(7, STEP).unwrap();
         clock.advance(STEP);
         assert_eq!(worker.join().unwrap(), Some(7));
     });
@@ -194,7 +201,7 @@ fn a_delayed_key_reaches_a_task_that_goes_to_sleep() {
     model(|| {
         let (clock, queue) = timed();
         let worker = task(&queue);
-        queue.add_after(7, STEP);
+        queue.add_after(7, STEP).unwrap();
         clock.advance(STEP);
         assert_eq!(worker.join().unwrap(), Some(7));
     });
@@ -204,9 +211,9 @@ fn a_delayed_key_reaches_a_task_that_goes_to_sleep() {
 fn an_earlier_delay_shortens_the_leaders_sleep() {
     model(|| {
         let (clock, queue) = timed();
-        queue.add_after(2, 2 * STEP);
+        queue.add_after(2, 2 * STEP).unwrap();
         let worker = taker(&queue);
-        queue.add_after(1, STEP);
+        queue.add_after(1, STEP).unwrap();
         clock.advance(STEP);
         assert_eq!(worker.join().unwrap(), Some(1));
     });
@@ -216,7 +223,7 @@ fn an_earlier_delay_shortens_the_leaders_sleep() {
 fn a_cancelled_leader_hands_the_lead_over() {
     model(|| {
         let (clock, queue) = timed();
-        queue.add_after(7, STEP);
+        queue.add_after(7, STEP).unwrap();
         let mut leader = queue.get();
         assert!(poll_once(&mut leader).is_pending());
         let worker = taker(&queue);
@@ -231,14 +238,13 @@ fn a_cancelled_leader_hands_the_lead_over() {
 fn a_leader_that_runs_out_of_time_hands_the_lead_over() {
     model(|| {
         let (clock, queue) = timed();
-        queue.add_after(7, 2 * STEP);
+        queue.add_after(7, 2 * STEP).unwrap();
         let deadline = clock.now() + STEP;
-        let hurried = spawn(&queue, move |queue| {
-            queue.get_blocking_deadline(deadline).map(|lease| *lease)
-        });
+        let hurried =
+            spawn(&queue, move |queue| queue.get_blocking_deadline(deadline).map(end));
         let worker = task(&queue);
         clock.advance(STEP);
-        assert_eq!(hurried.join().unwrap(), Err(TryGetError::Empty));
+        assert_eq!(hurried.join().unwrap(), Err(GetTimeoutError::Timeout));
         clock.advance(STEP);
         assert_eq!(worker.join().unwrap(), Some(7));
     });
@@ -249,9 +255,9 @@ fn a_leader_that_runs_out_of_time_hands_the_lead_over() {
 fn a_leader_that_is_called_for_a_key_hands_the_lead_over() {
     model(|| {
         let (clock, queue) = timed();
-        queue.add_after(1, STEP);
+        queue.add_after(1, STEP).unwrap();
         let workers = [taker(&queue), task(&queue)];
-        queue.add(2);
+        queue.add(2).unwrap();
         clock.advance(STEP);
         let mut keys = workers.map(|worker| worker.join().unwrap());
         keys.sort_unstable();
@@ -263,7 +269,7 @@ fn a_leader_that_is_called_for_a_key_hands_the_lead_over() {
 fn a_lease_that_retries_wakes_a_getter_when_it_is_due() {
     model(|| {
         let (clock, queue) = timed();
-        queue.add(7);
+        queue.add(7).unwrap();
         let lease = queue.try_get().unwrap();
         let worker = taker(&queue);
         lease.retry_after(STEP);
@@ -276,7 +282,7 @@ fn a_lease_that_retries_wakes_a_getter_when_it_is_due() {
 fn closing_ends_every_getter() {
     model(|| {
         let (_clock, queue) = timed();
-        queue.add_after(7, STEP);
+        queue.add_after(7, STEP).unwrap();
         let workers = [taker(&queue), task(&queue)];
         queue.close();
         assert_eq!(workers.map(|worker| worker.join().unwrap()), [None, None]);
@@ -290,7 +296,7 @@ fn a_key_that_was_accepted_before_the_close_is_handed_out() {
         let worker = taker(&queue);
         let producer = spawn(&queue, |queue| queue.add(7));
         queue.close();
-        let accepted = producer.join().unwrap().is_accepted();
+        let accepted = producer.join().unwrap().is_ok();
         assert_eq!(worker.join().unwrap(), accepted.then_some(7));
     });
 }
@@ -301,7 +307,7 @@ fn the_last_handle_to_go_ends_a_waiting_future() {
         let queue = Keys::new();
         let mut waiting = queue.get();
         assert!(poll_once(&mut waiting).is_pending());
-        let worker = thread::spawn(move || block_on(waiting).map(|lease| *lease));
+        let worker = thread::spawn(move || block_on(waiting).map(end));
         let other = spawn(&queue, drop);
         drop(queue);
         assert_eq!(worker.join().unwrap(), None);
@@ -312,10 +318,10 @@ fn the_last_handle_to_go_ends_a_waiting_future() {
 /// Drains while a worker has the only key, and twice if that is dirty.
 fn drain_against(dirty: bool, drain: impl FnOnce(&Keys) -> Vec<u32>) {
     let queue = Keys::new();
-    queue.add(7);
+    queue.add(7).unwrap();
     let lease = queue.try_get().unwrap();
     if dirty {
-        queue.add(7);
+        queue.add(7).unwrap();
     }
     let ends = Arc::new(AtomicUsize::new(0));
     let counted = Arc::clone(&ends);
@@ -342,7 +348,7 @@ fn draining_waits_for_the_last_lease() {
 fn two_who_drain_at_once_both_return() {
     model(|| {
         let queue = Queue::new();
-        queue.add(7);
+        queue.add(7).unwrap();
         let lease = queue.try_get().unwrap();
         let other = spawn(&queue, |queue| block_on(queue.drain()));
         let worker = thread::spawn(move || lease.retry());
@@ -358,7 +364,7 @@ fn two_who_drain_at_once_both_return() {
 fn waiting_for_idleness_outlasts_delays() {
     model(|| {
         let (clock, queue) = timed();
-        queue.add_after(7, STEP);
+        queue.add_after(7, STEP).unwrap();
         let worked = Arc::new(AtomicBool::new(false));
         let flag = Arc::clone(&worked);
         let worker = spawn(&queue, move |queue| {
@@ -378,7 +384,7 @@ fn waiting_for_idleness_outlasts_delays() {
 fn an_abandoned_wait_for_idleness_leaves_the_others_alone() {
     model(|| {
         let queue = Queue::new();
-        queue.add(7);
+        queue.add(7).unwrap();
         let lease = queue.try_get().unwrap();
         let mut abandoned = queue.wait_idle();
         assert_eq!(poll_once(&mut abandoned), Poll::Pending);
