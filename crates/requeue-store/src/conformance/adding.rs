@@ -1,4 +1,4 @@
-//! Adding keys: the table of [`Store::add`](crate::Store::add).
+//! Adding a key does what the table of [`Store::add`](crate::Store::add) says.
 
 use std::time::Duration;
 

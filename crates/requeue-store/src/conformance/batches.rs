@@ -1,4 +1,4 @@
-//! Batches: the order of answers, and repeated keys (rules 1 and 10).
+//! A batch is answered in the order of its requests and may repeat keys (rules 1 and 10).
 
 use requeue::{Added, Finish};
 

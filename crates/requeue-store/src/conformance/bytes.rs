@@ -1,11 +1,11 @@
-//! Keys of any bytes, and errors of any length.
+//! Keys may consist of any bytes, and errors may have any content and length.
 
 use requeue::Finish;
 
 use super::trial::{Trial, adds_now, finish_request, secs, sorted};
 use crate::{FinishRequest, Finished, Key, Look, Stats, Which};
 
-/// Keys that some layer might misinterpret.
+/// Returns keys that a store might misinterpret.
 fn awkward() -> Vec<Key> {
     let texts =
         ["", " ", "a", "a:b", "{a}", "}{", "'", "\"", "\\", "a\nb", "$1", "%s", "é"];
@@ -77,7 +77,7 @@ pub(super) async fn key_of_any_bytes_can_fail_die_and_be_revived(t: Trial) {
 }
 
 /// Returns the error of a failing key and the reason of a dead one.
-async fn kept(t: &Trial, text: &str) -> [String; 2] {
+async fn stored_texts(t: &Trial, text: &str) -> [String; 2] {
     let grant = t.lease_new("a").await;
     t.finish_with_error(&grant, Finish::Retry, text).await;
     let error = t.store.failing(9).await.expect("failing succeeds").remove(0).error;
@@ -92,27 +92,27 @@ async fn kept(t: &Trial, text: &str) -> [String; 2] {
 
 pub(super) async fn errors_are_kept_verbatim(t: Trial) {
     for text in ["", "exit status: 1", "größer 😀", "a\nb\t\"c\" 'd' \\ {e}: $1"] {
-        assert_eq!(kept(&t, text).await, [text, text]);
+        assert_eq!(stored_texts(&t, text).await, [text, text]);
     }
 }
 
 pub(super) async fn long_errors_are_cut_between_characters(t: Trial) {
     let whole = "x".repeat(FinishRequest::MAX_ERROR_LEN);
-    assert_eq!(kept(&t, &whole).await, [whole.clone(), whole.clone()]);
+    assert_eq!(stored_texts(&t, &whole).await, [whole.clone(), whole.clone()]);
     let longer = format!("{whole}y");
-    assert_eq!(kept(&t, &longer).await, [whole.clone(), whole]);
+    assert_eq!(stored_texts(&t, &longer).await, [whole.clone(), whole]);
     let wide = format!("x{}", "é".repeat(FinishRequest::MAX_ERROR_LEN));
     let cut = &wide[..FinishRequest::MAX_ERROR_LEN - 1];
-    assert_eq!(kept(&t, &wide).await, [cut, cut]);
+    assert_eq!(stored_texts(&t, &wide).await, [cut, cut]);
     let wider = "😀".repeat(100_000);
     let cut = &wider[..FinishRequest::MAX_ERROR_LEN];
-    assert_eq!(kept(&t, &wider).await, [cut, cut]);
+    assert_eq!(stored_texts(&t, &wider).await, [cut, cut]);
 }
 
 /// The output of a crashed program may contain anything. An engine whose texts cannot have a
 /// NUL must still end the lease.
 pub(super) async fn nul_in_an_error_does_not_fail_the_finish(t: Trial) {
-    for text in kept(&t, "core\0dumped").await {
+    for text in stored_texts(&t, "core\0dumped").await {
         assert!(text.starts_with("core") && text.ends_with("dumped"), "{text:?}");
     }
 }

@@ -1,5 +1,5 @@
-//! Several concurrent workers and producers on one store. A ledger checks that no key has
-//! two holders at once, and that every add is followed by a successful run.
+//! Concurrent workers and producers: no key has two holders at once, and every add is
+//! followed by a successful run.
 
 use std::collections::{HashMap, HashSet};
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -11,13 +11,14 @@ use requeue::Finish;
 use super::trial::{Trial, add, finish_request, key, millis, request};
 use crate::{Finished, Grant, Key, LeaseRequest, Owner, When};
 
-const ADDERS: usize = 3;
+const PRODUCERS: usize = 3;
 const WORKERS: usize = 4;
 const ROUNDS: usize = 60;
 const KEYS: usize = 5;
 
+/// The observations of all tasks.
 #[derive(Default)]
-struct Ledger {
+struct Observed {
     /// The number of changes of each key's object.
     versions: HashMap<Key, usize>,
     /// The last change that a successful run has seen.
@@ -25,44 +26,45 @@ struct Ledger {
     holders: HashSet<Key>,
 }
 
+/// The state that all tasks share.
 #[derive(Clone)]
-struct Scene {
+struct Workload {
     trial: Trial,
-    ledger: Arc<Mutex<Ledger>>,
-    adders: Arc<AtomicUsize>,
+    observed: Arc<Mutex<Observed>>,
+    producers: Arc<AtomicUsize>,
 }
 
-impl Scene {
-    fn ledger(&self) -> MutexGuard<'_, Ledger> {
-        self.ledger.lock().unwrap_or_else(PoisonError::into_inner)
+impl Workload {
+    fn observed(&self) -> MutexGuard<'_, Observed> {
+        self.observed.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Changes objects and adds their keys afterwards.
-    async fn adds(self, number: usize) {
+    /// Changes objects, then adds their keys.
+    async fn produce(self, number: usize) {
         for round in 0..ROUNDS {
             let name = key(&((round + number) % KEYS).to_string());
-            *self.ledger().versions.entry(name.clone()).or_default() += 1;
+            *self.observed().versions.entry(name.clone()).or_default() += 1;
             let delay = if round % 7 == 0 { millis(1) } else { Duration::ZERO };
             self.trial.receipts(&[add(&name, When::After(delay))]).await;
             self.trial.clock.advance(millis(1));
         }
-        self.adders.fetch_sub(1, Ordering::SeqCst);
+        self.producers.fetch_sub(1, Ordering::SeqCst);
     }
 
     /// Processes keys until none is left and the producers have ended.
-    async fn works(self, number: usize) {
+    async fn work(self, number: usize) {
         let owner = Owner::new(format!("worker {number}"));
         let request = LeaseRequest { owner, lease: Duration::MAX, ..request(2) };
         let mut turn = number;
         loop {
-            let adders = self.adders.load(Ordering::SeqCst);
+            let producers = self.producers.load(Ordering::SeqCst);
             let leased = self.trial.lease_call(&request).await;
-            if leased.grants.is_empty() && adders == 0 && self.is_idle().await {
+            if leased.grants.is_empty() && producers == 0 && self.is_idle().await {
                 return;
             }
             for grant in leased.grants {
                 turn += 1;
-                self.runs(&grant, turn).await;
+                self.run(&grant, turn).await;
             }
             self.trial.clock.advance(millis(1));
             tokio::task::yield_now().await;
@@ -74,14 +76,14 @@ impl Scene {
         (stats.ready, stats.delayed, stats.processing) == (0, 0, 0)
     }
 
-    async fn runs(&self, grant: &Grant, turn: usize) {
+    async fn run(&self, grant: &Grant, turn: usize) {
         let version = {
-            let mut ledger = self.ledger();
+            let mut observed = self.observed();
             assert!(
-                ledger.holders.insert(grant.key.clone()),
+                observed.holders.insert(grant.key.clone()),
                 "{grant:?} has two holders"
             );
-            ledger.versions[&grant.key]
+            observed.versions[&grant.key]
         };
         tokio::task::yield_now().await;
         let finish = match turn % 6 {
@@ -92,28 +94,28 @@ impl Scene {
             _ => Finish::Done,
         };
         let succeeded = matches!(finish, Finish::Done | Finish::Succeed);
-        self.ledger().holders.remove(&grant.key);
+        self.observed().holders.remove(&grant.key);
         let finished = self.trial.finish_all(&[finish_request(grant, finish)]).await[0];
         assert_ne!(finished, Finished::LeaseLost, "{grant:?} was held");
         if succeeded {
-            let mut ledger = self.ledger();
-            let seen = ledger.seen.entry(grant.key.clone()).or_default();
+            let mut observed = self.observed();
+            let seen = observed.seen.entry(grant.key.clone()).or_default();
             *seen = version.max(*seen);
         }
     }
 }
 
 pub(super) async fn workers_never_share_a_key_and_lose_no_add(t: Trial) {
-    let scene = Scene {
+    let workload = Workload {
         trial: t.clone(),
-        ledger: Arc::default(),
-        adders: Arc::new(AtomicUsize::new(ADDERS)),
+        observed: Arc::default(),
+        producers: Arc::new(AtomicUsize::new(PRODUCERS)),
     };
-    let adding = (0..ADDERS).map(|number| tokio::spawn(scene.clone().adds(number)));
-    let working = (0..WORKERS).map(|number| tokio::spawn(scene.clone().works(number)));
-    for task in adding.chain(working).collect::<Vec<_>>() {
+    let producing = (0..PRODUCERS).map(|number| tokio::spawn(workload.clone().produce(number)));
+    let working = (0..WORKERS).map(|number| tokio::spawn(workload.clone().work(number)));
+    for task in producing.chain(working).collect::<Vec<_>>() {
         task.await.expect("a task failed");
     }
-    let ledger = scene.ledger();
-    assert_eq!(ledger.seen, ledger.versions, "every change was seen by a run");
+    let observed = workload.observed();
+    assert_eq!(observed.seen, observed.versions, "every change was seen by a run");
 }

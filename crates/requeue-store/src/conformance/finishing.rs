@@ -1,5 +1,5 @@
-//! Finishing leases: each cell of the table of [`Store::finish`](crate::Store::finish), and
-//! the counters (rule 7).
+//! Finishing a lease does what the table of [`Store::finish`](crate::Store::finish) says, and
+//! updates the counters (rule 7).
 
 use std::time::Duration;
 

@@ -1,4 +1,5 @@
-//! Inspecting and managing: pausing, counting, forgetting, removing, and listing workers.
+//! Operators can pause a queue, count, forget and remove keys, and list failing keys and
+//! workers.
 
 use std::time::Duration;
 

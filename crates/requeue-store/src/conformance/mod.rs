@@ -303,26 +303,26 @@ suite! {
         key_of_any_priority_wakes_a_waiter
     }
     ready_time {
-        starts_with_the_add_that_made_the_key_ready
-        duplicate_add_does_not_restart_it
-        raised_priority_does_not_restart_it
-        raised_key_among_many_keeps_its_own
-        each_key_of_a_batch_has_its_own
-        keys_of_all_priorities_have_their_own
-        keys_leased_one_by_one_have_their_own
-        delayed_key_starts_when_it_is_moved
-        delay_that_ends_while_the_key_is_ready_does_not_restart_it
-        rate_limited_key_starts_when_it_is_moved
-        retried_key_starts_when_it_is_moved
-        requeued_key_starts_at_the_end_of_its_lease
-        dirty_key_starts_at_the_end_of_its_lease
-        expired_key_starts_when_it_is_moved
-        reclaimed_key_starts_when_it_is_reclaimed
-        revived_key_starts_when_it_is_revived
-        removed_key_starts_with_its_next_add
-        pausing_does_not_stop_it
-        redelivered_and_failed_keys_have_their_own
-        clock_stepping_back_makes_it_zero_never_negative
+        time_starts_with_the_add_that_made_the_key_ready
+        duplicate_add_does_not_restart_the_time
+        raised_priority_does_not_restart_the_time
+        raised_key_among_many_keeps_its_own_time
+        each_key_of_a_batch_has_its_own_time
+        keys_of_all_priorities_have_their_own_times
+        keys_leased_one_by_one_have_their_own_times
+        time_of_a_delayed_key_starts_when_it_is_moved
+        delay_that_ends_while_the_key_is_ready_does_not_restart_the_time
+        time_of_a_rate_limited_key_starts_when_it_is_moved
+        time_of_a_retried_key_starts_when_it_is_moved
+        time_of_a_requeued_key_starts_at_the_end_of_its_lease
+        time_of_a_dirty_key_starts_at_the_end_of_its_lease
+        time_of_an_expired_key_starts_when_it_is_moved
+        time_of_a_reclaimed_key_starts_at_the_reclaim
+        time_of_a_revived_key_starts_at_the_revival
+        time_of_a_removed_key_starts_with_its_next_add
+        pausing_does_not_stop_the_time
+        redelivered_and_failed_keys_have_their_own_times
+        clock_stepping_back_makes_the_time_zero_never_negative
     }
     batches {
         answers_are_in_the_order_of_the_requests

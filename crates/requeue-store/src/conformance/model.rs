@@ -1,5 +1,5 @@
-//! A model of the rules of a store, for a few keys, as short as possible. It shares no code
-//! with a store.
+//! The rules of [`Store`](crate::Store) as a short model of a few keys, which shares no code
+//! with any store.
 //!
 //! Times are in microseconds. A ready key has a position in the line of its priority. Keys
 //! that were moved at the same time have the same position, because their order is not
@@ -27,7 +27,7 @@ pub(super) enum ModelPhase {
     Absent,
     Ready {
         position: Position,
-        /// When it became ready, at any position.
+        /// When it became ready. A new position does not change it.
         since: u64,
     },
     Held {
@@ -192,7 +192,7 @@ impl Model {
         self.records.iter().map(|record| u64::from(of(record))).sum()
     }
 
-    /// How many stand where. How long they did is not known here.
+    /// Counts the keys by state. The model does not track ages.
     pub(super) fn stats(&self) -> Stats {
         let is_dead = |record: &ModelRecord| record.phase == ModelPhase::Dead;
         Stats {

@@ -1,4 +1,4 @@
-//! The priority of a key (rule 11), on stores of any order.
+//! Every delivery has the right priority (rule 11), in whatever order a store delivers.
 
 use super::trial::{LEASE, REVIVE, Trial, add, key, millis, secs, with_priority, worker};
 use crate::{Grant, When, Which};

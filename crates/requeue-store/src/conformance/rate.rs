@@ -1,4 +1,4 @@
-//! The shared rate of a queue, compared with a token bucket.
+//! The rate that all workers of a queue share is that of a token bucket.
 
 use std::num::NonZeroU32;
 use std::time::Duration;
@@ -38,7 +38,7 @@ impl Bucket {
     }
 }
 
-fn same(receipt: Receipt, delay: Duration) {
+fn assert_delay(receipt: Receipt, delay: Duration) {
     let added = if delay.is_zero() { Added::Ready } else { Added::Delayed };
     assert_eq!((receipt.added, receipt.delay), (added, delay));
 }
@@ -49,7 +49,7 @@ pub(super) async fn burst_is_free_and_the_rest_is_spaced(t: Trial) {
     let adds: Vec<_> = names.iter().map(|key| add(key, limited)).collect();
     let receipts = t.receipts(&adds).await;
     for (number, receipt) in (0..).zip(receipts) {
-        same(receipt, millis(100) * u32::saturating_sub(number, 99));
+        assert_delay(receipt, millis(100) * u32::saturating_sub(number, 99));
     }
 }
 
@@ -66,24 +66,24 @@ pub(super) async fn rate_equals_that_of_a_token_bucket(t: Trial) {
     {
         t.clock.advance(millis(pause));
         bucket.fill(millis(pause));
-        same(t.add_when(&number.to_string(), when).await, bucket.take());
+        assert_delay(t.add_when(&number.to_string(), when).await, bucket.take());
     }
 }
 
 pub(super) async fn retries_and_adds_share_the_rate(t: Trial) {
     let backoff = at_once(Some(rate(secs(10), 1)));
     let grant = t.lease_new("a").await;
-    same(t.add_when("b", When::RateLimited(backoff)).await, Duration::ZERO);
+    assert_delay(t.add_when("b", When::RateLimited(backoff)).await, Duration::ZERO);
     let finished = t.retry_with(&grant, backoff).await;
     assert_eq!(finished, Finished::Delayed(secs(10)));
-    same(t.add_when("c", When::RateLimited(backoff)).await, secs(20));
+    assert_delay(t.add_when("c", When::RateLimited(backoff)).await, secs(20));
 }
 
 pub(super) async fn longer_of_backoff_and_rate_wins(t: Trial) {
     let backoff = Backoff { base: secs(5), max: secs(60), rate: Some(rate(secs(3), 1)) };
     let expected = [("a", 5), ("b", 5), ("c", 6), ("d", 9)];
     for (name, delay) in expected {
-        same(t.add_when(name, When::RateLimited(backoff)).await, secs(delay));
+        assert_delay(t.add_when(name, When::RateLimited(backoff)).await, secs(delay));
     }
 }
 
@@ -92,17 +92,17 @@ pub(super) async fn retry_after_takes_no_token(t: Trial) {
     let grant = t.lease_new("a").await;
     let finish = Finish::RetryAfter(secs(1));
     t.finish_all(&[FinishRequest { backoff, ..finish_request(&grant, finish) }]).await;
-    same(t.add_when("b", When::RateLimited(backoff)).await, Duration::ZERO);
+    assert_delay(t.add_when("b", When::RateLimited(backoff)).await, Duration::ZERO);
 }
 
 pub(super) async fn adds_without_a_rate_take_no_token(t: Trial) {
     let limited = at_once(Some(rate(secs(10), 1)));
     for name in ["a", "b", "c"] {
-        same(t.add_when(name, When::RateLimited(at_once(None))).await, Duration::ZERO);
+        assert_delay(t.add_when(name, When::RateLimited(at_once(None))).await, Duration::ZERO);
         t.add_after(name, secs(1)).await;
     }
-    same(t.add_when("d", When::RateLimited(limited)).await, Duration::ZERO);
-    same(t.add_when("e", When::RateLimited(limited)).await, secs(10));
+    assert_delay(t.add_when("d", When::RateLimited(limited)).await, Duration::ZERO);
+    assert_delay(t.add_when("e", When::RateLimited(limited)).await, secs(10));
 }
 
 pub(super) async fn duplicate_add_takes_a_token_too(t: Trial) {
@@ -119,21 +119,21 @@ pub(super) async fn refused_finish_takes_no_token(t: Trial) {
     t.finish(&grant, Finish::Done).await;
     let late = FinishRequest { backoff, ..finish_request(&grant, Finish::Retry) };
     assert_eq!(t.finish_all(&[late.clone(), late]).await, [Finished::LeaseLost; 2]);
-    same(t.add_when("a", When::RateLimited(backoff)).await, Duration::ZERO);
+    assert_delay(t.add_when("a", When::RateLimited(backoff)).await, Duration::ZERO);
 }
 
 pub(super) async fn any_burst_is_accepted(t: Trial) {
     let generous = at_once(Some(rate(secs(3600), u32::MAX)));
     for name in ["a", "b", "c"] {
-        same(t.add_when(name, When::RateLimited(generous)).await, Duration::ZERO);
+        assert_delay(t.add_when(name, When::RateLimited(generous)).await, Duration::ZERO);
     }
 }
 
 pub(super) async fn longest_possible_interval_is_accepted(t: Trial) {
-    let meagre = When::RateLimited(at_once(Some(rate(Duration::MAX, 1))));
-    same(t.add_when("a", meagre).await, Duration::ZERO);
+    let slow = When::RateLimited(at_once(Some(rate(Duration::MAX, 1))));
+    assert_delay(t.add_when("a", slow).await, Duration::ZERO);
     for name in ["b", "c", "d", "e"] {
-        assert_eq!(t.add_when(name, meagre).await.added, Added::Delayed);
+        assert_eq!(t.add_when(name, slow).await.added, Added::Delayed);
         assert!(t.look(name).await.delayed > Some(secs(100 * 365 * 24 * 3600)));
     }
 }

@@ -1,4 +1,4 @@
-//! The reported time for which a leased key was ready (rule 13).
+//! A grant reports how long its key was ready (rule 13).
 
 use std::collections::HashMap;
 use std::time::Duration;
@@ -33,14 +33,14 @@ fn by_key(grants: Vec<Grant>) -> HashMap<Key, Duration> {
     grants.into_iter().map(|grant| (grant.key, grant.waited)).collect()
 }
 
-pub(super) async fn starts_with_the_add_that_made_the_key_ready(t: Trial) {
+pub(super) async fn time_starts_with_the_add_that_made_the_key_ready(t: Trial) {
     for time in [NONE, TICK, millis(1), secs(7), secs(400 * 24 * 60 * 60)] {
         t.add("a").await;
         assert_eq!(t.waited_after(time).await, time);
     }
 }
 
-pub(super) async fn duplicate_add_does_not_restart_it(t: Trial) {
+pub(super) async fn duplicate_add_does_not_restart_the_time(t: Trial) {
     t.add("a").await;
     t.clock.advance(secs(2));
     assert_eq!(t.add("a").await, Added::Duplicate);
@@ -49,7 +49,7 @@ pub(super) async fn duplicate_add_does_not_restart_it(t: Trial) {
     assert_eq!(t.waited_after(secs(1)).await, secs(4));
 }
 
-pub(super) async fn raised_priority_does_not_restart_it(t: Trial) {
+pub(super) async fn raised_priority_does_not_restart_the_time(t: Trial) {
     for (first, second) in [(0, 5), (-5, 0), (-5, -3), (1, 2), (-1, 1)] {
         t.add_with_priority("a", first).await;
         t.clock.advance(secs(2));
@@ -65,7 +65,7 @@ pub(super) async fn raised_priority_does_not_restart_it(t: Trial) {
     }
 }
 
-pub(super) async fn raised_key_among_many_keeps_its_own(t: Trial) {
+pub(super) async fn raised_key_among_many_keeps_its_own_time(t: Trial) {
     let names = numbered(40);
     t.add_with_priority("low", -5).await;
     t.clock.advance(secs(100));
@@ -90,8 +90,8 @@ async fn each_its_own_time(t: &Trial, at_a_time: usize, names: &[Key]) {
         t.finish(grant, Finish::Done).await;
     }
     let reported = by_key(grants);
-    for (place, name) in names.iter().enumerate() {
-        let calls_since = (calls - place / at_a_time) as u64;
+    for (index, name) in names.iter().enumerate() {
+        let calls_since = (calls - index / at_a_time) as u64;
         let (reported, waited) = (reported[name], secs(calls_since));
         let close = if names.len() > 4 { reported / 10 } else { NONE };
         assert!(
@@ -101,14 +101,14 @@ async fn each_its_own_time(t: &Trial, at_a_time: usize, names: &[Key]) {
     }
 }
 
-pub(super) async fn each_key_of_a_batch_has_its_own(t: Trial) {
+pub(super) async fn each_key_of_a_batch_has_its_own_time(t: Trial) {
     for at_a_time in [1, 2, 7, 50, 99, 100] {
         each_its_own_time(&t, at_a_time, &numbered(100)).await;
     }
     each_its_own_time(&t, 1, &numbered(3)).await;
 }
 
-pub(super) async fn keys_of_all_priorities_have_their_own(t: Trial) {
+pub(super) async fn keys_of_all_priorities_have_their_own_times(t: Trial) {
     for priority in -4..4_i8 {
         t.add_with_priority(&priority.to_string(), priority).await;
         t.clock.advance(secs(1));
@@ -119,7 +119,7 @@ pub(super) async fn keys_of_all_priorities_have_their_own(t: Trial) {
     }
 }
 
-pub(super) async fn keys_leased_one_by_one_have_their_own(t: Trial) {
+pub(super) async fn keys_leased_one_by_one_have_their_own_times(t: Trial) {
     t.receipts(&adds_now(&numbered(4))).await;
     for time in 1..=4 {
         t.clock.advance(secs(1));
@@ -135,7 +135,7 @@ pub(super) async fn keys_leased_one_by_one_have_their_own(t: Trial) {
     }
 }
 
-pub(super) async fn delayed_key_starts_when_it_is_moved(t: Trial) {
+pub(super) async fn time_of_a_delayed_key_starts_when_it_is_moved(t: Trial) {
     t.add_after("a", secs(5)).await;
     assert_eq!(t.waited_after(secs(60)).await, NONE, "moved by the lease call itself");
     t.add_after("a", secs(5)).await;
@@ -148,7 +148,7 @@ pub(super) async fn delayed_key_starts_when_it_is_moved(t: Trial) {
     assert_eq!(t.waited_after(secs(3)).await, secs(3), "moved by stats");
 }
 
-pub(super) async fn delay_that_ends_while_the_key_is_ready_does_not_restart_it(t: Trial) {
+pub(super) async fn delay_that_ends_while_the_key_is_ready_does_not_restart_the_time(t: Trial) {
     t.add_after("a", secs(5)).await;
     t.clock.advance(secs(1));
     assert_eq!(t.add("a").await, Added::Ready);
@@ -157,14 +157,14 @@ pub(super) async fn delay_that_ends_while_the_key_is_ready_does_not_restart_it(t
     assert_eq!(t.waited_after(secs(1)).await, secs(7));
 }
 
-pub(super) async fn rate_limited_key_starts_when_it_is_moved(t: Trial) {
+pub(super) async fn time_of_a_rate_limited_key_starts_when_it_is_moved(t: Trial) {
     t.add_when("a", When::RateLimited(Backoff::default())).await;
     t.clock.advance(millis(5));
     t.expire(None).await;
     assert_eq!(t.waited_after(secs(2)).await, secs(2));
 }
 
-pub(super) async fn retried_key_starts_when_it_is_moved(t: Trial) {
+pub(super) async fn time_of_a_retried_key_starts_when_it_is_moved(t: Trial) {
     for (finish, delay) in [
         (Finish::Retry, millis(5)),
         (Finish::RetryAfter(secs(1)), secs(1)),
@@ -178,7 +178,7 @@ pub(super) async fn retried_key_starts_when_it_is_moved(t: Trial) {
     }
 }
 
-pub(super) async fn requeued_key_starts_at_the_end_of_its_lease(t: Trial) {
+pub(super) async fn time_of_a_requeued_key_starts_at_the_end_of_its_lease(t: Trial) {
     for finish in [Finish::Release, Finish::RequeueAfter(NONE), Finish::RetryAfter(NONE)]
     {
         t.add("a").await;
@@ -190,7 +190,7 @@ pub(super) async fn requeued_key_starts_at_the_end_of_its_lease(t: Trial) {
     }
 }
 
-pub(super) async fn dirty_key_starts_at_the_end_of_its_lease(t: Trial) {
+pub(super) async fn time_of_a_dirty_key_starts_at_the_end_of_its_lease(t: Trial) {
     for finish in [Finish::Done, Finish::Succeed, Finish::Retry, Finish::GiveUp] {
         let grant = t.lease_new("a").await;
         t.clock.advance(secs(1));
@@ -202,7 +202,7 @@ pub(super) async fn dirty_key_starts_at_the_end_of_its_lease(t: Trial) {
     }
 }
 
-pub(super) async fn expired_key_starts_when_it_is_moved(t: Trial) {
+pub(super) async fn time_of_an_expired_key_starts_when_it_is_moved(t: Trial) {
     for again in [false, true] {
         t.lease_new("a").await;
         if again {
@@ -216,14 +216,14 @@ pub(super) async fn expired_key_starts_when_it_is_moved(t: Trial) {
     }
 }
 
-pub(super) async fn reclaimed_key_starts_when_it_is_reclaimed(t: Trial) {
+pub(super) async fn time_of_a_reclaimed_key_starts_at_the_reclaim(t: Trial) {
     t.lease_new("a").await;
     t.clock.advance(secs(3));
     t.store.reclaim(&worker(), &[]).await.expect("reclaim succeeds");
     assert_eq!(t.waited_after(secs(2)).await, secs(2));
 }
 
-pub(super) async fn revived_key_starts_when_it_is_revived(t: Trial) {
+pub(super) async fn time_of_a_revived_key_starts_at_the_revival(t: Trial) {
     t.make_dead("a").await;
     t.clock.advance(secs(3));
     t.store.revive(&Which::All).await.expect("revive succeeds");
@@ -234,7 +234,7 @@ pub(super) async fn revived_key_starts_when_it_is_revived(t: Trial) {
     assert_eq!(t.waited().await, NONE, "an add of a dead key delays it");
 }
 
-pub(super) async fn removed_key_starts_with_its_next_add(t: Trial) {
+pub(super) async fn time_of_a_removed_key_starts_with_its_next_add(t: Trial) {
     t.receipts(&adds_now(&numbered(100))).await;
     for name in ["7", "8"] {
         t.clock.advance(secs(1));
@@ -249,7 +249,7 @@ pub(super) async fn removed_key_starts_with_its_next_add(t: Trial) {
     );
 }
 
-pub(super) async fn pausing_does_not_stop_it(t: Trial) {
+pub(super) async fn pausing_does_not_stop_the_time(t: Trial) {
     t.add("a").await;
     t.store.pause().await.expect("pause succeeds");
     t.clock.advance(secs(2));
@@ -258,7 +258,7 @@ pub(super) async fn pausing_does_not_stop_it(t: Trial) {
     assert_eq!(t.waited_after(secs(1)).await, secs(3));
 }
 
-pub(super) async fn redelivered_and_failed_keys_have_their_own(t: Trial) {
+pub(super) async fn redelivered_and_failed_keys_have_their_own_times(t: Trial) {
     t.lease_new("lost").await;
     let failed = t.lease_failed("failed").await;
     t.finish(&failed, Finish::Release).await;
@@ -272,7 +272,7 @@ pub(super) async fn redelivered_and_failed_keys_have_their_own(t: Trial) {
     assert_eq!(reported[&key("fresh")], secs(2));
 }
 
-pub(super) async fn clock_stepping_back_makes_it_zero_never_negative(t: Trial) {
+pub(super) async fn clock_stepping_back_makes_the_time_zero_never_negative(t: Trial) {
     for priority in [0, 3] {
         t.add_with_priority("a", priority).await;
         t.clock.set_back(secs(5));

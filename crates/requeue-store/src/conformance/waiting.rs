@@ -101,7 +101,7 @@ pub(super) async fn resume_wakes_a_waiter(t: Trial) {
     .await;
 }
 
-async fn returns(waiting: impl Future<Output = Result<(), Error>>) {
+async fn assert_returns(waiting: impl Future<Output = Result<(), Error>>) {
     let returned = timeout(PATIENCE, waiting).await.expect("the waiter was not woken");
     returned.expect("wait succeeds");
 }
@@ -110,7 +110,7 @@ pub(super) async fn key_added_between_lease_and_wait_is_not_missed(t: Trial) {
     for _ in 0..20 {
         assert!(t.lease(1).await.is_empty());
         t.add("a").await;
-        returns(t.store.wait(LONG)).await;
+        assert_returns(t.store.wait(LONG)).await;
         let grant = t.lease_one().await;
         t.finish(&grant, Finish::Done).await;
     }
@@ -122,7 +122,7 @@ pub(super) async fn key_added_at_the_start_of_a_wait_is_not_missed(t: Trial) {
         let adder = t.clone();
         let adding = tokio::spawn(async move { adder.add("a").await });
         let grant = loop {
-            returns(t.store.wait(LONG)).await;
+            assert_returns(t.store.wait(LONG)).await;
             if let Some(grant) = t.lease_call(&request(1)).await.grants.pop() {
                 break grant;
             }
@@ -139,7 +139,7 @@ pub(super) async fn two_keys_wake_two_waiters(t: Trial) {
             if let Some(grant) = t.lease_call(&request(1)).await.grants.pop() {
                 return grant.key;
             }
-            returns(t.store.wait(LONG)).await;
+            assert_returns(t.store.wait(LONG)).await;
         }
     };
     let both = [tokio::spawn(worker(t.clone())), tokio::spawn(worker(t.clone()))];
@@ -165,7 +165,7 @@ pub(super) async fn cancelled_wait_passes_its_wake_up_on(t: Trial) {
         t.add("a").await;
         drop(leaving);
         if left.is_pending() && stayed.is_pending() {
-            returns(staying).await;
+            assert_returns(staying).await;
         }
         let grant = t.lease_one().await;
         t.finish(&grant, Finish::Done).await;
@@ -191,14 +191,14 @@ pub(super) async fn lease_of_zero_keys_passes_its_wake_up_on(t: Trial) {
 }
 
 pub(super) async fn wait_ends_at_its_limit(t: Trial) {
-    returns(t.store.wait(Duration::from_millis(1))).await;
-    returns(t.store.wait(Duration::ZERO)).await;
+    assert_returns(t.store.wait(Duration::from_millis(1))).await;
+    assert_returns(t.store.wait(Duration::ZERO)).await;
     t.add_after("a", secs(5)).await;
-    returns(t.store.wait(Duration::from_millis(1))).await;
+    assert_returns(t.store.wait(Duration::from_millis(1))).await;
 }
 
 pub(super) async fn longest_possible_wait_is_accepted(t: Trial) {
     assert!(t.lease(1).await.is_empty());
     t.add("a").await;
-    returns(t.store.wait(Duration::MAX)).await;
+    assert_returns(t.store.wait(Duration::MAX)).await;
 }

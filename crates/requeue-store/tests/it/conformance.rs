@@ -1,4 +1,4 @@
-//! The tests that every store must pass.
+//! Runs the conformance suite on the in-memory store.
 
 use requeue_store::{EngineClock, MemoryStore};
 

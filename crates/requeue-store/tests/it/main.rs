@@ -1,5 +1,5 @@
-//! The rules of stores, tested on the store in memory, and the queue on top of it.
-#![allow(clippy::unwrap_used, reason = "helpers of tests")]
+//! The in-memory store passes the conformance suite, and `SharedQueue` works on top of it.
+#![allow(clippy::unwrap_used, reason = "test helpers")]
 
 mod conformance;
 mod shared;

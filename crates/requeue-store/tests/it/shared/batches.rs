@@ -1,3 +1,5 @@
+//! Concurrent calls share one call to the store.
+
 use requeue_store::{SharedLease, Store};
 
 use super::*;

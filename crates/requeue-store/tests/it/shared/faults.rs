@@ -1,3 +1,5 @@
+//! Failed and unanswered calls are repeated, and leases lost on the way are reclaimed.
+
 use std::task::Poll;
 
 use requeue::Added;

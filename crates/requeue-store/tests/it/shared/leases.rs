@@ -1,3 +1,5 @@
+//! A held lease is extended, a lost lease is reported, and a dropped lease is retried.
+
 use requeue::Finish;
 use requeue_store::{ErrorKind, Finished, SharedQueue, Store};
 

@@ -1,3 +1,5 @@
+//! Metrics of a `SharedQueue`.
+
 use requeue::metrics::Prometheus;
 use requeue_store::{Add, Key, Receipt, Store, When};
 

@@ -1,4 +1,4 @@
-//! The queue on a store, tested on the store in memory.
+//! `SharedQueue` on the in-memory store.
 
 mod batches;
 mod faults;

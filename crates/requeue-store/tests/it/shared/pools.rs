@@ -1,3 +1,5 @@
+//! A pool processes the keys of a `SharedQueue`.
+
 use std::sync::Mutex;
 use std::sync::mpsc;
 

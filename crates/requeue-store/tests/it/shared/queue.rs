@@ -1,3 +1,5 @@
+//! The methods of `SharedQueue`, without faults.
+
 use std::sync::{Arc, Mutex};
 
 use requeue::{AddOptions, Added};
