@@ -78,7 +78,7 @@ fn run_on_a_thread_is_cancelled_when_it_exceeds_its_timeout() {
     assert_eq!(cancelled.iter().collect::<Vec<_>>(), [false, true]);
 }
 
-/// A child task outlives the cancelled run, and is told.
+/// A child task outlives the cancelled run and is notified.
 #[cfg(feature = "tokio")]
 #[test]
 fn cancellation_of_a_task_reaches_its_child_tasks() {

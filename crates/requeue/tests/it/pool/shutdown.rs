@@ -29,7 +29,7 @@ fn stuck(queue: &Queue<u32>, events: &Events) -> (Runtime, Handle<Queue<u32>>) {
     (runtime, pool.unwrap())
 }
 
-/// Such a key was lost, and the recorder never heard of the end of its run.
+/// Such a key was lost, and the end of its run was never recorded.
 #[test]
 fn shutdown_releases_the_keys_of_running_tasks() {
     let (queue, events) = (Queue::new(), Events::default());
