@@ -1,4 +1,4 @@
-//! Where a database is, and how that is said without its password.
+//! The address of a database. Printed without its password.
 
 use std::ffi::OsString;
 use std::fmt;
@@ -8,16 +8,16 @@ use std::time::Duration;
 
 use requeue_store::{Error, ErrorKind};
 use tokio_postgres::config::{Host, SslMode};
-use tokio_postgres::{AsyncMessage, Client, Config, Error as DriverError, NoTls};
+use tokio_postgres::{AsyncMessage, Config, Error as DriverError, NoTls};
 
-use crate::ssl::{self, Wish};
+use crate::ssl::{self, Encryption};
 #[cfg(feature = "tls")]
-use crate::ssl::{Check, Roots};
+use crate::ssl::{Roots, Verification};
 
-/// How long a server may take to accept a connection, unless the address says otherwise.
+/// Default time limit for connecting.
 const CONNECT_TIMEOUT: Duration = Duration::from_secs(5);
 
-/// What comes on a connection, by asking again and again; asking is also what sends.
+/// Polls a connection for messages. Polling also drives its I/O.
 pub(crate) type Messages = Box<
     dyn FnMut(&mut Context<'_>) -> Poll<Option<Result<AsyncMessage, DriverError>>> + Send,
 >;
@@ -31,20 +31,20 @@ pub(crate) struct Address {
 }
 
 impl Address {
-    /// Reads a URL, `postgres://user:password@host:port/database`, or a list of `key=value`.
+    /// Parses a URL, `postgres://user:password@host:port/database`, or a list of `key=value`.
     pub(crate) fn parse(text: &str) -> Result<Self, Error> {
-        let (text, wish) = ssl::take(&tidied(text)?)?;
-        // The parser's own message may repeat parts of what it read: a password among them.
-        let mut config = Config::from_str(&text)
-            .map_err(|error| unreadable(&wrong_in(&text, &error)))?;
+        let (text, encryption) = ssl::take(&normalized(text)?)?;
+        // The driver's message may contain parts of a password.
+        let mut config =
+            Config::from_str(&text).map_err(|error| invalid(&reason(&text, &error)))?;
         if config.get_hosts().is_empty() && config.get_hostaddrs().is_empty() {
-            return Err(unreadable("it names no host"));
+            return Err(invalid("it has no host"));
         }
         add_password(&mut config, std::env::var_os("PGPASSWORD"));
-        config.ssl_mode(match wish {
-            Wish::Plain => SslMode::Disable,
-            Wish::Preferred => SslMode::Prefer,
-            Wish::Demanded(..) => SslMode::Require,
+        config.ssl_mode(match encryption {
+            Encryption::None => SslMode::Disable,
+            Encryption::Preferred => SslMode::Prefer,
+            Encryption::Required(..) => SslMode::Require,
         });
         if config.get_connect_timeout().is_none() {
             config.connect_timeout(CONNECT_TIMEOUT);
@@ -53,16 +53,18 @@ impl Address {
             config.application_name("requeue");
         }
         #[cfg(not(feature = "tls"))]
-        refuse_tls(&wish)?;
+        reject_tls(&encryption)?;
         Ok(Self {
             config,
             #[cfg(feature = "tls")]
-            tls: connector(&wish)?,
+            tls: connector(&encryption)?,
         })
     }
 
-    /// Makes a connection, by TLS if that is asked for.
-    pub(crate) async fn connect(&self) -> Result<(Client, Messages), DriverError> {
+    /// Connects, with TLS if the address asks for it.
+    pub(crate) async fn connect(
+        &self,
+    ) -> Result<(tokio_postgres::Client, Messages), DriverError> {
         #[cfg(feature = "tls")]
         if let Some(tls) = &self.tls {
             let (client, mut connection) = self.config.connect(tls.clone()).await?;
@@ -72,19 +74,18 @@ impl Address {
         Ok((client, Box::new(move |cx| connection.poll_message(cx))))
     }
 
-    /// The name of the user, if one is told.
+    /// Returns the user, empty if the address has none.
     pub(crate) fn user(&self) -> &str {
         self.config.get_user().unwrap_or_default()
     }
 
-    /// The name of the database: the user's, unless told.
+    /// Returns the database, by default named after the user.
     pub(crate) fn database(&self) -> &str {
         self.config.get_dbname().unwrap_or_else(|| self.user())
     }
 }
 
-/// Takes the password of the environment if the address has none, as PostgreSQL's own
-/// programs do.
+/// Uses the password of the environment if the address has none, as libpq does.
 fn add_password(config: &mut Config, password: Option<OsString>) {
     let password = password.filter(|password| !password.is_empty());
     if let (None, Some(password)) = (config.get_password(), password) {
@@ -92,24 +93,23 @@ fn add_password(config: &mut Config, password: Option<OsString>) {
     }
 }
 
-fn unreadable(why: &str) -> Error {
+fn invalid(why: &str) -> Error {
     let text = format!(
-        "the address of the PostgreSQL database cannot be read: {why}; write \
+        "the address of the PostgreSQL database is invalid: {why}; expected \
          postgres://user:password@host:port/database"
     );
     Error::new(ErrorKind::Invalid, text)
 }
 
-/// What comes before the rest of a URL.
+/// URL schemes of PostgreSQL.
 const SCHEMES: [&str; 2] = ["postgres", "postgresql"];
 
-/// A URL as the driver understands it; anything else as it is.
+/// Rewrites a URL so that the driver understands it. Returns other texts unchanged.
 ///
-/// The driver takes the first `@` for the end of the password, and what is left of the
-/// password for a part of the host, which people are told. So the last `@` before the path
-/// counts, and none may come after: nobody can tell whether a `/` before that is in the
-/// password.
-fn tidied(text: &str) -> Result<String, Error> {
+/// The driver ends the password at the first `@` and prints the rest of it as part of the
+/// host. So the last `@` before the path ends the password, and an `@` in the path is an
+/// error: a `/` before it may belong to the password.
+fn normalized(text: &str) -> Result<String, Error> {
     let Some((scheme, rest)) = text.split_once("://") else {
         return Ok(text.to_owned());
     };
@@ -119,9 +119,9 @@ fn tidied(text: &str) -> Result<String, Error> {
     }
     let (authority, path) = rest.split_at(rest.find(ENDS).unwrap_or(rest.len()));
     if path.contains('@') {
-        return Err(unreadable(
-            "an @ comes after a /, ? or #; in a user, a password or a value write %40 for \
-             @, %2F for /, %3F for ? and %23 for #",
+        return Err(invalid(
+            "an @ follows a /, ? or #; in a user, a password or a value write %40 for @, \
+             %2F for /, %3F for ? and %23 for #",
         ));
     }
     let authority = match authority.rsplit_once('@') {
@@ -131,16 +131,16 @@ fn tidied(text: &str) -> Result<String, Error> {
     Ok(format!("{scheme}://{authority}{path}"))
 }
 
-/// What ends the part of a URL that has the user, the password and the hosts.
+/// Characters that end the user, password and hosts of a URL.
 const ENDS: [char; 3] = ['/', '?', '#'];
 
-/// Why the driver cannot read an address, in words that hold nothing of a password.
-fn wrong_in(text: &str, error: &DriverError) -> String {
+/// Returns why the driver rejects an address, without any part of a password.
+fn reason(text: &str, error: &DriverError) -> String {
     let cause = std::error::Error::source(error).map(ToString::to_string);
     let cause = cause.unwrap_or_default();
     let option = cause.split('`').nth(1).unwrap_or_default();
     if cause.starts_with("unknown option") {
-        // A password with a & in it goes on as such a name.
+        // The rest of a password that contains & looks like such a name.
         let is_word =
             option.bytes().all(|byte| byte.is_ascii_lowercase() || byte == b'_');
         let told = is_word && !text.contains("password=");
@@ -151,55 +151,57 @@ fn wrong_in(text: &str, error: &DriverError) -> String {
         };
     }
     match option {
-        "port" => match far_port(text) {
+        "port" => match port_out_of_range(text) {
             Some(port) => format!("port {port} is not from 1 to 65535"),
-            None => "its port is no number from 1 to 65535".to_owned(),
+            None => "the port is not a number from 1 to 65535".to_owned(),
         },
         option if cause.starts_with("invalid value for option") => {
-            format!("the value of {option} cannot be used")
+            format!("the value of {option} is invalid")
         }
-        _ => "it is not complete".to_owned(),
+        _ => "it is incomplete".to_owned(),
     }
 }
 
-/// A number in the place of a port that is none. What is no number may be a password, of
-/// somebody who forgot the host.
-fn far_port(text: &str) -> Option<&str> {
+/// Returns a port number that is out of range. Text that is not a number may be a password,
+/// if the host is missing.
+fn port_out_of_range(text: &str) -> Option<&str> {
     let (_, rest) = text.split_once("://")?;
     let authority = rest.split(ENDS).next()?;
     let hosts = authority.rsplit('@').next()?;
-    let is_far = |port: &&str| {
+    let is_out_of_range = |port: &&str| {
         port.bytes().all(|byte| byte.is_ascii_digit()) && port.parse::<u16>().is_err()
     };
     let ports = hosts.split(',').filter_map(|host| host.rsplit_once(':'));
     let mut ports = ports.map(|(_, port)| port);
-    ports.find(|port| !port.is_empty() && is_far(port))
+    ports.find(|port| !port.is_empty() && is_out_of_range(port))
 }
 
 #[cfg(feature = "tls")]
 fn connector(
-    wish: &Wish,
+    encryption: &Encryption,
 ) -> Result<Option<tokio_postgres_rustls::MakeRustlsConnect>, Error> {
-    match wish {
-        Wish::Plain => Ok(None),
-        Wish::Preferred => {
-            crate::tls::connector(Check::Nothing, &Roots::Platform).map(Some)
+    match encryption {
+        Encryption::None => Ok(None),
+        Encryption::Preferred => {
+            crate::tls::connector(Verification::None, &Roots::Platform).map(Some)
         }
-        Wish::Demanded(check, roots) => crate::tls::connector(*check, roots).map(Some),
+        Encryption::Required(verification, roots) => {
+            crate::tls::connector(*verification, roots).map(Some)
+        }
     }
 }
 
 #[cfg(not(feature = "tls"))]
-fn refuse_tls(wish: &Wish) -> Result<(), Error> {
-    if let Wish::Plain | Wish::Preferred = wish {
+fn reject_tls(encryption: &Encryption) -> Result<(), Error> {
+    if let Encryption::None | Encryption::Preferred = encryption {
         return Ok(());
     }
-    let text = "the address of the PostgreSQL database asks for TLS (sslmode), which this \
-                program is built without";
+    let text = "the address of the PostgreSQL database requires TLS (sslmode), but this \
+                program was built without it";
     Err(Error::new(ErrorKind::Invalid, text))
 }
 
-/// `host:port/database`, of each host if there are several.
+/// `host:port/database`, with all hosts if there are several.
 impl fmt::Display for Address {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let ports = self.config.get_ports();
@@ -227,7 +229,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn an_address_is_told_without_its_password() {
+    fn address_is_printed_without_its_password() {
         let address = Address::parse("postgres://me:secret@db.example:6432/app").unwrap();
         assert_eq!(address.to_string(), "db.example:6432/app");
         assert_eq!(format!("{address:?}"), "db.example:6432/app");
@@ -259,9 +261,9 @@ mod tests {
         assert_eq!(address.config.get_password(), Some(&b"a@b"[..]));
     }
 
-    /// The beginning of the first two was told as the name of the database or of the host.
+    /// Parts of the first two passwords were printed as the database or the host.
     #[test]
-    fn an_at_sign_after_the_host_is_refused_with_how_to_write_it() {
+    fn at_sign_after_the_host_is_rejected_with_advice() {
         for url in [
             "postgres://db/app?user=me&password=hun@ter2",
             "postgres://me:hun@ter/2@db/app",
@@ -274,15 +276,15 @@ mod tests {
     }
 
     #[test]
-    fn what_is_wrong_is_named_unless_it_may_be_a_password() {
+    fn error_names_the_cause_unless_it_may_be_a_password() {
         for (url, why) in [
             ("postgres://me:secret@db:99999/app", "port 99999 is not from 1 to 65535"),
-            ("postgres://me:secret", "its port is no number from 1 to 65535"),
+            ("postgres://me:secret", "the port is not a number from 1 to 65535"),
             ("postgres://me:secret@db/app?foo=1", "unknown parameter foo"),
-            ("postgres://db/app?password=a&secret", "not complete"),
+            ("postgres://db/app?password=a&secret", "incomplete"),
             ("postgres://db/app?password=a&secret=1", "it has an unknown parameter"),
             ("postgres://me:secret@db/app?connect_timeout=x", "value of connect_timeout"),
-            ("postgres:///app", "it names no host"),
+            ("postgres:///app", "it has no host"),
         ] {
             let text = Address::parse(url).unwrap_err().to_string();
             assert!(text.contains(why) && !text.contains("secret"), "{url}: {text}");
@@ -290,7 +292,7 @@ mod tests {
     }
 
     #[test]
-    fn the_password_of_the_environment_is_taken_if_the_address_has_none() {
+    fn password_of_the_environment_is_the_default() {
         let password = |url: &str, told: Option<&str>| {
             let mut config = Config::from_str(url).unwrap();
             add_password(&mut config, told.map(OsString::from));
@@ -304,21 +306,21 @@ mod tests {
     }
 
     #[test]
-    fn a_scheme_may_be_in_large_letters() {
+    fn scheme_is_case_insensitive() {
         let address = Address::parse("POSTGRES://me@db/app?sslmode=disable").unwrap();
         assert_eq!(address.to_string(), "db:5432/app");
     }
 
     #[cfg(not(feature = "tls"))]
     #[test]
-    fn tls_is_refused_rather_than_left_out() {
+    fn tls_is_rejected_without_the_feature() {
         let url = "postgres://me@host/app?sslmode=require";
         assert_eq!(Address::parse(url).unwrap_err().kind(), ErrorKind::Invalid);
     }
 
     #[cfg(feature = "tls")]
     #[test]
-    fn authorities_that_cannot_be_read_are_refused_by_their_file() {
+    fn unreadable_certificate_file_is_named() {
         let url = "postgres://me@host/app?sslmode=verify-full&sslrootcert=/no/such.pem";
         let error = Address::parse(url).unwrap_err();
         assert_eq!(error.kind(), ErrorKind::Invalid);

@@ -1,4 +1,4 @@
-//! How a store is opened.
+//! The builder, which opens a store.
 
 use std::fmt;
 use std::sync::Arc;
@@ -7,51 +7,48 @@ use std::time::Duration;
 use requeue_store::{EngineClock, Error, ErrorKind};
 
 use crate::address::Address;
-use crate::pool::{Pool, Terms};
+use crate::pool::{Pool, PoolOptions};
 use crate::schema::Schema;
 use crate::session::Session;
 use crate::store::PostgresStore;
 
-/// What is on disk when a call is answered, and so what a crash of the server can undo.
+/// Which calls are on disk when they return, and so which ones a crash of the server undoes.
 ///
-/// The server writes what it does in one order, and a crash takes away the end of that: all
-/// that came after some moment, and nothing before it. What is on disk brings all that came
-/// before with it, whoever did that. If another server takes over, what it had not received
-/// is what was not on disk.
+/// The server writes all changes in one order. A crash undoes the changes after some moment,
+/// and none before it. If a replica takes over, the changes that it had not received are
+/// undone.
 ///
-/// | undone | what comes of it |
+/// | undone | effect |
 /// |---|---|
 /// | an add, a revival | **the run does not happen** |
-/// | `remove`, `forget`, `drop_dead`, `pause`, `resume` | as if nobody had asked |
-/// | a lease | the key is ready: it is handed out again with another token, and whoever has it is refused |
-/// | an extension | the lease may run out: the same |
-/// | an end that went well | the key is processing until its lease runs out, and runs once more |
-/// | an end with a retry, a release, a reclaim | the same, so it may come earlier or later than it was told; its failure is not counted |
-/// | a bury | the same, and it is not dead |
-/// | an event of the shared rate | it may be let through once more |
+/// | `remove`, `forget`, `drop_dead`, `pause`, `resume` | as if it was never called |
+/// | a lease | the key is ready and leased again with another token; the first holder cannot finish it |
+/// | an extension | the lease may expire, with the same effect |
+/// | a finish with success | the key is processing until its lease expires, and runs once more |
+/// | a finish with a retry, a release, a reclaim | the same: it may run earlier or later; the failure is not counted |
+/// | giving up | the same: the key is not dead |
+/// | an event of the shared rate | it may be allowed once more |
 ///
-/// A lease that runs out counts against
-/// [`max_deliveries`](requeue_store::LeaseRequest::max_deliveries), also if its end was
-/// undone. No token is given out twice in any case, and a key that was dirty still is.
+/// An expired lease counts towards
+/// [`max_deliveries`](requeue_store::LeaseRequest::max_deliveries), even if its finish was
+/// undone. In no case is a token used twice, and a dirty key stays dirty.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 #[non_exhaustive]
 pub enum Durability {
-    /// What the server is set to; as PostgreSQL comes, everything: nothing is undone that
-    /// was answered.
+    /// Waits as the server is configured. By default a crash of PostgreSQL undoes nothing
+    /// that has returned.
     #[default]
     Server,
-    /// What somebody asked for is on disk, as far as the server is set to that: adds and
-    /// all else in the first two rows above. Leases, extensions, ends, reclaims and what is
-    /// moved because it is due are not: those of the last moments, about half a second, may
-    /// be undone. No run is lost by that.
+    /// Waits for adds and the other calls in the first two rows above, as the server is
+    /// configured. Does not wait for leases, extensions, finishes, reclaims and moved keys:
+    /// a crash may undo the last half second of those. It loses no run.
     Adds,
-    /// Nothing: whatever was answered in the last moments may be undone, adds among it.
-    /// Calls are quicker and cost less.
+    /// Waits for nothing: a crash may undo the last half second, including adds. Calls are
+    /// faster and cost less.
     Relaxed,
 }
 
-/// The settings of a [`PostgresStore`] that is to be opened; made by
-/// [`PostgresStore::builder`].
+/// Opens a [`PostgresStore`]. Created by [`PostgresStore::builder`].
 #[derive(Clone)]
 #[must_use = "a builder opens nothing until `open` is called"]
 pub struct PostgresStoreBuilder {
@@ -65,11 +62,11 @@ pub struct PostgresStoreBuilder {
     clock: Option<EngineClock>,
 }
 
-/// What is done if there is no queue of the name.
+/// What to do if the queue does not exist.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Absence {
-    Makes,
-    Fails,
+    Create,
+    Fail,
 }
 
 impl PostgresStoreBuilder {
@@ -81,141 +78,137 @@ impl PostgresStoreBuilder {
             connections: 8,
             timeout: Duration::from_secs(30),
             durability: Durability::default(),
-            absence: Absence::Makes,
+            absence: Absence::Create,
             clock: None,
         }
     }
 
-    /// The name of the queue, `default` unless told. It is made if it is not there.
+    /// Sets the name of the queue; `default` by default. Opening creates it if needed.
     pub fn queue(mut self, name: impl Into<String>) -> Self {
         self.queue = name.into();
         self
     }
 
-    /// The schema that the tables are in, `requeue` unless told. It is made if it is not
-    /// there.
+    /// Sets the schema of the tables; `requeue` by default. Opening creates it if needed.
     pub fn schema(mut self, name: impl Into<String>) -> Self {
         self.schema = name.into();
         self
     }
 
-    /// The most connections for calls, 8 unless told; at least one. Each is made when it
-    /// is needed. One more listens once somebody waits for a key.
+    /// Sets the maximum number of connections for calls; 8 by default, at least 1. They are
+    /// opened on demand. One more listens for notifications once a worker waits.
     pub fn connections(mut self, connections: usize) -> Self {
         self.connections = connections.max(1);
         self
     }
 
-    /// How long the server may take for a call, 30 seconds unless told.
+    /// Sets how long a call may take; 30 seconds by default.
     pub fn timeout(mut self, timeout: Duration) -> Self {
         self.timeout = timeout.max(Duration::from_millis(1));
         self
     }
 
-    /// What is on disk when a call is answered: what the server says, unless told.
+    /// Sets which calls are on disk when they return; [`Durability::Server`] by default.
     pub fn durability(mut self, durability: Durability) -> Self {
         self.durability = durability;
         self
     }
 
-    /// Makes no queue, and no tables: a queue of this name must be there. For whoever only
-    /// looks at a queue, so that a mistyped name leaves nothing behind.
+    /// Requires that the queue exists: opening creates neither a queue nor tables. For
+    /// programs that only inspect a queue, so that a mistyped name creates nothing.
     pub fn must_exist(mut self) -> Self {
-        self.absence = Absence::Fails;
+        self.absence = Absence::Fail;
         self
     }
 
-    /// A clock instead of the server's, for tests.
+    /// Replaces the server's clock, for tests.
     pub fn clock(mut self, clock: EngineClock) -> Self {
         self.clock = Some(clock);
         self
     }
 
-    /// Connects, makes or migrates the tables if they are missing or old, and opens the
-    /// queue.
+    /// Connects, creates or migrates the tables if needed, and opens the queue.
     ///
-    /// The connections belong to the runtime that this is called in. If the address has no
-    /// password, that of the environment's `PGPASSWORD` is taken.
+    /// The connections belong to the current tokio runtime. If the address has no password,
+    /// the environment variable `PGPASSWORD` is used.
     ///
     /// # Errors
     ///
-    /// | kind | what |
+    /// | kind | cause |
     /// |---|---|
-    /// | [`ErrorKind::Invalid`] | the address cannot be read, or names no database of the server; there is no queue that [`must_exist`](Self::must_exist); the schema's name has other letters than `a` to `z`, digits and `_` |
+    /// | [`ErrorKind::Invalid`] | the address is invalid; the database does not exist, nor a queue that [`must_exist`](Self::must_exist); the schema name has characters other than `a` to `z`, digits and `_` |
     /// | [`ErrorKind::Unavailable`] | the server cannot be reached, or is not ready |
-    /// | [`ErrorKind::Denied`] | the user, the password, or the user's rights |
+    /// | [`ErrorKind::Denied`] | the user or the password is wrong, or the user lacks a permission |
     /// | [`ErrorKind::Version`] | the server is older than 13, or the tables are newer than this program |
     pub async fn open(self) -> Result<PostgresStore, Error> {
         let address = Address::parse(&self.url)?;
-        let terms = Terms {
+        let options = PoolOptions {
             schema: Schema::named(&self.schema)?,
             address,
             connections: self.connections,
             timeout: self.timeout,
             durability: self.durability,
         };
-        let mut session = terms.connect_to_open().await?;
-        let place = format!("PostgreSQL at {}, queue {:?}", terms.address, self.queue);
-        if self.absence == Absence::Fails {
-            refuse_absent(&mut session, &terms, &self.queue).await?;
+        let mut session = options.connect_to_open().await?;
+        let place = format!("PostgreSQL at {}, queue {:?}", options.address, self.queue);
+        if self.absence == Absence::Fail {
+            check_exists(&mut session, &options, &self.queue).await?;
         }
-        terms.schema.prepare(&mut session, &terms.address).await?;
-        let queue = queue_id(&mut session, &terms, &self.queue, &place).await?;
-        let session = terms.opened(session).await?;
-        let pool = Arc::new(Pool::new(terms, place, session));
+        options.schema.prepare(&mut session, &options.address).await?;
+        let queue = queue_id(&mut session, &options, &self.queue, &place).await?;
+        let session = options.opened(session).await?;
+        let pool = Arc::new(Pool::new(options, place, session));
         Ok(PostgresStore::new(pool, queue, self.clock))
     }
 }
 
-/// Refuses a queue that is not there.
-async fn refuse_absent(
+/// Fails if the queue does not exist.
+async fn check_exists(
     session: &mut Session,
-    terms: &Terms,
+    options: &PoolOptions,
     name: &str,
 ) -> Result<(), Error> {
-    let place = format!("PostgreSQL at {}", terms.address);
-    let schema = terms.schema.quoted();
+    let place = format!("PostgreSQL at {}", options.address);
+    let schema = options.schema.quoted();
     let text = format!("select exists (select from {schema}.queue where name = $1)");
     let answer = session.client().query_one(&text, &[&name]).await;
     let is_there = match answer.and_then(|row| row.try_get(0)) {
-        Err(error) if crate::failure::is_absence(&error) => false,
+        Err(error) if crate::error::is_absence(&error) => false,
         is_there => {
-            is_there.map_err(|error| crate::failure::of_call(error, "opening", &place))?
+            is_there.map_err(|error| crate::error::of_call(error, "opening", &place))?
         }
     };
     if is_there {
         return Ok(());
     }
-    let text = format!(
-        "no queue {name} on {place}: expected one that somebody has added keys to or \
-         worked on"
-    );
+    let text =
+        format!("queue {name:?} does not exist on {place}; adding a key creates it");
     Err(Error::new(ErrorKind::Invalid, text))
 }
 
-/// The number of the queue, which is made if it is not there.
+/// Returns the id of the queue, and creates the queue if needed.
 async fn queue_id(
     session: &mut Session,
-    terms: &Terms,
+    options: &PoolOptions,
     name: &str,
     place: &str,
 ) -> Result<i32, Error> {
     if name.contains('\0') {
-        let text = format!("the queue {name:?} cannot be used: its name has a zero byte");
+        let text = format!("the queue name {name:?} contains a zero byte");
         return Err(Error::new(ErrorKind::Invalid, text));
     }
     let params = params![name.to_owned()];
-    let rows = session.call(terms, "queue_id", &params).await;
+    let rows = session.call(options, "queue_id", &params).await;
     let id = rows.and_then(|rows| match rows.first() {
         Some(row) => row.try_get(0),
         None => Ok(None),
     });
     let id: Option<i32> =
-        id.map_err(|error| crate::failure::of_call(error, "opening", place))?;
-    id.ok_or_else(|| Error::new(ErrorKind::Corrupt, format!("{place} has no number")))
+        id.map_err(|error| crate::error::of_call(error, "opening", place))?;
+    id.ok_or_else(|| Error::new(ErrorKind::Corrupt, format!("{place} has no id")))
 }
 
-/// Without the password that the address may hold.
+/// Omits the password of the address.
 impl fmt::Debug for PostgresStoreBuilder {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("PostgresStoreBuilder")
@@ -234,7 +227,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_builder_does_not_show_the_password() {
+    fn debug_output_omits_the_password() {
         let builder = PostgresStore::builder("postgres://me:secret@db/app");
         let text = format!("{builder:?}");
         assert!(text.contains("db:5432/app") && !text.contains("secret"), "{text}");

@@ -1,5 +1,7 @@
-//! The queue of [`requeue`], kept in PostgreSQL (13 or newer): shared by many machines,
-//! nothing lost that was acknowledged, and added to inside your own transactions.
+//! A store for [`requeue`] queues in PostgreSQL 13 or newer.
+//!
+//! Many machines share a queue, a crash of the server loses nothing that was acknowledged,
+//! and keys can be added inside your own transactions.
 //!
 //! ```no_run
 //! use requeue_postgres::PostgresStore;
@@ -13,20 +15,20 @@
 //! let queue = SharedQueue::<String, _>::new(store);
 //! queue.add("invoice-7".to_owned()).await?;
 //! while let Some(lease) = queue.get().await? { // on this machine or another
-//!     println!("{} is to be sent", lease.key());
-//!     lease.succeed().await?; // or retry("why")
+//!     println!("sending {}", lease.key());
+//!     lease.succeed().await?;
 //! }
 //! # Ok(())
 //! # }
 //! ```
 //!
-//! The store knows keys and leases. What a program works with stands on top of it: the
-//! [`SharedQueue`](requeue_store::SharedQueue).
+//! Programs work with a [`SharedQueue`](requeue_store::SharedQueue), which is built on the
+//! store.
 //!
-//! # Inside your own transaction
+//! # Adding inside your own transaction
 //!
-//! [`PostgresStore::add_in`] adds a key if and when your transaction commits. Any language
-//! can do the same with a function:
+//! [`PostgresStore::add_in`] adds a key if and when your transaction commits. In any other
+//! language, call a function:
 //!
 //! ```sql
 //! begin;
@@ -38,61 +40,60 @@
 //! select requeue.wake('mail');  -- workers look at once, not within a second
 //! ```
 //!
-//! While your transaction stays open, it has the keys that it added to itself, and all other
-//! keys go on. A call waits for such a key for a quarter of a second; then the server undoes
-//! it. The end of a lease is answered with [`Finished::Busy`](requeue_store::Finished::Busy),
-//! and adds and extensions fail with [`ErrorKind::Busy`](requeue_store::ErrorKind::Busy): say
-//! it again, a batch in smaller parts, as a `SharedQueue` does. What people ask for, such as
-//! [`remove`](requeue_store::Store::remove), is sent again until the
-//! [timeout](PostgresStoreBuilder::timeout) is over. If your transaction stays open for longer
-//! than a lease, whoever works on its key loses that.
+//! While your transaction is open, it locks the keys that it added. All other keys continue.
+//! A call waits a quarter of a second for a locked key; then the server undoes it. Finishing
+//! such a lease returns [`Finished::Busy`](requeue_store::Finished::Busy), and adds and
+//! extensions fail with [`ErrorKind::Busy`](requeue_store::ErrorKind::Busy). Repeat them,
+//! batches in smaller parts; a `SharedQueue` does. Rare calls such as
+//! [`remove`](requeue_store::Store::remove) are repeated until the
+//! [timeout](PostgresStoreBuilder::timeout). If your transaction stays open for longer than
+//! a lease, the worker that processes its key loses the lease.
 //!
 //! # What is in the database
 //!
-//! One schema, `requeue` unless told, with a row for each key whatever its state, and the
-//! functions that are the verbs of a queue. The order of the line is one column, in which
-//! the priority comes before the place; a queue that has only ever had priority 0 costs
-//! nothing for that. Opening a store makes what is missing and
-//! migrates what is older, under a lock; tables that are newer than the program are
-//! refused. All times are microseconds of the server's clock.
+//! One schema, `requeue` by default, with one row per key and one function per verb. One
+//! column orders the keys, by priority and then by position. A queue without priorities
+//! costs nothing extra. Opening a store creates the schema, or migrates an older one, under
+//! a lock; a newer schema is rejected. All times are microseconds of the server's clock.
 //!
-//! The user needs the right to create the schema the first time, and after that only to
-//! use it. Calls that the server undoes because of a deadlock are sent again.
+//! The first time, the user needs permission to create the schema, and later only to use
+//! it. Calls that the server undoes because of a deadlock are repeated.
 //!
-//! # What is lost when the server crashes
+//! # Durability
 //!
-//! Nothing, as PostgreSQL comes. [`Durability::Adds`] gives up the leases and ends of the
-//! last moments for speed, which costs a run more but none less, and
-//! [`Durability::Relaxed`] the adds too.
+//! With the default settings of PostgreSQL a crash loses nothing. [`Durability::Adds`] is
+//! faster, but a crash may undo the last leases and finishes: some keys run once more, and
+//! none is lost. [`Durability::Relaxed`] may lose the last adds too.
 //!
 //! # Waiting
 //!
-//! A worker that waits is woken by `NOTIFY`, on one connection for each store. No
-//! notification is sent from your transactions, none while all workers are busy, and at
-//! most ten at once and a hundred in a second from each process. A worker that hears
-//! nothing looks about once in a second.
+//! Waiting workers are woken by `NOTIFY`, over one connection per store. Your transactions
+//! send no notification, and no store sends one while all workers are busy. A process sends
+//! at most ten at once and a hundred per second. A worker without notifications looks about
+//! once a second.
 //!
 //! # TLS
 //!
-//! `sslmode` in the address means what it means to PostgreSQL's own programs, except that
-//! without it connections are not encrypted. Only `verify-full` makes sure who answers:
+//! `sslmode` in the address has the meaning it has in libpq, except that without it
+//! connections are not encrypted. Only `verify-full` verifies the identity of the server:
 //!
 //! ```text
 //! postgres://me:password@db.example/app?sslmode=verify-full
 //! postgres://me:password@db.example/app?sslmode=verify-full&sslrootcert=/etc/our-ca.pem
 //! ```
 //!
-//! Authorities are those that the machine trusts, or those in the file `sslrootcert`. With
-//! `require` the certificate is not checked at all unless there is such a file. Without the
-//! feature `tls`, an address that demands TLS is refused. There are no client certificates.
+//! Trusted authorities are those of the operating system, or those in the file
+//! `sslrootcert`. With `require` and no such file, the certificate is not verified. Without
+//! the feature `tls`, an address that requires TLS is rejected. Client certificates are not
+//! supported.
 //!
-//! # What there is not
+//! # Limitations
 //!
-//! A pooler that gives each transaction another connection cannot be used: statements are
-//! prepared, and one connection listens.
+//! A pooler that assigns a connection per transaction does not work: the store prepares
+//! statements, and one connection listens.
 #![cfg_attr(docsrs, feature(doc_cfg))]
 
-/// What a function of the schema is given.
+/// The parameters of an SQL function.
 macro_rules! params {
     ($($param:expr),* $(,)?) => {
         vec![$(Box::new($param) as $crate::session::Param),*]
@@ -101,24 +102,25 @@ macro_rules! params {
 
 mod add_batch;
 mod address;
+mod ageing;
 mod builder;
-mod failure;
+mod client;
+mod error;
 mod finish_batch;
-mod grants;
-mod low;
-mod people;
+mod inspect;
+mod lease;
+mod number;
 mod pool;
 mod schema;
 mod session;
-mod share;
 mod ssl;
 mod store;
 #[cfg(feature = "tls")]
 mod tls;
-mod units;
 mod wake;
+mod watermark;
 
 pub use builder::{Durability, PostgresStoreBuilder};
 pub use store::PostgresStore;
 
-use units::{duration, number, signed};
+use number::{duration, number, signed};

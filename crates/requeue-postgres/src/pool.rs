@@ -1,4 +1,4 @@
-//! A few connections, made when they are needed and used again.
+//! A pool of connections, opened on demand.
 
 use std::fmt;
 use std::ops::{Deref, DerefMut};
@@ -12,35 +12,34 @@ use tokio_postgres::Row;
 
 use crate::address::Address;
 use crate::builder::Durability;
-use crate::failure;
+use crate::error;
 use crate::schema::Schema;
 use crate::session::{Param, Session, call_text};
 
-/// How often a call is sent again that the server undid because it collided with another.
+/// How often a call is repeated after a deadlock or a serialization failure.
 const COLLISIONS: usize = 5;
 
-/// How much longer than the server the client waits: the server's answer that a call took
-/// too long is the better one, since it says that nothing was changed.
+/// How much longer than the server the client waits. The server's own timeout is better: it
+/// guarantees that nothing changed.
 const GRACE: Duration = Duration::from_secs(1);
 
-/// What [`Durability::Adds`] does not wait for: these take back a key, or give it out, and
-/// plan nothing that would not come by itself. Each answers with one row.
-const REPEATED: [&str; 5] = ["lease", "extend", "finish", "reclaim", "expire"];
+/// Calls whose commit [`Durability::Adds`] does not wait for: if one is lost, its keys run
+/// again by themselves. Each returns one row.
+const RELAXED_CALLS: [&str; 5] = ["lease", "extend", "finish", "reclaim", "expire"];
 
-/// How long a call waits for each lock that somebody else holds. Calls of stores hold one
-/// for as long as a commit takes, a few milliseconds, and are waited for; a transaction of a
-/// user may hold one for hours, and what waits for it keeps a connection, and in a batch all
-/// other keys of that.
+/// How long a call waits for each lock. Calls of stores hold one for a few milliseconds, as
+/// long as a commit takes. A transaction of a user may hold one for hours, and a call that
+/// waits for it occupies a connection and delays the other keys of its batch.
 const LOCK_TIMEOUT: Duration = Duration::from_millis(250);
 
-/// What is not sent again if a lock is in its way: who called it asks for the keys in smaller
-/// parts, until only those wait that are locked.
-const CUT_BY_CALLER: [&str; 5] =
+/// Calls that are not repeated after a lock timeout: callers split the batch, until only
+/// the locked keys wait.
+const SPLIT_BY_CALLER: [&str; 5] =
     ["add_keys", "add_and_wake", "add_rate_limited", "extend", "finish"];
 
-/// How connections are made and used.
+/// How connections are opened and used.
 #[derive(Clone, Debug)]
-pub(crate) struct Terms {
+pub(crate) struct PoolOptions {
     pub(crate) address: Address,
     pub(crate) schema: Schema,
     pub(crate) connections: usize,
@@ -48,8 +47,8 @@ pub(crate) struct Terms {
     pub(crate) durability: Durability,
 }
 
-impl Terms {
-    /// What a connection is told besides what all are.
+impl PoolOptions {
+    /// Settings of every connection of this store.
     fn settings(&self) -> String {
         let timeout = self.timeout.as_millis().clamp(1, i32::MAX as u128);
         let relaxed = self.durability == Durability::Relaxed;
@@ -57,37 +56,37 @@ impl Terms {
         format!("set statement_timeout = {timeout};{commit}")
     }
 
-    /// What a connection for calls is told once the store is open. A call that was undone for
-    /// a lock says so before its time is over, however short that is.
+    /// Settings of connections for calls. The lock timeout is shorter than that of the call,
+    /// so that a call reports a lock as such.
     fn lock_settings(&self) -> String {
         let timeout = LOCK_TIMEOUT.min(self.timeout / 2).as_millis().max(1);
         format!("set lock_timeout = {timeout};")
     }
 
-    /// The statement that calls a function of the schema.
+    /// Returns the statement that calls an SQL function.
     ///
-    /// What the commit waits for is set in passing, for this transaction only: the setting
-    /// that a function has by itself would end with the function, before the commit.
+    /// It sets `synchronous_commit` for this transaction. A setting of the function itself
+    /// would end with the function, before the commit.
     pub(crate) fn statement(&self, name: &str, params: usize) -> String {
         let text = call_text(self.schema.quoted(), name, params);
-        if self.durability == Durability::Adds && REPEATED.contains(&name) {
+        if self.durability == Durability::Adds && RELAXED_CALLS.contains(&name) {
             return text + " where set_config('synchronous_commit', 'off', true) = 'off'";
         }
         text
     }
 
-    /// Makes a connection for calls, outside of any pool.
+    /// Opens a connection for calls.
     pub(crate) async fn connect(&self) -> Result<Session, Error> {
         self.connect_with(self.settings() + &self.lock_settings()).await
     }
 
-    /// Makes the connection that opens the store: it waits for others that migrate, and for
-    /// what holds those up, as long as a call may take.
+    /// Opens the connection that opens the store. It waits for a migration by another
+    /// program for as long as a call may take.
     pub(crate) async fn connect_to_open(&self) -> Result<Session, Error> {
         self.connect_with(self.settings()).await
     }
 
-    /// Makes one for calls of the connection that opened the store.
+    /// Turns the connection that opened the store into one for calls.
     pub(crate) async fn opened(&self, session: Session) -> Result<Session, Error> {
         session.set(&self.address, &self.lock_settings()).await?;
         Ok(session)
@@ -104,30 +103,30 @@ impl Terms {
 
 /// The connections of one store.
 pub(crate) struct Pool {
-    terms: Terms,
-    /// What people are told this is.
-    place: String,
-    slots: Semaphore,
+    options: PoolOptions,
+    /// The address and the queue, for people.
+    name: String,
+    permits: Semaphore,
     idle: Mutex<Vec<Session>>,
 }
 
 impl Pool {
-    /// A pool with one connection to begin with.
-    pub(crate) fn new(terms: Terms, place: String, first: Session) -> Self {
-        let slots = Semaphore::new(terms.connections);
-        Self { terms, place, slots, idle: Mutex::new(vec![first]) }
+    /// Creates a pool with one connection.
+    pub(crate) fn new(options: PoolOptions, name: String, first: Session) -> Self {
+        let permits = Semaphore::new(options.connections);
+        Self { options, name, permits, idle: Mutex::new(vec![first]) }
     }
 
-    pub(crate) fn terms(&self) -> &Terms {
-        &self.terms
+    pub(crate) fn options(&self) -> &PoolOptions {
+        &self.options
     }
 
-    pub(crate) fn place(&self) -> &str {
-        &self.place
+    pub(crate) fn name(&self) -> &str {
+        &self.name
     }
 
-    /// Calls a function of the schema. What collides with another call is sent again, and so
-    /// is what a lock was in the way of, until the time of a call is over.
+    /// Calls an SQL function. Repeats it after a deadlock, and after a lock timeout until the
+    /// time of a call is over.
     pub(crate) async fn call(
         &self,
         name: &'static str,
@@ -137,39 +136,38 @@ impl Pool {
         let begun = SystemClock.now();
         loop {
             let mut session = self.take().await?;
-            let call = session.call(&self.terms, name, params);
-            let Ok(answer) = tokio::time::timeout(self.terms.timeout + GRACE, call).await
+            let call = session.call(&self.options, name, params);
+            let Ok(answer) =
+                tokio::time::timeout(self.options.timeout + GRACE, call).await
             else {
                 session.discard();
-                return Err(failure::of_silence(name, &self.place));
+                return Err(error::of_silence(name, &self.name));
             };
             match answer {
                 Ok(rows) => return Ok(rows),
-                Err(error)
-                    if failure::is_collision(&error) && collisions < COLLISIONS =>
-                {
+                Err(error) if error::is_collision(&error) && collisions < COLLISIONS => {
                     collisions += 1;
                 }
-                Err(error) if failure::is_held_up(&error) => {
+                Err(error) if error::is_lock_timeout(&error) => {
                     if name == "lease" {
-                        // It may hold the lock of the tokens, which is the connection's.
+                        // The connection may hold the advisory lock of the tokens.
                         session.discard();
                     }
-                    let is_over = begun.elapsed() >= self.terms.timeout;
-                    if is_over || CUT_BY_CALLER.contains(&name) {
-                        return Err(failure::of_call(error, name, &self.place));
+                    let is_over = begun.elapsed() >= self.options.timeout;
+                    if is_over || SPLIT_BY_CALLER.contains(&name) {
+                        return Err(error::of_call(error, name, &self.name));
                     }
                 }
                 Err(error) => {
-                    // The next call gets a connection that nothing went wrong on.
+                    // The connection may be broken.
                     session.discard();
-                    return Err(failure::of_call(error, name, &self.place));
+                    return Err(error::of_call(error, name, &self.name));
                 }
             }
         }
     }
 
-    /// The same for a function that answers with one row.
+    /// Calls an SQL function that returns one row.
     pub(crate) async fn call_one(
         &self,
         name: &'static str,
@@ -180,8 +178,7 @@ impl Pool {
         row.ok_or_else(|| self.unreadable(name, "no row came back"))
     }
 
-    /// The same for one that only tells, or does what can be done twice: if the connection
-    /// is lost, once more.
+    /// Calls an idempotent SQL function, once more if the connection is lost.
     pub(crate) async fn call_again(
         &self,
         name: &'static str,
@@ -195,20 +192,20 @@ impl Pool {
         }
     }
 
-    /// An answer that makes no sense.
+    /// Returns the error for an answer that cannot be read.
     pub(crate) fn unreadable(&self, name: &str, what: impl fmt::Display) -> Error {
-        let text = format!("{name} on {}: the answer cannot be read: {what}", self.place);
+        let text = format!("{name} on {}: the answer cannot be read: {what}", self.name);
         Error::new(ErrorKind::Corrupt, text)
     }
 
-    async fn take(&self) -> Result<Borrowed<'_>, Error> {
-        let slot = self.slots.acquire().await;
-        let slot = slot.expect("the semaphore of a pool is never closed");
+    async fn take(&self) -> Result<PooledSession<'_>, Error> {
+        let permit = self.permits.acquire().await;
+        let permit = permit.expect("the semaphore of a pool is never closed");
         let session = match self.pop() {
             Some(session) => session,
-            None => self.terms.connect().await?,
+            None => self.options.connect().await?,
         };
-        Ok(Borrowed { pool: self, session: Some(session), _slot: slot })
+        Ok(PooledSession { pool: self, session: Some(session), _permit: permit })
     }
 
     fn pop(&self) -> Option<Session> {
@@ -229,40 +226,44 @@ impl Pool {
 
 impl fmt::Debug for Pool {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Pool").field("terms", &self.terms).finish_non_exhaustive()
+        f.debug_struct("Pool").field("options", &self.options).finish_non_exhaustive()
     }
 }
 
-/// A connection that goes back to its pool when this is dropped: also in the middle of a
-/// call, whose answer the driver then reads and drops.
-struct Borrowed<'a> {
+/// A connection that returns to its pool when dropped, even in the middle of a call: the
+/// driver then reads and drops the answer.
+struct PooledSession<'a> {
     pool: &'a Pool,
     session: Option<Session>,
-    _slot: SemaphorePermit<'a>,
+    _permit: SemaphorePermit<'a>,
 }
 
-impl Borrowed<'_> {
-    /// Closes the connection instead.
+impl PooledSession<'_> {
+    /// Closes the connection instead of returning it.
     fn discard(mut self) {
         self.session = None;
     }
 }
 
-impl Deref for Borrowed<'_> {
+impl Deref for PooledSession<'_> {
     type Target = Session;
 
     fn deref(&self) -> &Session {
-        self.session.as_ref().expect("a session is there until it is given back")
+        self.session
+            .as_ref()
+            .expect("a session is present until it is discarded or returned")
     }
 }
 
-impl DerefMut for Borrowed<'_> {
+impl DerefMut for PooledSession<'_> {
     fn deref_mut(&mut self) -> &mut Session {
-        self.session.as_mut().expect("a session is there until it is given back")
+        self.session
+            .as_mut()
+            .expect("a session is present until it is discarded or returned")
     }
 }
 
-impl Drop for Borrowed<'_> {
+impl Drop for PooledSession<'_> {
     fn drop(&mut self) {
         if let Some(session) = self.session.take() {
             if !session.is_closed() {

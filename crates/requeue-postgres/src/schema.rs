@@ -1,4 +1,4 @@
-//! The tables and functions in the database: their version, and how they get there.
+//! The tables and functions in the database: their version and their migrations.
 
 use std::fmt;
 
@@ -6,13 +6,13 @@ use requeue_store::{Error, ErrorKind};
 use tokio_postgres::Transaction;
 
 use crate::address::Address;
-use crate::failure;
+use crate::error;
 use crate::session::Session;
 
-/// The version of the tables and functions that this program works with.
+/// The schema version of this program.
 const VERSION: i32 = 6;
 
-/// What brings the tables to each version from the one before.
+/// Migrations, each from the version before.
 const MIGRATIONS: [(i32, &str); 6] = [
     (1, include_str!("../migrations/001.sql")),
     (2, include_str!("../migrations/002.sql")),
@@ -22,11 +22,10 @@ const MIGRATIONS: [(i32, &str); 6] = [
     (6, include_str!("../migrations/006.sql")),
 ];
 
-/// The table of versions, which comes before any.
+/// Creates the table of versions.
 const VERSIONS: &str = include_str!("../migrations/000.sql");
 
-/// The functions, each file after those that it needs. They are replaced as a whole with
-/// each migration.
+/// The functions. Every migration replaces all of them.
 const FUNCTIONS: [&str; 21] = [
     include_str!("../sql/tools.sql"),
     include_str!("../sql/due.sql"),
@@ -51,48 +50,48 @@ const FUNCTIONS: [&str; 21] = [
     include_str!("../sql/pause.sql"),
 ];
 
-/// The oldest server that this works with, as it tells its version.
+/// The oldest supported server, as `server_version_num`.
 const OLDEST_SERVER: i32 = 130_000;
 
-/// The name of the schema that everything is in.
+/// The name of the schema.
 #[derive(Clone, PartialEq, Eq)]
 pub(crate) struct Schema {
     quoted: String,
 }
 
 impl Schema {
-    /// Takes a name: letters, digits and underscores. It is put into the files of SQL, and
-    /// into the name of a channel, which has at most 63 bytes.
+    /// Checks a name. It is inserted into SQL, and into the name of a channel, which has at
+    /// most 63 bytes.
     pub(crate) fn named(name: &str) -> Result<Self, Error> {
         let allowed = |c: char| c.is_ascii_lowercase() || c.is_ascii_digit() || c == '_';
         if name.is_empty() || name.len() > 40 || !name.chars().all(allowed) {
             let text = format!(
-                "the schema {name:?} cannot be used: take up to 40 small letters, digits \
-                 and underscores"
+                "the schema name {name:?} is invalid; use up to 40 lowercase letters, \
+                 digits and underscores"
             );
             return Err(Error::new(ErrorKind::Invalid, text));
         }
         Ok(Self { quoted: format!("\"{name}\"") })
     }
 
-    /// The name as statements need it.
+    /// Returns the quoted name.
     pub(crate) fn quoted(&self) -> &str {
         &self.quoted
     }
 
-    /// The channel on which workers of a queue are woken.
+    /// Returns the channel that notifies the workers of a queue.
     pub(crate) fn channel(&self, queue: i32) -> String {
         format!("{}.{queue}", self.quoted)
     }
 
-    /// A file of SQL, for this schema.
+    /// Inserts the name into SQL.
     fn apply(&self, sql: &str) -> String {
         let quoted = self.quoted();
         sql.replace("\"requeue\"", quoted).replace("requeue.", &format!("{quoted}."))
     }
 
-    /// Makes sure that the server and what is in the schema can be worked with, and brings
-    /// the schema to this version if it is older or missing.
+    /// Checks the versions of the server and the schema, and creates or migrates the schema
+    /// if it is missing or older.
     pub(crate) async fn prepare(
         &self,
         session: &mut Session,
@@ -107,12 +106,12 @@ impl Schema {
         self.migrate(session, address).await
     }
 
-    /// The version that is there; 0 if there is none.
+    /// Returns the version of the schema, 0 if it does not exist.
     async fn version(&self, session: &mut Session) -> Result<i32, tokio_postgres::Error> {
         let text = self.apply("select coalesce(max(version), 0) from requeue.migration");
         match session.client().query_one(&text, &[]).await {
             Ok(row) => row.try_get(0),
-            Err(error) if failure::is_absence(&error) => Ok(0),
+            Err(error) if error::is_absence(&error) => Ok(0),
             Err(error) => Err(error),
         }
     }
@@ -122,8 +121,8 @@ impl Schema {
             return Ok(());
         }
         let text = format!(
-            "the schema {self} of {address} has version {found}, and this program knows \
-             {VERSION}: use a newer program"
+            "the schema {self} of {address} has version {found}, but this program supports \
+             only {VERSION}; use a newer program"
         );
         Err(Error::new(ErrorKind::Version, text))
     }
@@ -143,7 +142,7 @@ impl Schema {
         transaction.commit().await.map_err(wrap)
     }
 
-    /// Waits until nobody else migrates: the version that is there then.
+    /// Waits for a migration by another program. Returns the version after it.
     async fn begin_migration(
         &self,
         transaction: &Transaction<'_>,
@@ -183,7 +182,7 @@ impl fmt::Debug for Schema {
 }
 
 fn wrap(error: tokio_postgres::Error, address: &Address) -> Error {
-    failure::of_call(error, "opening", &format!("PostgreSQL at {address}"))
+    error::of_call(error, "opening", &format!("PostgreSQL at {address}"))
 }
 
 async fn check_server(session: &mut Session, address: &Address) -> Result<(), Error> {
@@ -202,7 +201,7 @@ fn check_version(version: i32, address: &Address) -> Result<(), Error> {
     }
     let (version, oldest) = (version / 10_000, OLDEST_SERVER / 10_000);
     let text = format!(
-        "PostgreSQL at {address} is of version {version}; {oldest} or newer is needed"
+        "PostgreSQL at {address} has version {version}; {oldest} or newer is required"
     );
     Err(Error::new(ErrorKind::Version, text))
 }
@@ -212,19 +211,19 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_server_that_is_too_old_is_refused_by_name_and_version() {
+    fn old_server_is_rejected_with_its_version() {
         let address = Address::parse("postgres://me:secret@db:1/app").unwrap();
         let error = check_version(120_005, &address).unwrap_err();
         assert_eq!(error.kind(), ErrorKind::Version);
         assert_eq!(
             error.to_string(),
-            "PostgreSQL at db:1/app is of version 12; 13 or newer is needed"
+            "PostgreSQL at db:1/app has version 12; 13 or newer is required"
         );
         assert!(check_version(130_000, &address).is_ok());
     }
 
     #[test]
-    fn a_schema_name_that_would_have_to_be_quoted_inside_is_refused() {
+    fn schema_name_with_special_characters_is_rejected() {
         for name in ["", "a b", "a\"b", "A", "a.b", &"x".repeat(41)] {
             assert_eq!(Schema::named(name).unwrap_err().kind(), ErrorKind::Invalid);
         }

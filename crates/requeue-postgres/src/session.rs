@@ -7,35 +7,35 @@ use std::future::poll_fn;
 use requeue_store::Error;
 use tokio::task::JoinHandle;
 use tokio_postgres::types::ToSql;
-use tokio_postgres::{Client, Row, Statement};
+use tokio_postgres::{Row, Statement};
 
 use crate::address::Address;
-use crate::failure;
-use crate::pool::Terms;
+use crate::error;
+use crate::pool::PoolOptions;
 
-/// What each connection is told first. `read committed` is what the statements are written
-/// for. Their plans are known: the settings keep the planner from others, which it would
-/// take while its statistics lag behind a queue that fills and empties.
+/// Settings of every connection. The statements are written for `read committed`. The other
+/// settings fix their plans: the statistics of a queue that fills and empties are always
+/// out of date.
 const SETTINGS: &str = include_str!("../sql/session.sql");
 
-/// What a call is given.
+/// A parameter of a call.
 pub(crate) type Param = Box<dyn ToSql + Sync + Send>;
 
-/// A connection. It closes when this is dropped.
+/// A connection with its prepared statements. Dropping it closes the connection.
 pub(crate) struct Session {
-    client: Client,
+    client: tokio_postgres::Client,
     statements: HashMap<&'static str, Statement>,
     driver: JoinHandle<()>,
 }
 
 impl Session {
-    /// Connects, and sets up what holds for all calls; `more` comes on top.
+    /// Connects and applies the settings, then `more` of them.
     pub(crate) async fn open(address: &Address, more: &str) -> Result<Self, Error> {
         let connected = address.connect().await;
         let (client, mut messages) =
-            connected.map_err(|error| failure::of_connecting(error, address))?;
+            connected.map_err(|error| error::of_connecting(error, address))?;
         let driver = tokio::spawn(async move {
-            // What ends a connection is told to the call that waits for it.
+            // The waiting call reports why a connection ends.
             while let Some(Ok(_)) = poll_fn(|cx| messages(cx)).await {}
         });
         let session = Self { client, statements: HashMap::new(), driver };
@@ -43,34 +43,34 @@ impl Session {
         Ok(session)
     }
 
-    /// Sets up what holds from now on.
+    /// Applies settings.
     pub(crate) async fn set(
         &self,
         address: &Address,
         settings: &str,
     ) -> Result<(), Error> {
         let set = self.client.batch_execute(settings).await;
-        set.map_err(|error| failure::of_connecting(error, address))
+        set.map_err(|error| error::of_connecting(error, address))
     }
 
-    pub(crate) fn client(&mut self) -> &mut Client {
+    pub(crate) fn client(&mut self) -> &mut tokio_postgres::Client {
         &mut self.client
     }
 
-    /// Whether it can be used no more.
+    /// Returns whether the connection has ended.
     pub(crate) fn is_closed(&self) -> bool {
         self.client.is_closed() || self.driver.is_finished()
     }
 
-    /// Calls a function of the schema; its statement is prepared the first time.
+    /// Calls an SQL function. Prepares its statement the first time.
     pub(crate) async fn call(
         &mut self,
-        terms: &Terms,
+        options: &PoolOptions,
         name: &'static str,
         params: &[Param],
     ) -> Result<Vec<Row>, tokio_postgres::Error> {
         if !self.statements.contains_key(name) {
-            let text = terms.statement(name, params.len());
+            let text = options.statement(name, params.len());
             let statement = self.client.prepare(&text).await?;
             self.statements.insert(name, statement);
         }
@@ -83,11 +83,10 @@ pub(crate) fn param_ref(param: &Param) -> &(dyn ToSql + Sync) {
     &**param
 }
 
-/// What is called as a procedure, since it commits in between, and what stands for its
-/// answers there.
+/// The procedure, which commits in between, and the placeholders of its results.
 const PROCEDURE: (&str, &str) = ("add_and_wake", ", null, null, null, null, null");
 
-/// `select * from schema.name($1, $2)`, or `call schema.name($1, $2)`.
+/// Returns `select * from schema.name($1, $2)`, or `call schema.name($1, $2, null)`.
 pub(crate) fn call_text(schema: &str, name: &str, params: usize) -> String {
     let is_procedure = name == PROCEDURE.0;
     let (verb, answers) =
@@ -95,7 +94,7 @@ pub(crate) fn call_text(schema: &str, name: &str, params: usize) -> String {
     let mut text = format!("{verb} {schema}.{name}(");
     for number in 1..=params {
         let comma = if number == 1 { "" } else { ", " };
-        write!(text, "{comma}${number}").expect("a string takes any text");
+        write!(text, "{comma}${number}").expect("writing to a string never fails");
     }
     text + answers + ")"
 }
@@ -105,7 +104,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_call_names_each_of_its_parameters() {
+    fn call_numbers_its_parameters() {
         assert_eq!(call_text("\"r\"", "stats", 2), "select * from \"r\".stats($1, $2)");
     }
 }

@@ -1,4 +1,4 @@
-//! What an address says of TLS, in the words of PostgreSQL's own programs.
+//! The TLS parameters of an address, with the meaning they have in libpq.
 //!
 //! | `sslmode` | encrypted | checked |
 //! |---|---|---|
@@ -10,48 +10,48 @@
 
 use requeue_store::{Error, ErrorKind};
 
-/// How much of a server's certificate is checked.
+/// What is verified about the server's certificate.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Check {
-    Nothing,
+pub(crate) enum Verification {
+    None,
     Authority,
     AuthorityAndName,
 }
 
-/// Who is trusted.
+/// Trusted certificate authorities.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum Roots {
-    /// Whom the machine trusts.
+    /// Those of the operating system.
     Platform,
     /// The certificates in a file.
     File(String),
 }
 
-/// What is asked for.
+/// The encryption that an address asks for.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) enum Wish {
-    Plain,
+pub(crate) enum Encryption {
+    None,
     Preferred,
-    Demanded(Check, Roots),
+    Required(Verification, Roots),
 }
 
-/// Takes what is about TLS out of an address, a URL or a list of `key=value`: the driver
-/// knows only a part of it.
-pub(crate) fn take(text: &str) -> Result<(String, Wish), Error> {
+/// Removes the TLS parameters from an address, a URL or a list of `key=value`. The driver
+/// supports only some of them.
+pub(crate) fn take(text: &str) -> Result<(String, Encryption), Error> {
     let is_url = text.starts_with("postgres://") || text.starts_with("postgresql://");
-    let (rest, told) = if is_url { from_url(text) } else { from_list(text) };
-    Ok((rest, wish(&told)?))
+    let (rest, params) = if is_url { from_url(text) } else { from_list(text) };
+    Ok((rest, encryption(&params)?))
 }
 
 /// The values of `sslmode` and `sslrootcert`.
 #[derive(Default)]
-struct Told {
+struct TlsParams {
     mode: Option<String>,
     root: Option<String>,
 }
 
-impl Told {
-    /// Takes in a setting, if it is one of these.
+impl TlsParams {
+    /// Takes a parameter. Returns whether it is one of these.
     fn take(&mut self, name: &str, value: String) -> bool {
         match name {
             "sslmode" => self.mode = Some(value),
@@ -62,24 +62,26 @@ impl Told {
     }
 }
 
-fn from_url(text: &str) -> (String, Told) {
-    let mut told = Told::default();
+fn from_url(text: &str) -> (String, TlsParams) {
+    let mut params = TlsParams::default();
     let Some((base, query)) = text.split_once('?') else {
-        return (text.to_owned(), told);
+        return (text.to_owned(), params);
     };
     let is_other = |param: &&str| {
-        param.split_once('=').is_none_or(|(name, value)| !told.take(name, decoded(value)))
+        param
+            .split_once('=')
+            .is_none_or(|(name, value)| !params.take(name, decoded(value)))
     };
     let others: Vec<_> = query.split('&').filter(is_other).collect();
     let mark = if others.is_empty() { "" } else { "?" };
-    (format!("{base}{mark}{}", others.join("&")), told)
+    (format!("{base}{mark}{}", others.join("&")), params)
 }
 
-fn from_list(text: &str) -> (String, Told) {
-    let mut told = Told::default();
+fn from_list(text: &str) -> (String, TlsParams) {
+    let mut params = TlsParams::default();
     let is_other = |word: &&str| {
         word.split_once('=').is_none_or(|(name, value)| {
-            !told.take(name.trim(), value.trim_matches('\'').to_owned())
+            !params.take(name.trim(), value.trim_matches('\'').to_owned())
         })
     };
     let mut quoted = false;
@@ -88,10 +90,10 @@ fn from_list(text: &str) -> (String, Told) {
         !quoted && c.is_whitespace()
     });
     let others: Vec<_> = words.filter(is_other).collect();
-    (others.join(" "), told)
+    (others.join(" "), params)
 }
 
-/// A part of a URL in which `%2F` stands for a slash.
+/// Decodes percent-encoding.
 fn decoded(text: &str) -> String {
     let mut bytes = Vec::new();
     let mut rest = text.as_bytes();
@@ -112,72 +114,78 @@ fn decoded(text: &str) -> String {
     String::from_utf8_lossy(&bytes).into_owned()
 }
 
-fn wish(told: &Told) -> Result<Wish, Error> {
-    let roots = match told.root.as_deref() {
+fn encryption(params: &TlsParams) -> Result<Encryption, Error> {
+    let roots = match params.root.as_deref() {
         None | Some("system") => Roots::Platform,
         Some(path) => Roots::File(path.to_owned()),
     };
-    let check = match (told.mode.as_deref().unwrap_or("disable"), &told.root) {
-        ("disable" | "allow", _) => return Ok(Wish::Plain),
-        ("prefer", _) => return Ok(Wish::Preferred),
-        ("require", None) => Check::Nothing,
-        ("require" | "verify-ca", _) => Check::Authority,
-        ("verify-full", _) => Check::AuthorityAndName,
+    let verification = match (params.mode.as_deref().unwrap_or("disable"), &params.root) {
+        ("disable" | "allow", _) => return Ok(Encryption::None),
+        ("prefer", _) => return Ok(Encryption::Preferred),
+        ("require", None) => Verification::None,
+        ("require" | "verify-ca", _) => Verification::Authority,
+        ("verify-full", _) => Verification::AuthorityAndName,
         (other, _) => {
             let text = format!(
-                "the address of the PostgreSQL database has sslmode={other}; it is one of \
-                 disable, prefer, require, verify-ca, verify-full"
+                "the address of the PostgreSQL database has sslmode={other}; expected \
+                 disable, prefer, require, verify-ca or verify-full"
             );
             return Err(Error::new(ErrorKind::Invalid, text));
         }
     };
-    Ok(Wish::Demanded(check, roots))
+    Ok(Encryption::Required(verification, roots))
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
 
-    fn taken(text: &str) -> (String, Wish) {
+    fn taken(text: &str) -> (String, Encryption) {
         take(text).unwrap()
     }
 
     #[test]
-    fn what_a_url_says_of_tls_is_taken_out_of_it() {
+    fn tls_parameters_are_removed_from_a_url() {
         let url = "postgres://me:p@db/app?connect_timeout=3&sslmode=verify-full\
                    &sslrootcert=%2Fetc%2Fmy%20ca.pem";
         let file = Roots::File("/etc/my ca.pem".to_owned());
-        let wish = Wish::Demanded(Check::AuthorityAndName, file);
+        let expected = Encryption::Required(Verification::AuthorityAndName, file);
         assert_eq!(
             taken(url),
-            ("postgres://me:p@db/app?connect_timeout=3".to_owned(), wish)
+            ("postgres://me:p@db/app?connect_timeout=3".to_owned(), expected)
         );
         assert_eq!(
             taken("postgresql://db/app?sslmode=require"),
             (
                 "postgresql://db/app".to_owned(),
-                Wish::Demanded(Check::Nothing, Roots::Platform)
+                Encryption::Required(Verification::None, Roots::Platform)
             )
         );
-        assert_eq!(taken("postgres://db/app").1, Wish::Plain);
-        assert_eq!(taken("postgres://db/app?sslmode=prefer").1, Wish::Preferred);
+        assert_eq!(taken("postgres://db/app").1, Encryption::None);
+        assert_eq!(taken("postgres://db/app?sslmode=prefer").1, Encryption::Preferred);
     }
 
     #[test]
-    fn what_a_list_says_of_tls_is_taken_out_of_it() {
+    fn tls_parameters_are_removed_from_a_list() {
         let list = "host=db password='a b' sslmode=verify-ca sslrootcert='/my ca.pem'";
-        let wish = Wish::Demanded(Check::Authority, Roots::File("/my ca.pem".to_owned()));
-        assert_eq!(taken(list), ("host=db password='a b'".to_owned(), wish));
+        let expected = Encryption::Required(
+            Verification::Authority,
+            Roots::File("/my ca.pem".to_owned()),
+        );
+        assert_eq!(taken(list), ("host=db password='a b'".to_owned(), expected));
     }
 
     #[test]
-    fn an_authority_that_is_told_is_checked_also_where_encryption_is_all_that_is_asked() {
+    fn require_with_an_authority_verifies_it() {
         let url = "postgres://db/app?sslmode=require&sslrootcert=system";
-        assert_eq!(taken(url).1, Wish::Demanded(Check::Authority, Roots::Platform));
+        assert_eq!(
+            taken(url).1,
+            Encryption::Required(Verification::Authority, Roots::Platform)
+        );
     }
 
     #[test]
-    fn an_unknown_mode_is_named_with_those_that_there_are() {
+    fn unknown_mode_is_rejected_with_the_valid_ones() {
         let error = take("postgres://me:secret@db/app?sslmode=verify").unwrap_err();
         assert_eq!(error.kind(), ErrorKind::Invalid);
         assert!(error.to_string().contains("sslmode=verify;"), "{error}");

@@ -1,4 +1,4 @@
-//! Connections by TLS: what an address asks for, and what that takes.
+//! TLS connections.
 
 use std::sync::Arc;
 
@@ -14,15 +14,18 @@ use rustls::{CertificateError, ClientConfig, DigitallySignedStruct, RootCertStor
 use rustls::{Error as TlsError, SignatureScheme};
 use tokio_postgres_rustls::MakeRustlsConnect;
 
-use crate::ssl::{Check, Roots};
+use crate::ssl::{Roots, Verification};
 
-/// What makes the connections of an address.
-pub(crate) fn connector(check: Check, roots: &Roots) -> Result<MakeRustlsConnect, Error> {
+/// Returns the connector for TLS connections.
+pub(crate) fn connector(
+    verification: Verification,
+    roots: &Roots,
+) -> Result<MakeRustlsConnect, Error> {
     let provider = Arc::new(ring::default_provider());
-    let verifier = verifier(check, roots, &provider)?;
+    let verifier = verifier(verification, roots, &provider)?;
     let config = ClientConfig::builder_with_provider(provider)
         .with_safe_default_protocol_versions()
-        .map_err(|error| invalid("TLS cannot be set up").because(error))?
+        .map_err(|error| invalid("cannot set up TLS").because(error))?
         .dangerous()
         .with_custom_certificate_verifier(verifier)
         .with_no_client_auth();
@@ -30,21 +33,21 @@ pub(crate) fn connector(check: Check, roots: &Roots) -> Result<MakeRustlsConnect
 }
 
 fn verifier(
-    check: Check,
+    verification: Verification,
     roots: &Roots,
     provider: &Arc<CryptoProvider>,
 ) -> Result<Arc<dyn ServerCertVerifier>, Error> {
     let provider = Arc::clone(provider);
-    if check == Check::Nothing {
-        return Ok(Arc::new(Lenient { chain: None, provider }));
+    if verification == Verification::None {
+        return Ok(Arc::new(LenientVerifier { chain: None, provider }));
     }
     let store = Arc::new(read_roots(roots)?);
     let chain = WebPkiServerVerifier::builder_with_provider(store, Arc::clone(&provider));
     let chain = chain
         .build()
         .map_err(|error| invalid("no certificate authority is trusted").because(error))?;
-    if check == Check::Authority {
-        return Ok(Arc::new(Lenient { chain: Some(chain), provider }));
+    if verification == Verification::Authority {
+        return Ok(Arc::new(LenientVerifier { chain: Some(chain), provider }));
     }
     Ok(chain)
 }
@@ -58,9 +61,8 @@ fn read_roots(roots: &Roots) -> Result<RootCertStore, Error> {
             );
         }
         Roots::File(path) => {
-            let unreadable = || {
-                invalid(format!("the certificates in sslrootcert={path} cannot be read"))
-            };
+            let unreadable =
+                || invalid(format!("cannot read the certificates in sslrootcert={path}"));
             let file = CertificateDer::pem_file_iter(path);
             for certificate in file.map_err(|error| unreadable().because(error))? {
                 let certificate =
@@ -77,7 +79,7 @@ fn invalid(text: impl Into<String>) -> Error {
     Error::new(ErrorKind::Invalid, text.into())
 }
 
-/// Why a certificate was refused, if that is what an error of the driver is about.
+/// Returns why a certificate was rejected, if that is the cause of an error.
 pub(crate) fn refusal<'a>(
     error: &'a (dyn std::error::Error + 'static),
 ) -> Option<&'a TlsError> {
@@ -91,17 +93,17 @@ pub(crate) fn refusal<'a>(
     certificate.or_else(|| error.source().and_then(refusal))
 }
 
-/// Checks less of a certificate than usual. That the key belongs to it is always checked.
+/// Verifies less than usual about a certificate. It always verifies that the server has the
+/// private key.
 #[derive(Debug)]
-struct Lenient {
-    /// Accepts a certificate of a trusted authority, for whatever name. If there is none,
-    /// any certificate: what is sent cannot be read on its way, but whoever answers may be
-    /// somebody else.
+struct LenientVerifier {
+    /// Accepts certificates of trusted authorities, for any name. `None` accepts every
+    /// certificate: the connection is encrypted, but the server may be an impostor.
     chain: Option<Arc<WebPkiServerVerifier>>,
     provider: Arc<CryptoProvider>,
 }
 
-impl ServerCertVerifier for Lenient {
+impl ServerCertVerifier for LenientVerifier {
     fn verify_server_cert(
         &self,
         certificate: &CertificateDer<'_>,
@@ -112,7 +114,7 @@ impl ServerCertVerifier for Lenient {
     ) -> Result<ServerCertVerified, TlsError> {
         let Some(chain) = &self.chain else { return Ok(ServerCertVerified::assertion()) };
         match chain.verify_server_cert(certificate, intermediates, name, ocsp, now) {
-            // The name is the last thing that the usual check looks at.
+            // The usual check verifies the name last.
             Err(TlsError::InvalidCertificate(
                 CertificateError::NotValidForName
                 | CertificateError::NotValidForNameContext { .. },

@@ -1,16 +1,16 @@
-//! How workers that wait learn that a key is ready.
+//! Wake-ups: how waiting workers learn that a key is ready.
 //!
-//! One connection of each store listens for all that wait on it; it is made when the first
-//! one waits. Whoever makes a key ready notifies: an add in the same round trip, if it is
-//! its turn, and all others by a task that sends what they ask for. That is once in
-//! [`APART`] on average, a few at once after a rest, and not at all while no worker waits.
+//! Each store has one connection that listens for all its waiters, opened for the first of
+//! them. A call that makes keys ready sends a notification: an add in the same round trip,
+//! if it gets a turn, all other calls through a background task. A process sends one per
+//! [`INTERVAL`] on average, a few at once after a pause, and none while no worker waits.
 //!
 //! # Invariants
 //!
-//! 1. A wake-up that comes while nobody waits is kept for the next who does.
-//! 2. One wake-up is for one waiter; whoever leaves keys behind passes it on.
-//! 3. Whoever waits looks again after [`FALLBACK`], notified or not. So a notification
-//!    that was lost with a connection, or never sent, costs no more than that.
+//! 1. A wake-up without a waiter is kept for the next waiter.
+//! 2. A wake-up is for one waiter. A waiter that leaves keys behind passes it on.
+//! 3. A waiter looks again after [`FALLBACK`], notified or not. This bounds the cost of a
+//!    notification that was lost with its connection, or never sent.
 
 use std::fmt;
 use std::future::{Future, poll_fn};
@@ -24,89 +24,89 @@ use tokio::sync::Notify;
 use tokio::task::AbortHandle;
 use tokio_postgres::AsyncMessage;
 
-use crate::failure;
-use crate::pool::{Pool, Terms};
+use crate::error;
+use crate::pool::{Pool, PoolOptions};
 
-/// The least time between two notifications of a process, on average: each takes, at its
-/// commit, a lock that the whole database shares.
-const APART: Duration = Duration::from_millis(10);
+/// Average time between two notifications of a process. The commit of each takes a lock
+/// that the whole database shares.
+const INTERVAL: Duration = Duration::from_millis(10);
 
-/// How much of that may be used ahead of time: ten notifications at once after a rest.
-const AHEAD: Duration = Duration::from_millis(90);
+/// How far notifications may run ahead of the average: ten at once after a pause.
+const BURST: Duration = Duration::from_millis(90);
 
-/// How long none is sent after one that found no worker waiting, or failed.
-const APART_IF_BUSY: Duration = Duration::from_millis(100);
+/// Pause after a notification that found no waiting worker, or failed.
+const PAUSE_IF_BUSY: Duration = Duration::from_millis(100);
 
-/// How long a notification may keep the server busy, as a part of the time.
-const SHARE: u32 = 4;
+/// The interval is at least this multiple of the time that a notification takes.
+const SLOWDOWN: u32 = 4;
 
-/// About how long a waiter that hears nothing waits before it looks.
+/// Longest wait without a notification, give or take a tenth.
 const FALLBACK: Duration = Duration::from_secs(1);
 
-/// A delay that is longer than this is found by those who look in time anyway.
+/// Waiters find delays that are longer than this without a notification.
 pub(crate) const SOON: Duration = Duration::from_millis(1500);
 
 /// The wake-ups of one store.
-pub(crate) struct Wake {
+pub(crate) struct Wakeups {
     pool: Arc<Pool>,
     queue: i32,
     clock: Option<EngineClock>,
     ready: Arc<Notify>,
-    asked: Arc<Notify>,
+    requested: Arc<Notify>,
     turns: Arc<Turns>,
-    teller: OnceLock<()>,
+    sender: OnceLock<()>,
     listener: OnceLock<()>,
     tasks: Mutex<Vec<AbortHandle>>,
 }
 
-impl Wake {
+impl Wakeups {
     pub(crate) fn new(pool: Arc<Pool>, queue: i32, clock: Option<EngineClock>) -> Self {
         Self {
             pool,
             queue,
             clock,
             ready: Arc::new(Notify::new()),
-            asked: Arc::new(Notify::new()),
+            requested: Arc::new(Notify::new()),
             turns: Arc::default(),
-            teller: OnceLock::new(),
+            sender: OnceLock::new(),
             listener: OnceLock::new(),
             tasks: Mutex::new(Vec::new()),
         }
     }
 
     /// Wakes one waiter of this store.
-    pub(crate) fn here(&self) {
+    pub(crate) fn wake_local(&self) {
         self.ready.notify_one();
     }
 
-    /// Wakes waiters of this store and, soon, of all others on the queue.
-    pub(crate) fn everywhere(&self) {
-        self.here();
-        self.asked.notify_one();
-        self.teller.get_or_init(|| {
-            let (pool, asked) = (Arc::clone(&self.pool), Arc::clone(&self.asked));
+    /// Wakes one waiter of this store and, soon, those of all other stores of the queue.
+    pub(crate) fn wake_all(&self) {
+        self.wake_local();
+        self.requested.notify_one();
+        self.sender.get_or_init(|| {
+            let (pool, requested) = (Arc::clone(&self.pool), Arc::clone(&self.requested));
             let turns = Arc::clone(&self.turns);
-            self.spawn(tell(pool, asked, turns, self.queue, self.clock.clone()));
+            self.spawn(send(pool, requested, turns, self.queue, self.clock.clone()));
         });
     }
 
-    /// Whether a call may notify by itself now.
-    pub(crate) fn take_turn(&self) -> bool {
+    /// Takes a turn to notify, if one is due. Returns whether it did.
+    pub(crate) fn try_take_turn(&self) -> bool {
         self.turns.take(SystemClock.now()).is_ok()
     }
 
-    /// Takes in whether a call that took its turn found somebody who waits.
-    pub(crate) fn told(&self, told: bool) {
-        if !told {
-            self.turns.put_off(SystemClock.now() + APART_IF_BUSY);
+    /// Records whether a call that took a turn notified waiting workers.
+    pub(crate) fn record_turn(&self, notified: bool) {
+        if !notified {
+            self.turns.put_off(SystemClock.now() + PAUSE_IF_BUSY);
         }
     }
 
-    /// Waits for a wake-up, or until it is time to look.
+    /// Waits for a wake-up, at most `at_most` or [`FALLBACK`].
     pub(crate) async fn wait(&self, at_most: Duration) {
         self.listener.get_or_init(|| {
-            let terms = self.pool.terms().clone();
-            self.spawn(listen(terms, self.queue, Arc::clone(&self.ready)));
+            let options = self.pool.options().clone();
+            self.spawn(listen(options, self.queue, Arc::clone(&self.ready)));
         });
         within(at_most.min(jittered(FALLBACK)), self.ready.notified()).await;
     }
@@ -117,49 +117,49 @@ impl Wake {
     }
 }
 
-impl Drop for Wake {
+impl Drop for Wakeups {
     fn drop(&mut self) {
         let tasks = self.tasks.get_mut().unwrap_or_else(PoisonError::into_inner);
         tasks.iter().for_each(AbortHandle::abort);
     }
 }
 
-impl fmt::Debug for Wake {
+impl fmt::Debug for Wakeups {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Wake").field("queue", &self.queue).finish_non_exhaustive()
+        f.debug_struct("Wakeups").field("queue", &self.queue).finish_non_exhaustive()
     }
 }
 
 /// When notifications may be sent.
 #[derive(Default)]
 struct Turns {
-    /// Until when the time is used up.
+    /// The time that the notifications so far have used up.
     used: Mutex<Option<Instant>>,
 }
 
 impl Turns {
-    /// Takes a turn, if one has come, or tells when it will.
+    /// Takes a turn, or returns when one is due.
     fn take(&self, now: Instant) -> Result<(), Instant> {
         let mut used = self.lock();
         let until = used.unwrap_or(now).max(now);
-        let wait = until.saturating_duration_since(now).saturating_sub(AHEAD);
+        let wait = until.saturating_duration_since(now).saturating_sub(BURST);
         if !wait.is_zero() {
             return Err(now + wait);
         }
-        *used = Some(until + APART);
+        *used = Some(until + INTERVAL);
         Ok(())
     }
 
-    /// Takes in that a turn took so much longer than it should.
+    /// Delays the next turns by this much.
     fn lengthen(&self, by: Duration) {
         let mut used = self.lock();
         *used = used.map(|until| until + by);
     }
 
-    /// Lets the next turn come no earlier than that.
+    /// Allows no turn before `until`.
     fn put_off(&self, until: Instant) {
         let mut used = self.lock();
-        *used = (*used).max(Some(until + AHEAD));
+        *used = (*used).max(Some(until + BURST));
     }
 
     /// Waits for the next turn, and takes it.
@@ -174,48 +174,48 @@ impl Turns {
     }
 }
 
-/// Sends the notifications that were asked for, in one as many as came meanwhile.
-async fn tell(
+/// Sends the requested notifications. Requests that arrive meanwhile are combined.
+async fn send(
     pool: Arc<Pool>,
-    asked: Arc<Notify>,
+    requested: Arc<Notify>,
     turns: Arc<Turns>,
     queue: i32,
     clock: Option<EngineClock>,
 ) {
     loop {
-        asked.notified().await;
+        requested.notified().await;
         turns.wait().await;
         let begun = SystemClock.now();
         let now = clock.as_ref().map(|clock| crate::signed(clock.now().micros()));
         let params = params![queue, now];
         let row = pool.call_one("notify_workers", &params).await;
-        let told = row.ok().and_then(|row| row.try_get(0).ok()).unwrap_or(false);
-        if !told {
-            turns.put_off(begun + APART_IF_BUSY);
+        let notified = row.ok().and_then(|row| row.try_get(0).ok()).unwrap_or(false);
+        if !notified {
+            turns.put_off(begun + PAUSE_IF_BUSY);
         }
-        turns.lengthen((begun.elapsed() * SHARE).saturating_sub(APART));
+        turns.lengthen((begun.elapsed() * SLOWDOWN).saturating_sub(INTERVAL));
     }
 }
 
 /// Listens for notifications, on connection after connection.
-async fn listen(terms: Terms, queue: i32, ready: Arc<Notify>) {
+async fn listen(options: PoolOptions, queue: i32, ready: Arc<Notify>) {
     loop {
-        // What went wrong is told to those who look; here it only means to try again.
-        let _ended = listen_once(&terms, queue, &ready).await;
+        // Calls report what is wrong with the server. This only tries again.
+        let _ended = listen_once(&options, queue, &ready).await;
         let deadline = SystemClock.now() + jittered(FALLBACK);
         SystemClock.timer(deadline).await;
     }
 }
 
-/// Listens until the connection ends. Whoever waits looks once at the beginning: a key may
-/// have become ready before.
+/// Listens until the connection ends. Wakes one waiter first: a key may have become ready
+/// before.
 async fn listen_once(
-    terms: &Terms,
+    options: &PoolOptions,
     queue: i32,
     ready: &Arc<Notify>,
 ) -> Result<(), Error> {
-    let address = &terms.address;
-    let wrap = |error| failure::of_connecting(error, address);
+    let address = &options.address;
+    let wrap = |error| error::of_connecting(error, address);
     let (client, mut messages) = address.connect().await.map_err(wrap)?;
     let heard = Arc::clone(ready);
     let driver = tokio::spawn(async move {
@@ -225,14 +225,14 @@ async fn listen_once(
             }
         }
     });
-    let channel = terms.schema.channel(queue).replace('"', "\"\"");
+    let channel = options.schema.channel(queue).replace('"', "\"\"");
     client.batch_execute(&format!("listen \"{channel}\"")).await.map_err(wrap)?;
     ready.notify_one();
     let _ended = driver.await;
     Ok(())
 }
 
-/// A time within a tenth of `time`, so that many who wait do not all look at once.
+/// Returns `time`, give or take a tenth, so that waiters do not all look at once.
 fn jittered(time: Duration) -> Duration {
     let random = RandomState::new().hash_one(0_u8) % 1000;
     let share = u32::try_from(random).unwrap_or_default();
@@ -244,31 +244,31 @@ mod tests {
     use super::*;
 
     #[test]
-    fn ten_turns_come_at_once_and_then_one_in_ten_milliseconds() {
+    fn ten_turns_are_due_at_once_and_then_one_every_ten_milliseconds() {
         let (turns, now) = (Turns::default(), SystemClock.now());
         for _ in 0..10 {
             assert_eq!(turns.take(now), Ok(()));
         }
-        assert_eq!(turns.take(now), Err(now + APART));
-        assert_eq!(turns.take(now + APART), Ok(()));
-        assert_eq!(turns.take(now + APART), Err(now + 2 * APART));
+        assert_eq!(turns.take(now), Err(now + INTERVAL));
+        assert_eq!(turns.take(now + INTERVAL), Ok(()));
+        assert_eq!(turns.take(now + INTERVAL), Err(now + 2 * INTERVAL));
     }
 
     #[test]
-    fn a_turn_that_was_put_off_is_one_and_not_ten() {
+    fn only_one_turn_is_due_after_a_pause() {
         let (turns, now) = (Turns::default(), SystemClock.now());
-        let later = now + APART_IF_BUSY;
+        let later = now + PAUSE_IF_BUSY;
         turns.put_off(later);
         assert_eq!(turns.take(now), Err(later));
         assert_eq!(turns.take(later), Ok(()));
-        assert_eq!(turns.take(later), Err(later + APART));
+        assert_eq!(turns.take(later), Err(later + INTERVAL));
     }
 
     #[test]
-    fn a_turn_that_took_long_puts_off_those_after_it() {
+    fn slow_turn_delays_the_next_ones() {
         let (turns, now) = (Turns::default(), SystemClock.now());
         assert_eq!(turns.take(now), Ok(()));
-        turns.lengthen(AHEAD + APART);
-        assert_eq!(turns.take(now), Err(now + 2 * APART));
+        turns.lengthen(BURST + INTERVAL);
+        assert_eq!(turns.take(now), Err(now + 2 * INTERVAL));
     }
 }

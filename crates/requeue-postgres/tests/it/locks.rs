@@ -127,7 +127,7 @@ fn a_batch_of_adds_that_meets_a_transaction_is_busy_and_the_other_keys_pass() {
         let error = bench.store.add(&batch()).await.unwrap_err();
         assert_eq!(error.kind(), ErrorKind::Busy);
         assert!(error.is_transient());
-        assert!(error.to_string().contains("a transaction that is open"), "{error}");
+        assert!(error.to_string().contains("an open transaction"), "{error}");
         assert_eq!(bench.store.stats().await.unwrap().ready, 0);
 
         let receipts =

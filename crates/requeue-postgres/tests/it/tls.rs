@@ -42,7 +42,7 @@ async fn certify(client: &Client, url: &str) -> Authority {
     std::fs::write(&path, authority.pem()).unwrap();
     let told = Authority { path };
     while let Err(error) = open(&with(url, "sslmode=require")).await {
-        assert!(error.to_string().contains("does not speak TLS"), "{error}");
+        assert!(error.to_string().contains("does not support TLS"), "{error}");
     }
     told
 }

@@ -1,4 +1,4 @@
-//! What an error of the driver or the server means to a queue.
+//! Classifies errors of the driver and the server.
 
 use std::error::Error as StdError;
 
@@ -7,14 +7,14 @@ use tokio_postgres::error::SqlState;
 
 use crate::address::Address;
 
-/// An error while a connection was being made: nothing was asked for yet.
+/// Classifies an error of connecting. Nothing was sent yet.
 pub(crate) fn of_connecting(error: tokio_postgres::Error, address: &Address) -> Error {
     let (kind, text) = match error.code() {
         Some(code) if is_refusal(code) => {
             let user = address.user();
             (
                 ErrorKind::Denied,
-                format!("PostgreSQL at {address} refuses the user {user:?}"),
+                format!("PostgreSQL at {address} rejects the user {user:?}"),
             )
         }
         Some(&SqlState::INVALID_CATALOG_NAME) => {
@@ -23,25 +23,25 @@ pub(crate) fn of_connecting(error: tokio_postgres::Error, address: &Address) -> 
             (ErrorKind::Invalid, text)
         }
         Some(code) if !is_passing(code) => {
-            (ErrorKind::Server, format!("PostgreSQL at {address} refuses the connection"))
+            (ErrorKind::Server, format!("PostgreSQL at {address} rejects the connection"))
         }
         _ if refused_certificate(&error).is_some() => {
             let why = refused_certificate(&error).unwrap_or_default();
             let text = format!(
-                "the certificate of PostgreSQL at {address} is not accepted: {why}; name \
-                 the file of its authority with sslrootcert, or the host that it is for"
+                "the certificate of PostgreSQL at {address} is not trusted: {why}; set \
+                 sslrootcert to the certificate of its authority, or use the host name \
+                 in the certificate"
             );
             (ErrorKind::Denied, text)
         }
         _ if says(&error, "does not support TLS") => {
             let text = format!(
-                "PostgreSQL at {address} does not speak TLS, which sslmode demands"
+                "PostgreSQL at {address} does not support TLS, which sslmode requires"
             );
             (ErrorKind::Invalid, text)
         }
         _ if says(&error, "password") => {
-            let text =
-                format!("PostgreSQL at {address} asks for a password: none is told");
+            let text = format!("PostgreSQL at {address} requires a password");
             (ErrorKind::Denied, text)
         }
         _ => (ErrorKind::Unavailable, format!("cannot reach PostgreSQL at {address}")),
@@ -49,38 +49,36 @@ pub(crate) fn of_connecting(error: tokio_postgres::Error, address: &Address) -> 
     Error::new(kind, text).because(error)
 }
 
-/// An error of a call that was sent.
+/// Classifies the error of a call.
 pub(crate) fn of_call(error: tokio_postgres::Error, name: &str, place: &str) -> Error {
     let (kind, what) = match error.code() {
-        None => (ErrorKind::Unknown, "the connection was lost before the answer"),
+        None => (ErrorKind::Unknown, "the connection was lost before the answer arrived"),
         Some(code) if is_ending(code) => {
-            (ErrorKind::Unknown, "the server ended the connection before the answer")
+            (ErrorKind::Unknown, "the server closed the connection before it answered")
         }
-        Some(code) if is_refusal(code) => {
-            (ErrorKind::Denied, "the user has no right to do that")
-        }
+        Some(code) if is_refusal(code) => (ErrorKind::Denied, "permission denied"),
         Some(code) if is_gone(code) => {
-            (ErrorKind::Corrupt, "the tables or functions of requeue are not there")
+            (ErrorKind::Corrupt, "the tables or functions of requeue do not exist")
         }
         Some(&SqlState::LOCK_NOT_AVAILABLE) => (
             ErrorKind::Busy,
-            "a transaction that is open holds a key of it, or the whole queue",
+            "an open transaction has locked a key of the batch, or the queue",
         ),
         Some(code) if is_passing(code) => {
-            (ErrorKind::Unavailable, "the server cannot now")
+            (ErrorKind::Unavailable, "the server is temporarily unable to answer")
         }
         Some(_) => (ErrorKind::Server, "the server failed"),
     };
     Error::new(kind, format!("{name} on {place}: {what}")).because(error)
 }
 
-/// No answer in time. The server may still carry the call out.
+/// Returns the error of a call without an answer. The server may still execute it.
 pub(crate) fn of_silence(name: &str, place: &str) -> Error {
     Error::new(ErrorKind::Unknown, format!("{name} on {place}: no answer in time"))
 }
 
-/// Whether the same call, sent again at once, may well succeed: the server has undone it
-/// since it stood in the way of another.
+/// Returns whether the server undid a call because of a deadlock or a conflict, so that it
+/// may succeed if it is repeated at once.
 pub(crate) fn is_collision(error: &tokio_postgres::Error) -> bool {
     matches!(
         error.code(),
@@ -88,12 +86,12 @@ pub(crate) fn is_collision(error: &tokio_postgres::Error) -> bool {
     )
 }
 
-/// Whether the server has undone a call since it waited too long for a lock.
-pub(crate) fn is_held_up(error: &tokio_postgres::Error) -> bool {
+/// Returns whether the server undid a call because it waited too long for a lock.
+pub(crate) fn is_lock_timeout(error: &tokio_postgres::Error) -> bool {
     error.code() == Some(&SqlState::LOCK_NOT_AVAILABLE)
 }
 
-/// Whether the error says that something asked for does not exist.
+/// Returns whether a table, a function or a schema does not exist.
 pub(crate) fn is_absence(error: &tokio_postgres::Error) -> bool {
     error.code().is_some_and(is_gone)
 }
@@ -118,8 +116,8 @@ fn is_ending(code: &SqlState) -> bool {
         || code.code() == "57P05"
 }
 
-/// Whether it passes by itself: the server starts, stops, is full or only a copy now, or
-/// has undone a call that took too long. Nothing was changed.
+/// Returns whether the cause is temporary: the server starts, stops, is full or a read-only
+/// replica, or undid a call that took too long. Nothing changed.
 fn is_passing(code: &SqlState) -> bool {
     // Classes 08 and 53: connections, and resources.
     code.code().starts_with("08")
@@ -134,7 +132,7 @@ fn is_passing(code: &SqlState) -> bool {
         )
 }
 
-/// Whether the cause of an error says this: the driver has no other way to tell.
+/// Returns whether the cause of an error contains `what`: the driver has no code for it.
 fn says(error: &tokio_postgres::Error, what: &str) -> bool {
     error.source().is_some_and(|cause| cause.to_string().contains(what))
 }

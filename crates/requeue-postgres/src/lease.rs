@@ -1,4 +1,4 @@
-//! What a lease is answered with.
+//! The parameters and the answer of the SQL function `lease`.
 
 use std::time::Duration;
 
@@ -6,53 +6,42 @@ use requeue_store::{Grant, Key, LeaseRequest, Leased, Token, micros_of};
 use tokio_postgres::types::FromSql;
 use tokio_postgres::{Error, Row};
 
-use crate::low::{Aim, Found};
+use crate::number::{count, unsigned};
 use crate::session::Param;
-use crate::units::{count, unsigned};
+use crate::watermark::{Progress, Start};
 use crate::{duration, number, signed};
 
-/// The most keys that one call hands out, so that it stays short.
+/// Most keys of one call, so that it does not hold its locks for long.
 const MOST: usize = 1000;
 
-/// How many keys a call is to hand out.
+/// Returns how many keys a call may lease.
 pub(crate) fn wanted(request: &LeaseRequest) -> usize {
     request.max.min(MOST)
 }
 
-/// What the function `lease` is given.
+/// Returns the parameters of `lease`.
 pub(crate) fn params(
     queue: i32,
     request: &LeaseRequest,
-    aim: Aim,
-    longest_first: bool,
+    start: Start,
+    oldest_first: bool,
     now: Option<i64>,
 ) -> Vec<Param> {
     let owner = request.owner.as_str().to_owned();
     let wanted = number(wanted(request));
     let lease = signed(micros_of(request.lease));
     let most = request.max_deliveries.map(|most| number(most.get() as usize));
-    let Aim { place, moment, thorough } = aim;
-    params![
-        queue,
-        owner,
-        wanted,
-        lease,
-        most,
-        now,
-        place,
-        moment,
-        thorough,
-        longest_first
-    ]
+    let Start { seq, time, thorough } = start;
+    params![queue, owner, wanted, lease, most, now, seq, time, thorough, oldest_first]
 }
 
-/// What it answers.
+/// The answer of `lease`.
 pub(crate) struct Answer {
     pub(crate) leased: Leased,
-    pub(crate) found: Found,
-    /// Keys became ready in this call.
+    pub(crate) progress: Progress,
+    /// Whether due keys became ready in this call.
     pub(crate) moved: bool,
-    /// Nothing was found, and what was added meanwhile woke nobody.
+    /// Whether a key may have been added without waking this caller.
     pub(crate) look_again: bool,
 }
 
@@ -61,9 +50,9 @@ impl Answer {
         let paused: Option<bool> = row.try_get("paused")?;
         let more_in: Option<i64> = row.try_get("more_in")?;
         let moved: bool = row.try_get("moved")?;
-        let found = Found {
-            place: row.try_get("last_seq")?,
-            moment: row.try_get("swept_until")?,
+        let progress = Progress {
+            last_seq: row.try_get("last_seq")?,
+            swept_until: row.try_get("swept_until")?,
             spent: duration(row.try_get("spent")?),
         };
         let leased = Leased {
@@ -73,10 +62,10 @@ impl Answer {
         };
         let look_again: Option<bool> = row.try_get("look_again")?;
         let look_again = look_again.unwrap_or_default();
-        Ok(Self { leased, found, moved, look_again })
+        Ok(Self { leased, progress, moved, look_again })
     }
 
-    /// Whether a key is left that another worker can have.
+    /// Returns whether ready keys are left for other workers.
     pub(crate) fn leaves_some(&self) -> bool {
         self.leased.more_in == Some(Duration::ZERO) && !self.leased.paused
     }
@@ -109,7 +98,7 @@ fn grants(row: &Row) -> Result<Vec<Grant>, Error> {
     Ok(grants)
 }
 
-/// A column that is an array, or nothing.
+/// Reads an array column. Null is an empty array.
 fn list<'a, T: FromSql<'a>>(row: &'a Row, name: &str) -> Result<Vec<T>, Error> {
     Ok(row.try_get::<_, Option<Vec<T>>>(name)?.unwrap_or_default())
 }

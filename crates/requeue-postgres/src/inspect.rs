@@ -1,4 +1,4 @@
-//! What people are told, from the rows that say it.
+//! Reads the answers of functions that inspect a queue.
 
 use requeue_store::{
     Dead, Error, ErrorKind, Expired, Failing, Key, Look, Owner, Phase, Stats, Token,
@@ -7,7 +7,7 @@ use requeue_store::{
 use tokio_postgres::Row;
 
 use crate::duration;
-use crate::units::{count, unsigned};
+use crate::number::{count, unsigned};
 
 type Answer<T> = Result<T, Error>;
 
@@ -17,7 +17,7 @@ fn column<'a, T: tokio_postgres::types::FromSql<'a>>(
     name: &str,
 ) -> Answer<T> {
     row.try_get(name).map_err(|error| {
-        let text = format!("the column {name} of an answer cannot be read");
+        let text = format!("cannot read the column {name} of an answer");
         Error::new(ErrorKind::Corrupt, text).because(error)
     })
 }
