@@ -61,8 +61,7 @@ pub struct Builder<K> {
 /// Attaches the metrics provider when the queue is built.
 type Attach<K> = Box<dyn FnOnce(&str, &Weak<Shared<K>>) -> Box<dyn Recorder> + Send>;
 
-/// The failures of this many keys are kept that are neither ready, delayed nor processing.
-/// Each takes as much memory as a ready key.
+/// How many keys are kept only for their failures. Each takes as much memory as a ready key.
 const MAX_TRACKED: usize = 100_000;
 
 impl<K> Builder<K> {
@@ -133,7 +132,7 @@ impl<K> Builder<K> {
         self
     }
 
-    /// Sets how a lease ends that is dropped. The default is [`Finish::Retry`].
+    /// Sets how a dropped lease ends. The default is [`Finish::Retry`].
     ///
     /// A lease is dropped by a panic, a `?`, an aborted task or a timeout. With the default,
     /// that is a failure: it counts, and the key runs again after its backoff.

@@ -34,7 +34,7 @@ const STALE_MAX: usize = 16;
 
 /// The effect of an [`insert`](Delays::insert).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-#[must_use = "an earlier deadline may have to wake the leader"]
+#[must_use = "says whether the delay changed"]
 pub(crate) enum Scheduled {
     /// The slot was not delayed and is now.
     New,

@@ -12,7 +12,7 @@ use super::state::State;
 use crate::sync::thread;
 use crate::wake::{DeferredDrop, Wake, WatchId};
 
-/// A thread or task that waits for a state which only the end of a lease can bring about.
+/// A thread or task that waits until the queue is drained or idle.
 struct Watcher<K> {
     shared: Arc<Shared<K>>,
     id: Option<WatchId>,
@@ -80,7 +80,7 @@ fn drained<K: Clone>(state: &mut State<K>) -> Option<Vec<K>> {
 }
 
 fn idle<K>(state: &mut State<K>) -> Option<()> {
-    state.is_at_rest().then_some(())
+    state.is_idle().then_some(())
 }
 
 impl<K: Clone> Shared<K> {

@@ -2,9 +2,10 @@
 //!
 //! A [`FinishRequest`] says which lease ends and how. It is carried out in three steps:
 //!
-//! 1. Without the lock, a retry policy of the user is asked for advice.
+//! 1. Without the lock, a retry policy that counts by itself is asked for advice.
 //! 2. Under the lock, failures are counted or forgotten, the key is added again if the
-//!    finish says so, and the lease ends.
+//!    finish says so, and the lease ends. A policy that depends only on the number of
+//!    failures is asked here.
 //! 3. After the lock is released, the [`Finished`] lease is reported and its copies of the
 //!    key are dropped.
 //!
@@ -30,8 +31,9 @@ use crate::contain::contain;
 /// | `Release` | not processed | kept | ready again at once |
 /// | `Done` | the lease ends, nothing else | kept | – |
 ///
-/// In each case a key that was added during its lease becomes ready. A *dead* key is known
-/// to the callbacks and metrics of a [pool](crate::pool); a store keeps it for inspection.
+/// In each case a key that was added during its lease becomes ready. For a queue in memory,
+/// `GiveUp` has the effect of `Succeed`; the callbacks and metrics of a
+/// [pool](crate::pool) report the key as dead. A store keeps dead keys for inspection.
 ///
 /// A [`Lease`](crate::Lease) has a method of the same name for each variant. A handler of a
 /// [pool](crate::pool) can return a `Finish`, or `()` for `Succeed`.
@@ -63,8 +65,7 @@ pub enum Finish {
     #[doc(alias = "AddRateLimited")]
     Retry,
     /// Failure. The key runs again after this delay; use it for a delay that a server asks
-    /// for, such as an HTTP `Retry-After`. The failure counts, so that a key that always
-    /// fails in this way is given up eventually.
+    /// for, such as an HTTP `Retry-After`. The failure counts, as that of `Retry` does.
     RetryAfter(Duration),
     /// Permanent failure. The key is dead, and its failures are forgotten.
     #[doc(alias = "TerminalError")]
@@ -95,7 +96,7 @@ pub(super) struct FinishRequest<K> {
     /// Its key is the lease's own copy, to be dropped after the lock is released.
     pub(super) taken: Taken<K>,
     pub(super) finish: Finish,
-    /// The delay that a retry policy of the user has chosen.
+    /// The delay chosen by a retry policy that counts by itself.
     pub(super) advice: Option<Duration>,
 }
 
@@ -115,7 +116,8 @@ impl<K> FinishRequest<K> {
 /// A lease that has ended: what is left to do after the lock is released.
 #[must_use = "report it after the lock is released"]
 pub(super) struct Finished<K> {
-    /// Copies of the key that are no longer needed.
+    /// The lease's copy of the key, and a key that the queue has forgotten, which may be
+    /// another one.
     keys: (K, Option<K>),
     /// The delay of a key that was retried or requeued.
     backoff: Option<Backoff>,
@@ -162,7 +164,7 @@ impl<K> Shared<K> {
         if finish.is_final() && !takes_part {
             return self.end_all(taken, finish);
         }
-        // The policy of the user is asked for all keys first, without the lock.
+        // A policy that counts by itself is asked for all keys first, without the lock.
         let requests: Vec<_> =
             taken.into_iter().map(|taken| self.request(taken, finish)).collect();
         let mut reports = Vec::new();
@@ -221,7 +223,7 @@ impl<K> Shared<K> {
         Finished { keys: (request.taken.key, forgotten), backoff }
     }
 
-    /// Adds the key of a lease that is about to end again. Returns its delay, unless it was
+    /// Adds the key again, just before its lease ends. Returns its delay, unless it was
     /// released.
     #[inline(never)]
     fn requeue(

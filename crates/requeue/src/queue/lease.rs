@@ -100,7 +100,7 @@ impl<K> Lease<K> {
 
     #[inline(always)]
     #[expect(clippy::inline_always, reason = "measured: each finish compiles separately")]
-    fn end(mut self, finish: Finish) -> (Arc<Shared<K>>, FinishRequest<K>) {
+    fn into_request(mut self, finish: Finish) -> (Arc<Shared<K>>, FinishRequest<K>) {
         let Held { shared, taken } = self.held.take().expect("a lease ends once");
         let request = shared.request(taken, finish);
         (shared, request)
@@ -111,8 +111,7 @@ impl<K> Lease<K> {
         &self.held().taken.key
     }
 
-    /// Returns the priority with which the key was queued. It is 0 if the order ignores
-    /// priorities, as the default one does.
+    /// Returns the priority with which the key was queued; 0 with the default order.
     #[doc(alias = "GetWithPriority")]
     pub fn priority(&self) -> i32 {
         self.held().taken.priority
@@ -148,7 +147,7 @@ impl<K> Lease<K> {
     /// [`close_now`](crate::Queue::close_now) return the key instead.
     #[doc(alias = "AddRateLimited")]
     pub fn retry(self) -> Duration {
-        let (shared, request) = self.end(Finish::Retry);
+        let (shared, request) = self.into_request(Finish::Retry);
         shared.finish(request).unwrap_or_default()
     }
 
@@ -191,7 +190,7 @@ impl<K> Lease<K> {
     #[inline(always)]
     #[expect(clippy::inline_always, reason = "measured: each finish compiles separately")]
     pub fn finish(self, finish: Finish) {
-        let (shared, request) = self.end(finish);
+        let (shared, request) = self.into_request(finish);
         shared.finish(request);
     }
 
@@ -203,7 +202,8 @@ impl<K> Lease<K> {
     /// # Cancel safety
     ///
     /// As that of [`Queue::get`](crate::Queue::get). This lease ends with the first poll,
-    /// or when the future is dropped.
+    /// or when the future is dropped. A retry policy that counts by itself is asked by this
+    /// call.
     ///
     /// # Examples
     ///
@@ -232,7 +232,7 @@ impl<K> Lease<K> {
     ///
     /// As that of [`next`](Self::next).
     pub fn next_with(self, finish: Finish) -> Get<K> {
-        let (shared, request) = self.end(finish);
+        let (shared, request) = self.into_request(finish);
         Get::new(shared, Some(request))
     }
 
@@ -254,7 +254,7 @@ impl<K> Lease<K> {
     where
         K: Clone,
     {
-        let (shared, request) = self.end(finish);
+        let (shared, request) = self.into_request(finish);
         shared.exchange_blocking(Some(request))
     }
 }

@@ -74,7 +74,8 @@ use crate::key::ToKey;
 /// | not at all | [`try_get`](Queue::try_get) | [`try_get_many`](Queue::try_get_many) |
 ///
 /// A method without `_blocking` in its name never blocks. All of them can be used on one
-/// queue at the same time. A key that becomes ready wakes the getter that has waited longest. Another worker that asks first may still take it.
+/// queue at the same time. A key that becomes ready wakes one of the getters that have
+/// waited longest. Another worker that asks first may still take it.
 ///
 /// # Closing
 ///
@@ -89,9 +90,11 @@ use crate::key::ToKey;
 /// key's `Hash`, `Eq`, `Clone` and `Drop`, the order, the clock, the retry policy, wakers and
 /// the metrics recorder.
 ///
-/// A call that is given a key panics with it and changes nothing. A getter panics with
-/// `Clone` of the key it was about to lease, which is then [stranded](Queue::stranded).
-/// Ending a lease never panics.
+/// If `Hash`, `Eq`, the order or the clock panics, a call for one key changes nothing, and
+/// [`add_all`](Queue::add_all) keeps the keys it has added. `Drop` of a key runs last, after
+/// the change. A getter panics with `Clone` of the key it was about to lease, which is then
+/// [stranded](Queue::stranded). Ending a lease never panics. A handler that panics drops its
+/// lease, which is retried.
 ///
 /// # Examples
 ///
@@ -179,7 +182,7 @@ impl<K> Queue<K> {
         self.shared.with(|state| state.counts())
     }
 
-    /// Returns how many keys are stranded: set aside because user code panicked.
+    /// Returns how many keys are stranded: set aside because the order or `Clone` panicked.
     ///
     /// A key is stranded if its order panics when the key's delay or lease ends, or if its
     /// `Clone` panics when it is leased. Adding the key again makes it ready, unless that

@@ -59,10 +59,10 @@ impl AddedAll {
 #[non_exhaustive]
 #[doc(alias = "AddOpts")]
 pub struct AddOptions {
-    /// Not before this much time has passed.
+    /// The delay.
     pub after: Option<Duration>,
-    /// Not before the retry policy says. With `after`, the shorter of the two counts, as
-    /// in controller-runtime.
+    /// Whether to use the delay of the retry policy, which counts a failure. If `after` is
+    /// also set, the shorter delay counts, as in controller-runtime.
     pub rate_limited: bool,
     /// How urgent the key is: higher is sooner. It matters only with an order that heeds
     /// it, such as [`Priority`](crate::order::Priority). Unset is 0.

@@ -10,10 +10,10 @@
 //!
 //! # Invariants
 //!
-//! They hold whenever the lock is free; [`Park::settle`] restores them.
+//! They hold whenever the lock is released; [`Park::settle`] restores them.
 //!
 //! 1. While any getter is parked, the number of getters in transit is at least the number
-//!    of ready keys.
+//!    of deliverable keys.
 //! 2. While any getter is parked and a key is delayed, the leader is in transit, or it is
 //!    parked and sleeps no longer than until the earliest deadline.
 //! 3. A getter that registered arrives exactly once: when it looks again, or when it
@@ -80,8 +80,8 @@ impl Park {
 
     /// Parks a getter. One that has waited before gets its old place back.
     ///
-    /// Returns how long it may sleep if it becomes the leader; `next` is the earliest
-    /// deadline.
+    /// Returns when it must look again if it is now the leader, and `None` if it sleeps until
+    /// it is woken. `next` is the earliest deadline.
     pub(super) fn park(
         &mut self,
         id: Option<ParkedId>,

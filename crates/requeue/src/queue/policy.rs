@@ -5,8 +5,9 @@
 //! ([`ByCount`]) is asked under the lock, and the key's slot counts. Any other policy counts
 //! by itself and is asked without the lock.
 //!
-//! If a policy panics, the default backoff takes its place, by the failures that the key's
-//! slot has counted.
+//! If a policy panics when a lease ends, the default backoff takes its place, by the
+//! failures that the key's slot has counted. In `add_rate_limited`, a policy that counts by
+//! itself is replaced by the first delay of the default backoff.
 
 use std::time::Duration;
 
@@ -30,7 +31,7 @@ enum Kind {
     ByKey,
 }
 
-/// The delay of a failed key.
+/// The delay of a key that is added again.
 #[derive(Clone, Copy)]
 pub(super) struct Backoff {
     pub(super) delay: Duration,

@@ -4,7 +4,7 @@
 //! There is one lock. While it is held, nothing blocks, nothing is woken and no metric is
 //! recorded. This user code runs under it, and no other:
 //!
-//! * `Eq` and `Clone` of the key,
+//! * `Eq` and `Clone` of the key, `Borrow` and `ToKey` of a borrowed one,
 //! * the order,
 //! * `Clock::now`,
 //! * a retry policy that is asked by the number of failures (`ByCount`).
@@ -48,7 +48,7 @@ pub(super) struct Shared<K> {
     epoch: Instant,
     hashing: Hashing,
     pub(super) policy: Policy<K>,
-    /// How a lease ends that is dropped.
+    /// How a dropped lease ends.
     pub(super) on_drop: Finish,
     meter: Option<Meter>,
 }
@@ -85,7 +85,7 @@ impl<K> Core<K> {
         if state.is_closed() {
             park.call_all(&mut wakes);
         }
-        if !watch.is_empty() && state.is_at_rest() {
+        if !watch.is_empty() && state.is_idle() {
             watch.call_all(&mut wakes);
         }
         wakes
@@ -126,7 +126,8 @@ impl<K> Shared<K> {
         result
     }
 
-    /// Runs `change` on the state, if it makes no key ready and does not depend on time.
+    /// Runs `change` without ending delays or waking getters. It must not make a key ready or
+    /// depend on the time.
     #[inline]
     pub(super) fn peek<R>(&self, change: impl FnOnce(&mut State<K>) -> R) -> R {
         change(&mut lock(&self.core).state)
@@ -287,7 +288,7 @@ impl<K: Eq + Hash> Shared<K> {
         let shorter = |delay: Duration| after.map_or(delay, |after| after.min(delay));
         if !self.policy.is_by_count() {
             // A closed queue counts no failure. If it closes between here and the add, the
-            // failure of a refused key is counted, which no later key can notice.
+            // failure is counted. That is harmless, since the queue accepts no more keys.
             if self.peek(|state| state.is_closed()) {
                 return Err(Closed::new(key));
             }
@@ -354,14 +355,14 @@ impl<K: Eq + Hash> Shared<K> {
             return self.policy.num_requeues(&key.to_key());
         }
         let hash = self.hash(key);
-        self.peek(|state| state.num_retries(hash, key))
+        self.peek(|state| state.num_failures(hash, key))
     }
 }
 
 impl<K> Shared<K> {
     /// Returns how often a leased key has failed.
     pub(super) fn num_requeues_of(&self, taken: &Taken<K>) -> u32 {
-        let by_slot = || self.peek(|state| state.retries(taken.slot));
+        let by_slot = || self.peek(|state| state.num_failures_at(taken.slot));
         if self.policy.is_by_count() {
             return by_slot();
         }

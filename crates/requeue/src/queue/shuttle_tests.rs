@@ -22,7 +22,7 @@ use shuttle::thread::{self, JoinHandle};
 use self::clock::LeapClock;
 use self::ledger::{KEYS, Ledger};
 use super::{AddOptions, Finish, Get, Lease, Queue};
-use crate::error::TryGetError;
+use crate::error::GetTimeoutError;
 
 const STEP: Duration = Duration::from_millis(3);
 
@@ -118,8 +118,8 @@ impl World {
         for _ in 0..3 {
             match self.queue.get_blocking_timeout(STEP) {
                 Ok(lease) => self.ledger.work_and_finish(lease),
-                Err(TryGetError::Empty) => {}
-                Err(TryGetError::Closed) => break,
+                Err(GetTimeoutError::Timeout) => {}
+                Err(GetTimeoutError::Closed) => break,
             }
         }
         self.take_the_rest();

@@ -24,7 +24,7 @@ pub(super) enum Phase {
 }
 
 impl Phase {
-    /// Whether the key will be delivered without another add.
+    /// Whether the key is ready, or will be when its lease ends. Ignores delays.
     #[inline]
     pub(super) fn is_pending(self) -> bool {
         matches!(self, Self::Ready | Self::Dirty)
@@ -65,7 +65,7 @@ impl<K> Slots<K> {
         self.live
     }
 
-    /// One more than the highest index in use.
+    /// The number of slots, vacant ones included. Every index is below it.
     #[inline]
     pub(super) fn bound(&self) -> usize {
         self.all.len()

@@ -13,13 +13,14 @@
 //! | `Resting`    | no           | -> `Ready` |                 |                         |
 //! | `Stranded`   | no           | -> `Ready` |                 |                         |
 //! | `Ready`      | once         | stays      | -> `Processing` |                         |
-//! | `Processing` | no           | -> `Dirty` |                 | -> `Idle`               |
+//! | `Processing` | no           | -> `Dirty` |                 | -> `Idle`, `Resting` or unknown |
 //! | `Dirty`      | no           | stays      |                 | -> `Ready`              |
 //!
 //! An empty cell cannot happen: `take` only takes from the order, and `done` is only reached
 //! by consuming a lease. A delay is independent of the phase; when it ends, the key is
-//! added. When a key is done, an `Idle` key without a delay rests if it has failures to
-//! remember, and is forgotten otherwise.
+//! added. A key that is done is `Idle` if it has a delay, `Resting` if it has only failures
+//! to remember, and forgotten otherwise. Cancelling a key makes a `Ready` one `Idle` and a
+//! `Dirty` one `Processing`.
 //!
 //! # Panics in user code
 //!
@@ -32,15 +33,15 @@
 //! # Invariants
 //!
 //! 1. The order holds each `Ready` key exactly once, and no other key.
-//! 2. A key leaves `Processing` and `Dirty` only through `done`, so at most one lease for
-//!    it exists.
+//! 2. A leased key (`Processing` or `Dirty`) stops being leased only in `done`, so at most
+//!    one lease for it exists.
 //! 3. The table holds each known key exactly once, under the hash in its slot.
 //! 4. `resting` holds each `Resting` key exactly once, and no other; such a key has
 //!    failures and no delay.
 //! 5. With `absorb`, a key that is `Ready` or `Dirty` has no delay.
 //!
-//! client-go keeps the same facts in three sets (`queue`, `dirty`, `processing`) and a
-//! heap of delays; `state/tests.rs` checks the two representations against each other.
+//! client-go keeps the same facts in three sets (`queue`, `dirty`, which also holds the
+//! ready keys, and `processing`) and a heap of delays; `state/tests.rs` checks the two representations against each other.
 
 pub(super) use self::deferred::Deferred;
 use self::priorities::Priorities;
@@ -99,7 +100,7 @@ pub(super) struct State<K> {
     dirty: usize,
     stranded: usize,
     /// Failures by slot; grows with the first retry.
-    retries: Column<u32>,
+    failures: Column<u32>,
     resting: Fifo,
     max_resting: usize,
     priorities: Priorities,
@@ -146,7 +147,7 @@ impl<K> State<K> {
             processing: 0,
             dirty: 0,
             stranded: 0,
-            retries: Column::default(),
+            failures: Column::default(),
             resting: Fifo::default(),
             max_resting: rules.max_resting,
             priorities: Priorities::default(),
@@ -172,8 +173,8 @@ impl<K> State<K> {
         !self.delays.is_empty() && !self.is_closed()
     }
 
-    /// Whether the end of this lease must know the time: the key becomes ready with it, or
-    /// has become dirty by a delay that has ended since.
+    /// Whether the end of this lease must know the time. It must if the key is dirty, or if
+    /// its delay may have ended unnoticed, which makes it dirty.
     #[inline]
     pub(super) fn done_needs_time(&self, slot: u32) -> bool {
         self.phase(slot) == Phase::Dirty || self.delays.contains(slot)
@@ -327,7 +328,7 @@ impl<K> State<K> {
             return None;
         }
         let found = self.find_offer(hash, offer).map(|(slot, _)| slot);
-        let mut failures = found.map_or(0, |slot| self.retries(slot));
+        let mut failures = found.map_or(0, |slot| self.num_failures_at(slot));
         let deadline = when(&mut failures);
         let (slot, added) = match found {
             Ok(slot) if deadline > now => {
@@ -394,19 +395,19 @@ impl<K> State<K> {
 
     /// The number of failures of a key that is not resting, to be changed.
     pub(super) fn failures(&mut self, slot: u32) -> &mut u32 {
-        self.retries.at(slot)
+        self.failures.at(slot)
     }
 
     /// Forgets the failures of a leased key.
     #[inline]
     pub(super) fn clear_failures(&mut self, slot: u32) {
-        self.retries.take(slot);
+        self.failures.take(slot);
     }
 
     /// The number of failures of a key.
     #[inline]
-    pub(super) fn retries(&self, slot: u32) -> u32 {
-        self.retries.get(slot)
+    pub(super) fn num_failures_at(&self, slot: u32) -> u32 {
+        self.failures.get(slot)
     }
 
     /// Ends the lease of a key. Returns a key that is forgotten, for the caller to drop after
@@ -444,14 +445,13 @@ impl<K> State<K> {
         self.stage == Stage::Closed
     }
 
-    /// Whether no key can be delivered or is leased. Keys that the order withholds cannot.
+    /// Whether no key can be delivered or is leased. Withheld keys cannot be delivered.
     pub(super) fn is_drained(&self) -> bool {
         self.deliverable() == 0 && self.processing == 0
     }
 
-    /// Whether nothing is left to do: no key is ready, processing or dirty, nor delayed,
-    /// unless the queue is closed, so that delays do not end.
-    pub(super) fn is_at_rest(&self) -> bool {
+    /// Whether no key is ready, leased or delayed. On a closed queue, delays do not count.
+    pub(super) fn is_idle(&self) -> bool {
         self.is_drained() && (self.delays.is_empty() || self.is_closed())
     }
 
@@ -558,7 +558,7 @@ impl<K> State<K> {
             self.slots.set_phase(slot, Phase::Idle);
             return None;
         }
-        if self.retries(slot) == 0 {
+        if self.num_failures_at(slot) == 0 {
             return Some(self.vacate(slot));
         }
         self.slots.set_phase(slot, Phase::Resting);

@@ -153,8 +153,8 @@ impl Table {
         probing::close_gap(&mut self.words, place);
     }
 
-    /// Gives back room beyond what `keys` keys need. Of `known`, no more than that, are
-    /// the hashes and slots that stay.
+    /// Frees the memory beyond what `keys` keys need. `known` yields the hash and slot of
+    /// every key in the table, at most `keys` of them.
     pub(super) fn shrink_to(
         &mut self,
         keys: usize,

@@ -8,9 +8,9 @@
 //!    in the table.
 //! 3. The front of the rotation has the turn. It has at least one hand-out left.
 //!
-//! The user's code is the two functions, and `Hash` and `Eq` of a group. All of it runs in
-//! `push`, before anything changes. Taking a group out compares slots and uses the stored
-//! hash.
+//! The user's code is the two functions, and `Hash`, `Eq` and `Drop` of a group. All but
+//! `Drop` runs in `push`, before anything changes. Removing a group compares slots and uses
+//! the stored hash; a panic in `Drop` is contained.
 
 use std::fmt;
 use std::hash::{BuildHasher, Hash};
@@ -19,6 +19,7 @@ use foldhash::fast::RandomState;
 use hashbrown::HashTable;
 
 use super::{Order, Ticket};
+use crate::contain::contain;
 use crate::queue::column::Column;
 use crate::queue::links::{Links, List};
 
@@ -250,7 +251,8 @@ impl<G> Groups<G> {
             entry.remove();
         }
         self.free.push(slot);
-        self.slots[slot as usize] = None;
+        let group = self.slots[slot as usize].take();
+        contain(|| drop(group));
     }
 
     /// Counts a hand-out of the group that has the turn; its last one ends the turn.

@@ -38,7 +38,7 @@ pub use priority::Priority;
 /// Every ticket that was pushed is popped some day unless it is removed, and none is
 /// popped that is not ready. [`pop`](Order::pop) returns `None` only when no key is ready.
 /// If it returns `None` although keys are ready, those keys wait until a key is pushed,
-/// touched or removed; then the order is asked again. Closing the queue returns them.
+/// touched or removed; then the order is asked again. `close_now` and `drain` return them.
 ///
 /// Every call is made with the queue's lock held: be quick, do not block, and do not
 /// call the queue.

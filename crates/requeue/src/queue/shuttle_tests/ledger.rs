@@ -4,7 +4,7 @@ use std::array;
 use std::sync::atomic::Ordering::SeqCst;
 use std::sync::atomic::{AtomicBool, AtomicU64};
 
-use crate::queue::Added;
+use crate::{Added, Closed};
 
 /// How many keys there are: few, so that they meet each other.
 pub(super) const KEYS: usize = 3;
@@ -29,10 +29,14 @@ impl Ledger {
     }
 
     /// Changes the thing behind `key`, then has `add` tell the queue.
-    pub(super) fn change(&self, key: usize, add: impl FnOnce(usize) -> Added) {
+    pub(super) fn change(
+        &self,
+        key: usize,
+        add: impl FnOnce(usize) -> Result<Added, Closed<usize>>,
+    ) {
         let page = &self.0[key];
         let version = page.version.fetch_add(1, SeqCst) + 1;
-        if add(key).is_accepted() {
+        if add(key).is_ok() {
             page.accepted.fetch_max(version, SeqCst);
         }
     }

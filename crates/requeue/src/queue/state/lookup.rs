@@ -50,17 +50,17 @@ impl<K> State<K> {
     where
         K: Borrow<Q>,
     {
-        let slot = self.find(hash, key).filter(|slot| self.retries(*slot) > 0)?;
+        let slot = self.find(hash, key).filter(|slot| self.num_failures_at(*slot) > 0)?;
         self.unrest(slot);
         self.clear_failures(slot);
         if self.phase(slot) == Phase::Idle { self.rest(slot) } else { None }
     }
 
     /// The number of failures of a key.
-    pub(in crate::queue) fn num_retries<Q: Eq + ?Sized>(&self, hash: u32, key: &Q) -> u32
+    pub(in crate::queue) fn num_failures<Q: Eq + ?Sized>(&self, hash: u32, key: &Q) -> u32
     where
         K: Borrow<Q>,
     {
-        self.find(hash, key).map_or(0, |slot| self.retries(slot))
+        self.find(hash, key).map_or(0, |slot| self.num_failures_at(slot))
     }
 }

@@ -19,7 +19,7 @@ impl<K> State<K> {
     /// unless it is dirty.
     #[inline]
     fn is_bare(&self) -> bool {
-        self.is_plain() && self.retries.is_empty() && self.delays.is_empty()
+        self.is_plain() && self.failures.is_empty() && self.delays.is_empty()
     }
 
     /// Adds the keys of `offers`, each with its hash, now. Returns whether it did, which it

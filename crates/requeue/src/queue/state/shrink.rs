@@ -28,7 +28,7 @@ impl<K> State<K> {
             self.note_panic();
         }
         self.delays.shrink(bound);
-        self.retries.shrink(bound);
+        self.failures.shrink(bound);
         self.priorities.shrink(bound);
         if let Some(timing) = &mut self.timing {
             timing.shrink(bound);

@@ -306,3 +306,21 @@ fn order_that_panics_in_shrink_costs_no_lease() {
     leases.drain(..).for_each(Lease::done);
     assert_eq!(queue.counts(), Counts::default());
 }
+
+/// A group whose `Drop` panicked in `pop` once left its key ready but not in the order.
+#[test]
+fn group_whose_drop_panics_costs_no_key() {
+    #[derive(PartialEq, Eq, Hash)]
+    struct Group(u32);
+    impl Drop for Group {
+        fn drop(&mut self) {
+            assert!(std::thread::panicking(), "a group that panics, on purpose");
+        }
+    }
+    let queue = Queue::builder().order(Fair::by(|key: &u32| Group(*key))).build();
+    queue.add_all([1, 2]).unwrap();
+    assert_eq!(take_all(&queue), [1, 2]);
+    queue.add(3).unwrap();
+    assert!(queue.remove(&3));
+    assert_eq!(queue.counts(), Counts::default());
+}

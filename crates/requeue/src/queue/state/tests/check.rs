@@ -53,7 +53,7 @@ impl<K: Eq> State<K> {
         match phase {
             Phase::Idle => assert!(delayed, "an idle key is known for its delay"),
             Phase::Resting => {
-                assert!(self.retries(slot) > 0 && !delayed, "invariant 4");
+                assert!(self.num_failures_at(slot) > 0 && !delayed, "invariant 4");
             }
             Phase::Ready | Phase::Dirty => {
                 assert!(!(self.absorb && delayed), "invariant 5");
@@ -64,7 +64,7 @@ impl<K: Eq> State<K> {
 
     /// What is kept beside the slots is of keys that are known.
     fn check_columns(&self) {
-        for (slot, retries) in self.retries.iter() {
+        for (slot, retries) in self.failures.iter() {
             let known = self.slots.phase(slot).is_some();
             assert!(known || retries == 0, "failures of the vacant slot {slot}");
         }

@@ -254,11 +254,11 @@ impl<K: Clone + Eq + Debug> Driver<K> {
         assert_eq!(self.state.is_closed(), self.model.is_closed());
         assert_eq!(self.state.is_drained(), counts.ready + counts.processing == 0);
         let delayed = counts.delayed > 0 && !self.model.is_closed();
-        assert_eq!(self.state.is_at_rest(), self.state.is_drained() && !delayed);
+        assert_eq!(self.state.is_idle(), self.state.is_drained() && !delayed);
         for key in 0..self.keys {
             let (hash, value) = (hash(key), (self.make)(key));
             assert_eq!(self.state.contains(hash, &value), self.model.contains(key));
-            assert_eq!(self.state.num_retries(hash, &value), self.model.retries(key));
+            assert_eq!(self.state.num_failures(hash, &value), self.model.retries(key));
         }
         // It may come too early, for a delay that was removed, but not too late.
         let (next, earliest) = (self.state.next_deadline(), self.model.next());
