@@ -60,9 +60,9 @@ use crate::wake::{Wake, Wakes};
 /// let web = all.child(Share::new(per_second(6.0), 6))?;
 /// let batch = all.child(Share::new(per_second(4.0), 4).ceil(per_second(8.0), 8))?;
 ///
-/// assert!(batch.allow_n(8)); // four of its own, and four borrowed
+/// assert!(batch.allow_n(8)); // four guaranteed, four borrowed
 /// assert!(!batch.allow()); // others are left, but its ceiling is reached
-/// assert!(web.allow_n(12)); // six of its own, and the rest
+/// assert!(web.allow_n(12)); // six guaranteed, and the rest
 /// assert!(!web.allow());
 /// # Ok::<(), requeue::rate::InvalidShare>(())
 /// ```
@@ -188,7 +188,7 @@ impl Hierarchy {
     /// let all = Hierarchy::new(Limit::ZERO, 10);
     /// let child = all.child(Share::new(Limit::ZERO, 4))?;
     /// assert_eq!((child.available(), all.available()), (10, 6));
-    /// assert!(child.allow_n(5)); // four of its own, one borrowed
+    /// assert!(child.allow_n(5)); // four guaranteed, one borrowed
     /// assert_eq!((child.available(), all.available()), (5, 5));
     /// # Ok::<(), requeue::rate::InvalidShare>(())
     /// ```

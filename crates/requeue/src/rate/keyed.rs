@@ -24,8 +24,8 @@ use crate::key::ToKey;
 /// A [`Limiter`](super::Limiter) for each key, such as a user, an address or a tenant.
 ///
 /// Each key has its own token bucket. All keys have the same limit and burst, except those
-/// with a limit of their own, set by [`set_key_limit`](Self::set_key_limit). A new key starts
-/// with a full bucket. Clones share the buckets.
+/// with their own limit, set by [`set_key_limit`](Self::set_key_limit). A new key starts with a
+/// full bucket. Clones share the buckets.
 ///
 /// Calls take a key in any borrowed form: those of a `Keyed<String>` or a `Keyed<Arc<str>>`
 /// take a `&str`. A key is cloned only if its bucket has to be kept.

@@ -36,7 +36,7 @@ pub struct Decorrelated<K> {
     failures: Failures<K, LastDelay>,
 }
 
-/// What is remembered of a key.
+/// The state of a key.
 #[derive(Clone, Copy, Default)]
 struct LastDelay {
     /// In nanoseconds; 0 before the first failure.
