@@ -34,9 +34,9 @@ use crate::contain::contain;
 /// assert_eq!(queue.len(), 1);
 /// ```
 #[derive(Clone)]
-pub struct FakeClock(Arc<Mutex<State>>);
+pub struct FakeClock(Arc<Mutex<FakeTime>>);
 
-struct State {
+struct FakeTime {
     now: Instant,
     /// Timers by deadline, then by the order of arming.
     timers: BTreeMap<TimerId, Waker>,
@@ -50,7 +50,7 @@ type TimerId = (Instant, u64);
 impl FakeClock {
     /// Creates a clock. It starts at an arbitrary time.
     pub fn new() -> Self {
-        Self(Arc::new(Mutex::new(State {
+        Self(Arc::new(Mutex::new(FakeTime {
             now: SystemClock.now(),
             timers: BTreeMap::new(),
             armed_so_far: 0,
@@ -134,7 +134,7 @@ impl FakeClock {
         Poll::Pending
     }
 
-    fn state(&self) -> MutexGuard<'_, State> {
+    fn state(&self) -> MutexGuard<'_, FakeTime> {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
@@ -166,7 +166,7 @@ fn wake_all(wakers: Vec<Waker>) {
     }
 }
 
-impl State {
+impl FakeTime {
     #[track_caller]
     fn step(&mut self, step: Duration) -> Vec<Waker> {
         self.now = self.now.checked_add(step).expect("the fake clock went past Instant");

@@ -23,7 +23,7 @@ use super::bucket::{At, Refusal, Request};
 use super::error::{InvalidShare, ReserveError, WaitError};
 use super::limit::Limit;
 use super::line::wait::{LineOwner, WaitInLine};
-use super::line::{Held, Line, LineStatus, Ticket};
+use super::line::{Held, LineStatus, Ticket, WaiterLine};
 use super::moment::{Moment, Timeline, duration};
 use crate::clock::{AnyClock, Clock};
 use crate::wake::{Wake, Wakes};
@@ -84,7 +84,7 @@ struct HierarchyState {
     /// The time of the tree. It never goes back.
     at: Moment,
     /// The lines of nodes with waiters.
-    lines: BTreeMap<usize, Line<()>>,
+    lines: BTreeMap<usize, WaiterLine<()>>,
 }
 
 impl Hierarchy {
@@ -345,7 +345,7 @@ impl LineOwner for Hierarchy {
             wakes.discard(Some(wake));
             return (LineStatus::Done(Err(refusal)), wakes);
         }
-        let line = state.lines.entry(self.node).or_insert_with(Line::new);
+        let line = state.lines.entry(self.node).or_insert_with(WaiterLine::new);
         let ticket = line.push(request, Moment::END);
         state.serve((self.node, ticket), request, wake)
     }

@@ -87,7 +87,7 @@ struct Waiter {
 
 /// The waiters of one limiter.
 #[derive(Debug)]
-pub(super) struct Line<C> {
+pub(super) struct WaiterLine<C> {
     waiting: BTreeMap<Ticket, Waiter>,
     settled: BTreeMap<Ticket, Result<Held<C>, Refusal>>,
     held: Option<Held<C>>,
@@ -95,7 +95,7 @@ pub(super) struct Line<C> {
     issued: u64,
 }
 
-impl<C> Line<C> {
+impl<C> WaiterLine<C> {
     pub(super) fn new() -> Self {
         Self {
             waiting: BTreeMap::new(),

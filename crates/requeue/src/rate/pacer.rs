@@ -19,7 +19,7 @@ pub use self::builder::PacerBuilder;
 use self::pace::{Pace, SlotTime};
 use super::bucket::{At, Refusal, Request};
 use super::line::wait::{LineOwner, WaitInLine};
-use super::line::{Held, Line, LineStatus, Ticket, TokenSource};
+use super::line::{Held, LineStatus, Ticket, TokenSource, WaiterLine};
 use super::moment::{Moment, Timeline, duration};
 use super::versioned::{Step, Versioned};
 use crate::clock::AnyClock;
@@ -76,7 +76,7 @@ struct Shared {
     has_line: AtomicBool,
     /// The latest slot that was used or is held.
     last: Versioned<2>,
-    line: Mutex<Line<TakenSlot>>,
+    line: Mutex<WaiterLine<TakenSlot>>,
 }
 
 impl Pacer {
@@ -117,7 +117,7 @@ impl Pacer {
             pace,
             has_line: AtomicBool::new(false),
             last: Versioned::new(SlotTime::to_words(None)),
-            line: Mutex::new(Line::new()),
+            line: Mutex::new(WaiterLine::new()),
         };
         Self { shared: Arc::new(shared) }
     }
@@ -240,7 +240,10 @@ struct TakenSlot {
 }
 
 impl Shared {
-    fn with_line<R>(&self, step: impl FnOnce(&mut Line<TakenSlot>, &Self) -> R) -> R {
+    fn with_line<R>(
+        &self,
+        step: impl FnOnce(&mut WaiterLine<TakenSlot>, &Self) -> R,
+    ) -> R {
         let mut line = sync::lock(&self.line);
         let result = step(&mut line, self);
         self.has_line.store(!line.is_empty(), Ordering::Relaxed);

@@ -10,7 +10,7 @@ use self::log::{EventLog, LoggedEvents};
 use super::bucket::{At, Request};
 use super::error::{ReserveError, WaitError};
 use super::line::wait::{LineOwner, WaitInLine};
-use super::line::{Line, LineStatus, Ticket};
+use super::line::{LineStatus, Ticket, WaiterLine};
 use super::moment::{Moment, Nanos, Timeline, duration, nanos};
 use crate::clock::{AnyClock, Clock};
 use crate::wake::{Wake, Wakes};
@@ -64,7 +64,7 @@ struct Shared {
 
 struct WindowState {
     log: EventLog,
-    line: Line<LoggedEvents>,
+    line: WaiterLine<LoggedEvents>,
 }
 
 impl Window {
@@ -82,7 +82,7 @@ impl Window {
         let timeline = Timeline::from(clock.now());
         let per = nanos(per);
         let log = EventLog::new(n, per);
-        let state = Mutex::new(WindowState { log, line: Line::new() });
+        let state = Mutex::new(WindowState { log, line: WaiterLine::new() });
         Self { shared: Arc::new(Shared { clock, timeline, n, per, state }) }
     }
 

@@ -34,7 +34,7 @@ use crate::key::ToKey;
 use crate::rate::bucket::{
     At, Claim, Grant, Patience, Rate, Refusal, Request, TokenBucket,
 };
-use crate::rate::line::{Held, Line, TokenSource};
+use crate::rate::line::{Held, TokenSource, WaiterLine};
 use crate::rate::moment::Moment;
 use crate::wake::Wakes;
 
@@ -60,7 +60,7 @@ struct KeyBucket<K> {
 struct Extra {
     /// The key's own rate.
     rate: Option<Rate>,
-    line: Line<Option<Claim>>,
+    line: WaiterLine<Option<Claim>>,
 }
 
 /// A key to look up.
@@ -288,7 +288,7 @@ impl<K: Eq + Hash> Buckets<K> {
         &mut self,
         lookup: Lookup<'_, Q>,
         now: Moment,
-        step: impl FnOnce(&mut Line<Option<Claim>>, &mut BucketSource<'_>) -> R,
+        step: impl FnOnce(&mut WaiterLine<Option<Claim>>, &mut BucketSource<'_>) -> R,
     ) -> (R, Option<K>)
     where
         K: Borrow<Q>,
@@ -434,7 +434,7 @@ impl<K> KeyBucket<K> {
     fn with_line<R>(
         &mut self,
         default: Rate,
-        step: impl FnOnce(&mut Line<Option<Claim>>, &mut BucketSource<'_>) -> R,
+        step: impl FnOnce(&mut WaiterLine<Option<Claim>>, &mut BucketSource<'_>) -> R,
     ) -> R {
         let rate = self.rate(default);
         let extra = self.extra.get_or_insert_with(Extra::new);
@@ -457,7 +457,7 @@ fn tidy<K>(
 
 impl Extra {
     fn new() -> Box<Self> {
-        Box::new(Self { rate: None, line: Line::new() })
+        Box::new(Self { rate: None, line: WaiterLine::new() })
     }
 
     fn is_unused(&self) -> bool {

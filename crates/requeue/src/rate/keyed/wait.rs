@@ -11,7 +11,7 @@ use crate::key::ToKey;
 use crate::rate::bucket::{Claim, Request};
 use crate::rate::error::WaitError;
 use crate::rate::line::wait::{LineOwner, WaitInLine};
-use crate::rate::line::{Line, LineStatus, Ticket};
+use crate::rate::line::{LineStatus, Ticket, WaiterLine};
 use crate::rate::moment::{Moment, Timeline};
 use crate::wake::{Wake, Wakes};
 
@@ -247,7 +247,7 @@ where
     fn with_line<R>(
         &self,
         now: Moment,
-        step: impl FnOnce(&mut Line<Option<Claim>>, &mut BucketSource<'_>) -> R,
+        step: impl FnOnce(&mut WaiterLine<Option<Claim>>, &mut BucketSource<'_>) -> R,
     ) -> R {
         let (result, removed) = self.keyed.lock().with_line(self.lookup, now, step);
         drop(removed);

@@ -17,7 +17,7 @@ use crate::clock::AnyClock;
 use crate::rate::bucket::{At, Claim, Grant, Rate, Refusal, Request, TokenBucket};
 use crate::rate::limit::Limit;
 use crate::rate::line::wait::LineOwner;
-use crate::rate::line::{Held, Line, LineStatus, Ticket, TokenSource};
+use crate::rate::line::{Held, LineStatus, Ticket, TokenSource, WaiterLine};
 use crate::rate::moment::{Moment, Timeline, duration};
 use crate::rate::versioned::{Step, Versioned};
 use crate::sync::{self, Mutex};
@@ -29,7 +29,7 @@ pub(in crate::rate) struct SharedBucket {
     /// Invariant 1.
     has_line: AtomicBool,
     state: Versioned<5>,
-    line: Mutex<Line<Option<Claim>>>,
+    line: Mutex<WaiterLine<Option<Claim>>>,
 }
 
 /// A bucket and its rate, which are read and written together.
@@ -50,7 +50,7 @@ impl SharedBucket {
             timeline,
             has_line: AtomicBool::new(false),
             state: Versioned::new(RatedBucket { bucket, rate }.to_words()),
-            line: Mutex::new(Line::new()),
+            line: Mutex::new(WaiterLine::new()),
         }
     }
 
@@ -244,7 +244,7 @@ impl SharedBucket {
     /// Runs `step` with the line locked.
     fn with_line<R>(
         &self,
-        step: impl FnOnce(&mut Line<Option<Claim>>, &mut &Self) -> R,
+        step: impl FnOnce(&mut WaiterLine<Option<Claim>>, &mut &Self) -> R,
     ) -> R {
         let mut line = sync::lock(&self.line);
         let result = step(&mut line, &mut &*self);
@@ -255,7 +255,7 @@ impl SharedBucket {
     /// Moves waiters up after a change of the bucket (invariant 2).
     fn wake_line(
         &self,
-        step: impl FnOnce(&mut Line<Option<Claim>>, &mut &Self, Moment) -> Wakes,
+        step: impl FnOnce(&mut WaiterLine<Option<Claim>>, &mut &Self, Moment) -> Wakes,
     ) {
         if !self.with_line(|line, _| line.is_empty()) {
             let now = self.now().given();

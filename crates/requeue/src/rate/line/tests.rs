@@ -68,7 +68,7 @@ impl Counter {
 
 /// A line, its tokens, and how often each waiter was woken.
 struct Subject {
-    line: Line<Option<Claim>>,
+    line: WaiterLine<Option<Claim>>,
     source: Tokens,
     wakes: Vec<Arc<Counter>>,
 }
@@ -89,7 +89,7 @@ impl Subject {
     /// A line with an empty bucket.
     fn new(limit: f64, burst: u32) -> Self {
         let source = Tokens::empty(limit, burst);
-        Self { line: Line::new(), source, wakes: Vec::new() }
+        Self { line: WaiterLine::new(), source, wakes: Vec::new() }
     }
 
     fn join(&mut self, request: Request) -> LineStatus<Option<Claim>> {
