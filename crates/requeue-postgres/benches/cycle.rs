@@ -1,18 +1,17 @@
-//! What the store costs: calls in batches of 100, whole cycles, wake-ups and delays, beside
+//! The cost of the store: calls in batches of 100, whole cycles, wake-ups and delays, next to
 //! what the server can do at best.
 //!
 //! ```sh
 //! FSYNC=on scripts/with-servers --postgres cargo bench -p requeue-postgres --bench cycle
 //! ```
 //!
-//! CPU is that of all processes of the server, by key, from `/proc`. Rates move with the
-//! load of the machine; CPU by key hardly does. `KEYS` sets how many keys each row has, and
-//! `READY` how many the long line. `-- wake_ups delays` after it measures only those; the
-//! names are in `all`.
+//! CPU is that of all server processes per key, from `/proc`. Rates depend on the load of the
+//! machine; CPU per key hardly does. `KEYS` sets the number of keys of each row, `READY` that
+//! of the long queue. `-- wake_ups delays` measures only those; the names are in `all`.
 //!
-//! What a wake-up or a delayed key takes at least is shown before them: a commit that waits
-//! for the disk (an add and a lease are one each), a notification, and a round trip. Those
-//! come after a rest too, since a machine that has nothing to do takes its time to wake.
+//! The floors show the least that a wake-up or a delayed key can take: a commit that waits
+//! for the disk (an add and a lease are one each), a notification, and a round trip. They
+//! are also measured after a pause, since an idle processor takes time to wake.
 #![allow(clippy::print_stdout, reason = "a benchmark prints its figures")]
 #![allow(clippy::unwrap_used, reason = "a benchmark that fails is to stop")]
 
@@ -337,7 +336,7 @@ impl Bench {
         .await;
     }
 
-    /// Leases all that is there.
+    /// Leases all ready keys.
     async fn drain(&self) {
         let (store, held) = (&self.store, &self.held);
         let lane = || async move {
@@ -352,7 +351,7 @@ impl Bench {
         tokio::join!(lane(), lane(), lane(), lane(), lane(), lane(), lane(), lane());
     }
 
-    /// Leases a batch, which it times, and ends it.
+    /// Leases a batch, times that, and finishes it.
     async fn lease_and_end(&self, times: &mut Vec<Duration>) {
         let begun = SystemClock.now();
         let grants = self.store.lease(&request(BATCH)).await.unwrap().grants;
@@ -360,7 +359,7 @@ impl Bench {
         self.store.finish(&ends(&grants)).await.unwrap();
     }
 
-    /// Ends all that was leased.
+    /// Finishes all leases.
     async fn end(&self) {
         let (store, held) = (&self.store, &self.held);
         let lane = || async move {

@@ -5,7 +5,7 @@
 -- shares, if any. `add_keys` leaves some keys to this function: with `counted` 0, so that no
 -- failure is counted, and a position that it has reserved.
 --
--- Locks: the rows of the keys, in key order, by a statement of its own, so that the
+-- Locks: the rows of the keys, in key order, by a separate statement, so that the
 -- following ones see the current rows. Then, for priorities other than 0, the locks of
 -- `mark_priorities`, and for a shared rate the row of the queue.
 --

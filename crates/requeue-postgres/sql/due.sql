@@ -1,4 +1,4 @@
--- Makes up to `most` keys ready whose delay is over, the earliest first. A key that is
+-- Makes up to `most` delayed keys ready that are due, the earliest first. A key that is
 -- processing becomes dirty instead.
 --
 -- `from_time` is a time before which no delay is left, as far as the caller knows. It saves

@@ -1,4 +1,4 @@
--- Returns when the first lease expires, null if there is none.
+-- Returns when the first lease expires, null without leases.
 --
 -- Reads the leases of the first four batches. After those the time may be too early.
 create or replace function requeue.next_expiry(q integer, from_time bigint)
@@ -112,7 +112,7 @@ begin
 end
 $$;
 
--- Moves keys whose delay is over, then expired leases, at most 500 of each.
+-- Moves due keys, then expired leases, at most 500 of each.
 --
 -- Locks as `move_due` and `return_expired`. Returns how many keys became due, came back
 -- from an expired lease, and died.

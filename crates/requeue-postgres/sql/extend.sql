@@ -1,7 +1,7 @@
 -- Extends leases to `duration` from now, and records that the owner is alive. The keys are
 -- sorted, and the other arrays are parallel to them.
 --
--- Locks: the rows of the keys, in key order, by a statement of its own, so that the next
+-- Locks: the rows of the keys, in key order, by a separate statement, so that the next
 -- one sees the current rows. Then rows of `lease_batch`, and last the row of the owner: a
 -- lease of the same owner locks that too, and must not wait for a locked key.
 --

@@ -1,4 +1,4 @@
--- Moves keys whose delay is over, then returns the records of keys. Locks as `move_due`.
+-- Moves due keys, then returns the records of keys. Locks as `move_due`.
 create or replace function requeue.look(q integer, keys bytea[], clock bigint)
 returns table (
     key bytea, state smallint, dirty boolean, token bigint, owner text, delay bigint,

@@ -1,4 +1,4 @@
--- Moves keys whose delay is over, then returns the state of a queue. Locks as `move_due`.
+-- Moves due keys, then returns the state of a queue. Locks as `move_due`.
 create or replace function requeue.stats(
     q integer, clock bigint,
     out ready bigint, out delayed bigint, out processing bigint, out dirty bigint,

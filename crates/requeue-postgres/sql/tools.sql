@@ -137,7 +137,7 @@ end
 $$;
 
 -- Reserves `n` events of the rate that the queue shares. Returns the delay of the first,
--- negative if there is none; each further event waits `pause` longer. Uses numeric, because
+-- negative or 0 for no delay; each further event waits `pause` longer. Uses numeric, because
 -- an hour for each event of a burst of four billion exceeds a bigint.
 --
 -- Locks: the row of the queue.

@@ -2,7 +2,7 @@
 -- also checks whether the queue still has priorities.
 --
 -- Returns whether adds did not know of a waiting worker until now. A key that was added
--- since the worker looked notified nobody, so the worker has to look once more.
+-- since the worker looked sent no notification, so the worker has to look once more.
 --
 -- Locks: the row of the queue. Skips it if it is locked. The commit does not wait for the
 -- disk: nothing is lost if this is.

@@ -250,7 +250,7 @@ mod tests {
         }
     }
 
-    /// The rest of a password after its first `@` was told as the name of the host.
+    /// The rest of a password after its first `@` was printed as the host.
     #[test]
     fn the_last_at_sign_ends_the_password() {
         let address = Address::parse("postgres://me:hun@ter@2@db:1/app").unwrap();

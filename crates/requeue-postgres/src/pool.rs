@@ -125,8 +125,8 @@ impl Pool {
         &self.name
     }
 
-    /// Calls an SQL function. Repeats it after a deadlock, and after a lock timeout until the
-    /// time of a call is over.
+    /// Calls an SQL function. Repeats it after a deadlock, and after a lock timeout until
+    /// the timeout of the call.
     pub(crate) async fn call(
         &self,
         name: &'static str,

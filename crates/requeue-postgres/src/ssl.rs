@@ -10,7 +10,7 @@
 
 use requeue_store::{Error, ErrorKind};
 
-/// What is verified about the server's certificate.
+/// How the server's certificate is verified.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Verification {
     None,

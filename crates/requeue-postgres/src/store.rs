@@ -200,7 +200,7 @@ impl Store for PostgresStore {
         })
     }
 
-    /// Notifications arrive on a connection of their own. If one is lost, this returns after
+    /// Notifications arrive on a dedicated connection. If one is lost, this returns after
     /// about a second.
     fn wait(&self, at_most: Duration) -> Reply<'_, ()> {
         Box::pin(async move {

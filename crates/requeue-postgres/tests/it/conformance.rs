@@ -1,4 +1,4 @@
-//! What every store promises.
+//! The conformance suite of all stores.
 
 use requeue_postgres::PostgresStore;
 use requeue_store::EngineClock;

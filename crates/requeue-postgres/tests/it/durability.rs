@@ -1,4 +1,4 @@
-//! What the server waits for before it answers.
+//! Which commits wait for the disk.
 
 use requeue::Finish;
 use requeue_postgres::{Durability, PostgresStore};
@@ -7,8 +7,8 @@ use tokio_postgres::Client;
 
 use crate::tools::{add, block_on, connect, done, key, lease, new_name, request, url};
 
-/// Notes with each commit that changes a key or a queue what it waits for. A trigger that is
-/// deferred comes after all else, right before the commit.
+/// Records `synchronous_commit` of every commit that changes a key or a queue. Deferred
+/// triggers run right before the commit.
 const WATCH: &str = "
     create table S.noted (setting text);
     create function S.note() returns trigger language plpgsql as $$
@@ -41,7 +41,7 @@ impl Watched {
         Self { store, client, schema }
     }
 
-    /// What the commits since the last question waited for, each thing once.
+    /// Returns the distinct settings of the commits since the last call.
     async fn noted(&self) -> Vec<String> {
         let text = format!(
             "with gone as (delete from {}.noted returning setting)
@@ -52,7 +52,7 @@ impl Watched {
         rows.iter().map(|row| row.get(0)).collect()
     }
 
-    /// What the commits of calls that somebody asked for waited for, and those of others.
+    /// Returns the settings of calls that must last, and those of leases and finishes.
     async fn both(&self) -> [Vec<String>; 2] {
         let store = &self.store;
         store.add(&[add("a"), add("b"), add("c")]).await.expect(ANSWERED);
@@ -93,16 +93,16 @@ fn waits_for(durability: Durability, asked: &str, others: &str) {
 }
 
 #[test]
-fn all_commits_wait_for_what_the_server_says() {
+fn all_commits_follow_the_server_by_default() {
     waits_for(Durability::Server, "on", "on");
 }
 
 #[test]
-fn only_what_somebody_asked_for_waits_if_only_adds_are_to_last() {
+fn leases_and_finishes_do_not_wait_with_durable_adds() {
     waits_for(Durability::Adds, "on", "off");
 }
 
 #[test]
-fn no_commit_waits_if_it_is_relaxed() {
+fn no_commit_waits_if_relaxed() {
     waits_for(Durability::Relaxed, "off", "off");
 }

@@ -1,4 +1,4 @@
-//! Servers that cannot be reached, refuse, or go away.
+//! Servers that are unreachable, reject a user, or close connections.
 
 use std::error::Error as _;
 use std::time::Duration;
@@ -10,7 +10,7 @@ use crate::tools::{
     Bench, add, block_on, connect, done, key, lease, new_name, pid, run, url,
 };
 
-/// An error with all its causes.
+/// Returns an error with all its causes.
 fn told(error: &Error) -> String {
     let mut text = error.to_string();
     let mut cause = error.source();
@@ -25,16 +25,16 @@ async fn refused(url: &str) -> Error {
     PostgresStore::builder(url).open().await.expect_err("it must not open")
 }
 
-/// The user, the password, the host and port, and the database of an address.
+/// Returns the password, the host with its port, and the database of an address.
 fn parts(url: &str) -> (&str, &str, &str) {
     let rest = url.strip_prefix("postgres://requeue:").expect("the user is requeue");
-    let (password, rest) = rest.split_once('@').expect("a password is told");
-    let (host, database) = rest.split_once('/').expect("a database is told");
+    let (password, rest) = rest.split_once('@').expect("the address has a password");
+    let (host, database) = rest.split_once('/').expect("the address has a database");
     (password, host, database)
 }
 
 #[test]
-fn a_wrong_password_is_denied_and_not_repeated() {
+fn wrong_password_is_denied_and_not_printed() {
     let Some(url) = url() else { return };
     let (_, host, database) = parts(&url);
     let wrong = format!("postgres://requeue:hunter2@{host}/{database}");
@@ -45,7 +45,7 @@ fn a_wrong_password_is_denied_and_not_repeated() {
 }
 
 #[test]
-fn a_missing_password_is_denied() {
+fn missing_password_is_denied() {
     let Some(url) = url() else { return };
     let (_, host, database) = parts(&url);
     let error = block_on(refused(&format!("postgres://requeue@{host}/{database}")));
@@ -53,7 +53,7 @@ fn a_missing_password_is_denied() {
 }
 
 #[test]
-fn an_unknown_database_is_named() {
+fn unknown_database_is_named() {
     let Some(url) = url() else { return };
     let (password, host, _) = parts(&url);
     let error =
@@ -65,8 +65,8 @@ fn an_unknown_database_is_named() {
 }
 
 #[test]
-fn a_server_that_is_not_there_is_unavailable() {
-    // Nobody can listen on port 1 but the superuser, who does not.
+fn unreachable_server_is_unavailable() {
+    // Only the superuser can listen on port 1.
     let error = block_on(refused("postgres://requeue:hunter2@127.0.0.1:1/requeue"));
     assert_eq!(error.kind(), ErrorKind::Unavailable);
     assert_eq!(error.to_string(), "cannot reach PostgreSQL at 127.0.0.1:1/requeue");
@@ -74,7 +74,7 @@ fn a_server_that_is_not_there_is_unavailable() {
 }
 
 #[test]
-fn a_server_that_accepts_and_says_nothing_is_unavailable() {
+fn silent_server_is_unavailable() {
     block_on(async {
         let silent = tokio::net::TcpListener::bind("127.0.0.1:0").await.unwrap();
         let port = silent.local_addr().unwrap().port();
@@ -84,7 +84,7 @@ fn a_server_that_accepts_and_says_nothing_is_unavailable() {
     });
 }
 
-/// Ends all connections of the store, as a restart or a failover does.
+/// Closes all connections of the store, as a restart or a failover does.
 async fn end_connections(bench: &Bench, name: &str) {
     let text = "select count(pg_terminate_backend(pid)) from pg_stat_activity \
                 where application_name = $1";
@@ -105,7 +105,7 @@ async fn open_named(bench: &Bench, name: &str) -> PostgresStore {
 }
 
 #[test]
-fn a_call_whose_connection_is_ended_is_unknown_and_the_next_one_works() {
+fn call_on_a_closed_connection_is_unknown_and_the_next_one_works() {
     run(|bench| async move {
         let name = new_name();
         let store = open_named(&bench, &name).await;
@@ -118,11 +118,11 @@ fn a_call_whose_connection_is_ended_is_unknown_and_the_next_one_works() {
         let ended = async || {
             let adding = store.clone();
             let call = tokio::spawn(async move { adding.add(&[add("a")]).await });
-            bench.somebody_waits_for(holder).await;
+            bench.until_blocked_by(holder).await;
             end_connections(&bench, &name).await;
             call.await.unwrap().unwrap_err().kind()
         };
-        // On a slow machine the call may have waited in vain before that.
+        // On a slow machine the call may time out before that.
         let mut kind = ended().await;
         while kind == ErrorKind::Busy {
             kind = ended().await;
@@ -136,7 +136,7 @@ fn a_call_whose_connection_is_ended_is_unknown_and_the_next_one_works() {
 }
 
 #[test]
-fn what_only_tells_survives_the_end_of_idle_connections() {
+fn read_only_calls_survive_closed_idle_connections() {
     run(|bench| async move {
         let name = new_name();
         let store = open_named(&bench, &name).await;
@@ -149,7 +149,7 @@ fn what_only_tells_survives_the_end_of_idle_connections() {
 }
 
 #[test]
-fn a_waiter_is_woken_by_another_store_also_after_its_connections_were_ended() {
+fn waiter_is_woken_by_another_store_after_its_connections_were_closed() {
     run(|bench| async move {
         let name = new_name();
         let store = open_named(&bench, &name).await;
@@ -175,7 +175,7 @@ fn a_waiter_is_woken_by_another_store_also_after_its_connections_were_ended() {
 }
 
 #[test]
-fn a_transaction_that_stays_open_elsewhere_holds_nothing_up() {
+fn unrelated_open_transaction_blocks_nothing() {
     run(|bench| async move {
         let mut elsewhere = connect(&bench.url).await;
         let level = tokio_postgres::IsolationLevel::RepeatableRead;
@@ -200,7 +200,7 @@ fn a_transaction_that_stays_open_elsewhere_holds_nothing_up() {
 }
 
 #[test]
-fn a_user_without_rights_is_denied() {
+fn user_without_permissions_is_denied() {
     run(|bench| async move {
         let user = new_name();
         let create = format!("create role {user} login password 'opensesame'");

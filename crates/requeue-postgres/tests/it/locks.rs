@@ -1,7 +1,7 @@
-//! What a transaction holds up while it stays open: the keys that it added, and no others.
+//! An open transaction blocks the keys that it added, and no others.
 //!
-//! A call that waits for a key is undone after a while. Where a test must know that it has
-//! waited so long, it lets another call wait for the same key after it, and be undone.
+//! A call that waits for a key times out. To know that it has waited that long, a test makes
+//! a second call for the same key and waits until that one has timed out.
 
 use std::num::NonZeroU32;
 use std::time::Duration;
@@ -16,7 +16,7 @@ use tokio_postgres::Client;
 
 use crate::tools::{Bench, add, connect, done, key, lease, pid, request, run};
 
-/// A connection with a transaction that has added these and stays open.
+/// Opens a transaction that has added these keys and stays open.
 async fn transaction_with(bench: &Bench, adds: &[Add]) -> Client {
     let client = connect(&bench.url).await;
     client.batch_execute("begin").await.expect("it begins");
@@ -32,8 +32,7 @@ fn batch() -> Vec<Add> {
     ["c", "a", "b", "h", "g", "f", "e", "d"].map(add).into()
 }
 
-/// What a queue on the store does: what is busy is asked for again in two halves, until it is
-/// one alone, for which there is no answer.
+/// Splits busy batches in halves, as a `SharedQueue` does. A single busy key has no answer.
 async fn in_halves<T, A>(
     items: &[T],
     call: impl AsyncFn(&[T]) -> Result<Vec<A>, Error>,
@@ -56,7 +55,7 @@ async fn in_halves<T, A>(
     answers
 }
 
-/// The same for ends, each of which has an answer of its own.
+/// The same for finishes, each of which has its own answer.
 async fn finish_in_halves(
     store: &PostgresStore,
     ends: &[FinishRequest],
@@ -80,10 +79,10 @@ async fn finish_in_halves(
     answers
 }
 
-/// One transaction that stayed open after it had added a key which was being processed let
-/// the ends of all other keys wait, until their leases were lost.
+/// An open transaction that had added a processing key blocked the finishes of all other
+/// keys, until their leases expired.
 #[test]
-fn ends_of_other_keys_do_not_wait_for_a_transaction() {
+fn finishes_of_other_keys_do_not_wait_for_a_transaction() {
     run(|bench| async move {
         bench.store.add(&batch()).await.unwrap();
         let grants = lease(&bench.store, 8).await;
@@ -121,7 +120,7 @@ fn finishes_of_different_kinds_do_not_wait_for_the_key_of_a_transaction() {
 }
 
 #[test]
-fn a_batch_of_adds_that_meets_a_transaction_is_busy_and_the_other_keys_pass() {
+fn batch_of_adds_with_a_locked_key_is_busy_and_the_other_keys_pass() {
     run(|bench| async move {
         let transaction = transaction_with(&bench, &[add("b")]).await;
         let error = bench.store.add(&batch()).await.unwrap_err();
@@ -146,7 +145,7 @@ fn a_batch_of_adds_that_meets_a_transaction_is_busy_and_the_other_keys_pass() {
 }
 
 #[test]
-fn a_heartbeat_that_meets_a_transaction_is_busy_and_the_other_leases_are_extended() {
+fn heartbeat_with_a_locked_key_is_busy_and_the_other_leases_are_extended() {
     run(|bench| async move {
         bench.store.add(&batch()[..4]).await.unwrap();
         let grants = lease(&bench.store, 4).await;
@@ -165,10 +164,10 @@ fn a_heartbeat_that_meets_a_transaction_is_busy_and_the_other_leases_are_extende
     });
 }
 
-/// A heartbeat first noted that its owner is there, and leases of the same owner waited for
-/// the note, and so for the key.
+/// A heartbeat locked the row of its owner first, so leases of the same owner waited for
+/// its keys.
 #[test]
-fn a_heartbeat_that_waits_for_a_key_holds_up_nothing_else_of_its_owner() {
+fn heartbeat_that_waits_for_a_key_does_not_block_its_owner() {
     run(|bench| async move {
         bench.store.add(&[add("a")]).await.unwrap();
         let held = [done(&lease(&bench.store, 1).await[0]).hold];
@@ -182,7 +181,7 @@ fn a_heartbeat_that_waits_for_a_key_holds_up_nothing_else_of_its_owner() {
         let extending = tokio::spawn(async move {
             store.extend(&request(1).owner, &held, Duration::from_secs(60)).await
         });
-        bench.somebody_waits_for(holder).await;
+        bench.until_blocked_by(holder).await;
         let note = "select from requeue.owner where queue = $1 for update nowait";
         bench.client.query_one(note, &[&queue]).await.unwrap();
         let error = extending.await.unwrap().unwrap_err();
@@ -191,22 +190,22 @@ fn a_heartbeat_that_waits_for_a_key_holds_up_nothing_else_of_its_owner() {
     });
 }
 
-/// Waits for the key of a transaction until that is in vain.
-async fn waits_in_vain(store: &PostgresStore, name: &str) {
+/// Waits for a locked key until the call times out.
+async fn time_out(store: &PostgresStore, name: &str) {
     let error = store.add(&[add(name)]).await.expect_err("the key is locked");
     assert_eq!(error.kind(), ErrorKind::Busy);
 }
 
 #[test]
-fn what_cannot_be_cut_waits_for_a_transaction_for_longer() {
+fn calls_that_are_not_split_wait_longer_for_a_transaction() {
     run(|bench| async move {
         bench.store.add(&[add("a")]).await.unwrap();
         let transaction = transaction_with(&bench, &[add("a")]).await;
         let holder = pid(&transaction).await;
         let store = bench.store.clone();
         let removing = tokio::spawn(async move { store.remove(&[key("a")]).await });
-        bench.somebody_waits_for(holder).await;
-        waits_in_vain(&bench.store, "a").await;
+        bench.until_blocked_by(holder).await;
+        time_out(&bench.store, "a").await;
         assert!(!removing.is_finished());
         commit(&transaction).await;
         assert_eq!(removing.await.unwrap().unwrap(), [true]);
@@ -214,7 +213,7 @@ fn what_cannot_be_cut_waits_for_a_transaction_for_longer() {
 }
 
 #[test]
-fn what_waited_for_a_transaction_until_its_time_was_over_is_busy() {
+fn call_that_waited_for_its_whole_timeout_is_busy() {
     run(|bench| async move {
         bench.store.add(&[add("a")]).await.unwrap();
         let builder = PostgresStore::builder(&*bench.url).queue(&*bench.queue);
@@ -227,9 +226,9 @@ fn what_waited_for_a_transaction_until_its_time_was_over_is_busy() {
     });
 }
 
-/// An owner that has lost the answer to a lease leases nothing before it has reclaimed.
+/// An owner that lost the answer to a lease leases nothing before it has reclaimed.
 #[test]
-fn a_reclaim_leaves_the_key_of_a_transaction_to_run_out() {
+fn reclaim_lets_the_lease_of_a_locked_key_expire() {
     run(|bench| async move {
         bench.store.add(&[add("a"), add("b")]).await.unwrap();
         lease(&bench.store, 2).await;
@@ -242,7 +241,7 @@ fn a_reclaim_leaves_the_key_of_a_transaction_to_run_out() {
 }
 
 #[test]
-fn a_transaction_with_a_shared_rate_holds_up_only_what_has_one() {
+fn transaction_with_a_shared_rate_blocks_only_calls_with_a_rate() {
     run(|bench| async move {
         let rate = Rate { interval: Duration::from_millis(1), burst: NonZeroU32::MAX };
         let backoff = Backoff { rate: Some(rate), ..Backoff::default() };

@@ -1,4 +1,4 @@
-//! Tests of the store in PostgreSQL, on a server that `scripts/with-servers` starts.
+//! Tests on a PostgreSQL server that `scripts/with-servers` starts.
 
 mod conformance;
 mod durability;

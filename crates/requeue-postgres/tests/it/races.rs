@@ -1,5 +1,5 @@
-//! What happens when two transactions meet on one key. No test here waits for time to
-//! pass: each asks the server whether a statement waits.
+//! Two transactions on one key. No test waits for time to pass: each asks the server whether
+//! a statement is blocked.
 
 use std::slice;
 use std::time::Duration;
@@ -12,17 +12,16 @@ use crate::tools::{
     Bench, add, connect, done, finish, key, lease, patiently, pid, request, run,
 };
 
-/// A `done` that decided in one statement what to do with a row, by branches, did neither:
-/// the add that it had waited for was in no branch's snapshot. The key stayed with its
-/// worker until the lease ran out.
+/// A `done` with two branches in one statement did neither: the add that it had waited for
+/// was in no branch's snapshot. The key was processing until its lease expired.
 #[test]
-fn a_done_that_waits_for_an_add_sees_it() {
+fn done_that_waits_for_an_add_sees_it() {
     run(|bench| sees_an_add(bench, Finish::Done));
 }
 
-/// The same for an end that is decided by what the row holds: the dead lose no add.
+/// The same for a finish that depends on the row: a dead key loses no add.
 #[test]
-fn a_bury_that_waits_for_an_add_sees_it() {
+fn give_up_that_waits_for_an_add_sees_it() {
     run(|bench| sees_an_add(bench, Finish::GiveUp));
 }
 
@@ -37,7 +36,7 @@ async fn sees_an_add(bench: Bench, how: Finish) {
     let (store, ends) =
         (bench.store.clone(), [FinishRequest { finish: how, ..done(&grant) }]);
     let finishing = tokio::spawn(async move { finish(&store, &ends).await });
-    bench.somebody_waits_for(holder).await;
+    bench.until_blocked_by(holder).await;
     transaction.commit().await.expect("it commits");
 
     let finished = finishing.await.expect("no panic");
@@ -46,10 +45,10 @@ async fn sees_an_add(bench: Bench, how: Finish) {
     assert!(next[0].key == key("a") && next[0].token > grant.token);
 }
 
-/// Locking and extending in one statement told the holder that the lease was extended, and
-/// extended the row as it had been before the add: none.
+/// Locking and extending in one statement updated the row version from before the add, so
+/// nothing, and reported an extended lease.
 #[test]
-fn an_extension_that_waits_for_an_add_extends_the_lease() {
+fn extension_that_waits_for_an_add_extends_the_lease() {
     run(|bench| async move {
         bench.store.add(&[add("a")]).await.unwrap();
         let grant = lease(&bench.store, 1).await.remove(0);
@@ -64,7 +63,7 @@ fn an_extension_that_waits_for_an_add_extends_the_lease() {
             let owner = request(1).owner;
             patiently(|| store.extend(&owner, &held, day)).await
         });
-        bench.somebody_waits_for(holder).await;
+        bench.until_blocked_by(holder).await;
         transaction.commit().await.unwrap();
         assert_eq!(extending.await.unwrap(), [true]);
         let more_in = bench.store.lease(&request(1)).await.unwrap().more_in.unwrap();
@@ -72,10 +71,10 @@ fn an_extension_that_waits_for_an_add_extends_the_lease() {
     });
 }
 
-/// An add that did nothing to a key which was ready let a worker take it, run on the old
-/// data and finish it before the producer's transaction was seen: the update was lost.
+/// An add that did not lock a ready key let a worker finish it on the old data before the
+/// producer's transaction committed: the update was lost.
 #[test]
-fn a_key_that_is_added_in_a_transaction_is_not_handed_out_before_it_commits() {
+fn key_added_in_a_transaction_is_not_leased_before_the_commit() {
     run(|bench| async move {
         bench.store.add(&[add("a"), add("b")]).await.unwrap();
         let mut producer = connect(&bench.url).await;
@@ -92,7 +91,7 @@ fn a_key_that_is_added_in_a_transaction_is_not_handed_out_before_it_commits() {
 
 /// Adds a key with a priority, in a transaction that commits while an add of the usual one
 /// waits for it: the priority with which the key comes. It is the first priority of the
-/// queue, so the second add cannot have heard of it before it waited.
+/// queue, so the second add cannot have known it before it waited.
 async fn meets_an_add(bench: Bench, first: Add) -> i8 {
     let mut producer = connect(&bench.url).await;
     let transaction = producer.transaction().await.expect("it begins");
@@ -104,14 +103,14 @@ async fn meets_an_add(bench: Bench, first: Add) -> i8 {
         let adds = [add("a")];
         patiently(|| store.add(&adds)).await
     });
-    bench.somebody_waits_for(holder).await;
+    bench.until_blocked_by(holder).await;
     transaction.commit().await.expect("it commits");
     adding.await.expect("no panic");
     lease(&bench.store, 1).await[0].priority
 }
 
 #[test]
-fn an_add_that_waits_for_one_of_a_higher_priority_keeps_that() {
+fn add_that_waits_for_a_higher_priority_keeps_it() {
     run(|bench| async move {
         let later = When::After(Duration::from_secs(60));
         let first = Add { when: later, priority: 5, ..add("a") };
@@ -120,16 +119,16 @@ fn an_add_that_waits_for_one_of_a_higher_priority_keeps_that() {
 }
 
 #[test]
-fn an_add_that_waits_for_one_of_a_lower_priority_raises_that() {
+fn add_that_waits_for_a_lower_priority_raises_it() {
     run(|bench| async move {
         let first = Add { priority: -5, ..add("a") };
         assert_eq!(meets_an_add(bench, first).await, 0);
     });
 }
 
-/// Lets a worker find nothing, the first one in a minute: whether the queue still says that
-/// it has priorities.
-async fn stays_ranked(bench: &Bench) -> bool {
+/// Lets a worker find no key, the first one in a minute. Returns whether the queue is still
+/// marked as having priorities.
+async fn stays_marked(bench: &Bench) -> bool {
     let forget = "update requeue.queue set idle_at = 0 where id = $1";
     let queue = bench.queue_id().await;
     bench.client.execute(forget, &[&queue]).await.expect("it is forgotten");
@@ -139,18 +138,18 @@ async fn stays_ranked(bench: &Bench) -> bool {
 }
 
 #[test]
-fn a_queue_that_has_no_priorities_any_more_says_so() {
+fn queue_without_priorities_is_unmarked() {
     run(|bench| async move {
         let ranked = |name, when| Add { when, priority: 5, ..add(name) };
         let later = When::After(Duration::from_secs(60));
         let adds = [ranked("a", When::Now), ranked("b", later)];
         bench.store.add(&adds).await.unwrap();
         let grant = lease(&bench.store, 1).await.remove(0);
-        assert!(stays_ranked(&bench).await, "a and b have");
+        assert!(stays_marked(&bench).await, "a and b have");
         bench.store.finish(&[done(&grant)]).await.unwrap();
-        assert!(stays_ranked(&bench).await, "b has");
+        assert!(stays_marked(&bench).await, "b has");
         bench.store.remove(&[key("b")]).await.unwrap();
-        assert!(!stays_ranked(&bench).await, "none has");
+        assert!(!stays_marked(&bench).await, "none has");
 
         bench.store.add(&[add("usual"), ranked("a", When::Now)]).await.unwrap();
         let keys: Vec<_> =
@@ -160,7 +159,7 @@ fn a_queue_that_has_no_priorities_any_more_says_so() {
 }
 
 #[test]
-fn a_queue_says_that_it_has_priorities_while_a_transaction_adds_one() {
+fn queue_stays_marked_while_a_transaction_adds_a_priority() {
     run(|bench| async move {
         let ranked = Add { priority: 5, ..add("a") };
         bench.store.add(slice::from_ref(&ranked)).await.unwrap();
@@ -170,16 +169,16 @@ fn a_queue_says_that_it_has_priorities_while_a_transaction_adds_one() {
         let transaction = producer.transaction().await.unwrap();
         bench.store.add_in(&transaction, &[ranked]).await.unwrap();
 
-        assert!(stays_ranked(&bench).await);
+        assert!(stays_marked(&bench).await);
         transaction.commit().await.unwrap();
         bench.store.add(&[add("usual")]).await.unwrap();
         assert_eq!(lease(&bench.store, 9).await[0].key, key("a"));
-        assert!(stays_ranked(&bench).await);
+        assert!(stays_marked(&bench).await);
     });
 }
 
 #[test]
-fn a_key_that_is_added_in_a_transaction_that_is_rolled_back_was_never_there() {
+fn key_added_in_a_rolled_back_transaction_does_not_exist() {
     run(|bench| async move {
         let mut producer = connect(&bench.url).await;
         let transaction = producer.transaction().await.unwrap();
@@ -191,17 +190,17 @@ fn a_key_that_is_added_in_a_transaction_that_is_rolled_back_was_never_there() {
     });
 }
 
-/// A batch that is written as if all its keys were new.
+/// A batch that is inserted as if all its keys were new.
 fn batch() -> Vec<Add> {
     ["c", "a", "b", "h", "g", "f", "e", "d"].map(add).into()
 }
 
-/// What became of each add.
+/// Returns the result of each add.
 fn added(receipts: &[Receipt]) -> Vec<Added> {
     receipts.iter().map(|receipt| receipt.added).collect()
 }
 
-/// Adds a batch while a transaction is open that adds two of its keys; `end` ends that.
+/// Adds a batch while an open transaction has added two of its keys; `end` ends it.
 async fn batch_meets(bench: &Bench, end: &str) -> Vec<Added> {
     let producer = connect(&bench.url).await;
     producer.batch_execute("begin").await.expect("it begins");
@@ -214,13 +213,13 @@ async fn batch_meets(bench: &Bench, end: &str) -> Vec<Added> {
         let adds = batch();
         patiently(|| store.add(&adds)).await
     });
-    bench.somebody_waits_for(holder).await;
+    bench.until_blocked_by(holder).await;
     producer.batch_execute(end).await.expect("it ends");
     added(&adding.await.expect("no panic"))
 }
 
 #[test]
-fn a_batch_of_new_keys_that_waits_for_an_add_sees_it() {
+fn batch_of_new_keys_that_waits_for_an_add_sees_it() {
     run(|bench| async move {
         let added = batch_meets(&bench, "commit").await;
         let (ready, there) = (Added::Ready, Added::Duplicate);
@@ -233,7 +232,7 @@ fn a_batch_of_new_keys_that_waits_for_an_add_sees_it() {
 }
 
 #[test]
-fn a_batch_of_new_keys_that_waits_for_an_add_that_is_undone_is_new() {
+fn batch_that_waits_for_a_rolled_back_add_is_new() {
     run(|bench| async move {
         let added = batch_meets(&bench, "rollback").await;
         assert_eq!(added, [Added::Ready; 8]);
@@ -242,7 +241,7 @@ fn a_batch_of_new_keys_that_waits_for_an_add_that_is_undone_is_new() {
 }
 
 #[test]
-fn a_batch_of_new_keys_that_waits_for_the_end_of_a_lease_is_new() {
+fn batch_that_waits_for_a_finish_is_new() {
     run(|bench| async move {
         bench.store.add(&[add("b")]).await.unwrap();
         let grant = lease(&bench.store, 1).await.remove(0);
@@ -262,7 +261,7 @@ fn a_batch_of_new_keys_that_waits_for_the_end_of_a_lease_is_new() {
             let adds = batch();
             patiently(|| store.add(&adds)).await
         });
-        bench.somebody_waits_for(holder).await;
+        bench.until_blocked_by(holder).await;
         transaction.commit().await.unwrap();
         assert_eq!(added(&adding.await.unwrap()), [Added::Ready; 8]);
         assert_eq!(lease(&bench.store, 99).await.len(), 8);
@@ -270,7 +269,7 @@ fn a_batch_of_new_keys_that_waits_for_the_end_of_a_lease_is_new() {
 }
 
 #[test]
-fn a_batch_in_which_keys_are_processed_delayed_or_dead_is_added_as_one_by_one() {
+fn batch_with_processing_delayed_and_dead_keys_is_added_as_one_by_one() {
     run(|bench| async move {
         let later = When::After(Duration::from_secs(60));
         bench.store.add(&[add("a"), add("b")]).await.unwrap();
@@ -293,7 +292,7 @@ fn a_batch_in_which_keys_are_processed_delayed_or_dead_is_added_as_one_by_one() 
 }
 
 #[test]
-fn new_keys_of_a_batch_wait_and_come_as_they_are_told() {
+fn new_keys_of_a_batch_keep_their_delays_and_priorities() {
     run(|bench| async move {
         let later = When::After(Duration::from_secs(60));
         let mut adds = batch();
@@ -311,10 +310,9 @@ fn new_keys_of_a_batch_wait_and_come_as_they_are_told() {
     });
 }
 
-/// Between its last look from the front and this one the line has moved on: the key has a
-/// place behind which the store begins.
+/// The watermark has moved past the key before its transaction commits.
 #[test]
-fn a_key_whose_transaction_took_longer_than_others_is_not_overlooked() {
+fn key_of_a_long_transaction_is_not_overlooked() {
     run(|bench| async move {
         let mut producer = connect(&bench.url).await;
         let transaction = producer.transaction().await.unwrap();
@@ -328,10 +326,10 @@ fn a_key_whose_transaction_took_longer_than_others_is_not_overlooked() {
     });
 }
 
-/// A key that another call has moved to an earlier place than the last one leased was left
-/// there until the next look from the front, on a busy machine for seconds.
+/// A due key with a lower position than the last leased one was overlooked until the next
+/// lease from the front, on a busy machine for seconds.
 #[test]
-fn a_due_key_before_the_last_leased_place_is_not_overlooked() {
+fn due_key_below_the_watermark_is_not_overlooked() {
     run(|bench| async move {
         bench.store.add(&[add("far")]).await.unwrap();
         let queue = bench.queue_id().await;
@@ -348,7 +346,7 @@ fn a_due_key_before_the_last_leased_place_is_not_overlooked() {
 }
 
 #[test]
-fn batches_that_meet_in_any_order_do_not_wait_for_each_other_for_ever() {
+fn batches_in_any_order_do_not_deadlock() {
     run(|bench| async move {
         let names: Vec<_> = (0..50).map(|n| n.to_string()).collect();
         let forth: Vec<_> = names.iter().map(|name| add(name)).collect();
@@ -375,9 +373,9 @@ fn batches_that_meet_in_any_order_do_not_wait_for_each_other_for_ever() {
     });
 }
 
-/// Rows are deleted by where they are, which is known by their token alone.
+/// Rows were once found by their token alone.
 #[test]
-fn a_token_ends_no_lease_of_another_key_in_the_same_call() {
+fn token_finishes_no_lease_of_another_key() {
     run(|bench| async move {
         bench.store.add(&[add("a"), add("b")]).await.unwrap();
         let grants = lease(&bench.store, 2).await;
@@ -392,7 +390,7 @@ fn a_token_ends_no_lease_of_another_key_in_the_same_call() {
 }
 
 #[test]
-fn ends_of_a_batch_that_wait_for_an_add_see_it() {
+fn batch_of_finishes_that_waits_for_an_add_sees_it() {
     run(|bench| async move {
         bench.store.add(&batch()).await.unwrap();
         let grants = lease(&bench.store, 8).await;
@@ -404,7 +402,7 @@ fn ends_of_a_batch_that_wait_for_an_add_see_it() {
         let store = bench.store.clone();
         let ends: Vec<_> = grants.iter().map(done).collect();
         let finishing = tokio::spawn(async move { finish(&store, &ends).await });
-        bench.somebody_waits_for(holder).await;
+        bench.until_blocked_by(holder).await;
         transaction.commit().await.unwrap();
         let mut expected = [Finished::Done; 8];
         expected[2] = Finished::Requeued;
@@ -414,9 +412,9 @@ fn ends_of_a_batch_that_wait_for_an_add_see_it() {
     });
 }
 
-/// All or nothing is told of a batch first; who lost a lease must not be told that it ended.
+/// A lost lease must not be reported as finished with the rest of its batch.
 #[test]
-fn a_lease_that_was_lost_is_told_among_others_of_a_batch() {
+fn lost_lease_in_a_batch_is_reported() {
     run(|bench| async move {
         bench.store.add(&batch()).await.unwrap();
         let grants = lease(&bench.store, 8).await;
@@ -430,10 +428,10 @@ fn a_lease_that_was_lost_is_told_among_others_of_a_batch() {
     });
 }
 
-/// Rows that were deleted by a list of their addresses were locked in the order of those,
-/// and an add that locked the same keys in their order waited until one of both was undone.
+/// Finishes once locked rows in the order of their addresses, and deadlocked with an add
+/// that locked the same keys in key order.
 #[test]
-fn ends_wait_for_keys_in_the_order_of_keys() {
+fn finishes_lock_keys_in_key_order() {
     run(|bench| async move {
         for name in ["b", "a"] {
             bench.store.add(&[add(name)]).await.unwrap();
@@ -444,11 +442,10 @@ fn ends_wait_for_keys_in_the_order_of_keys() {
         let holder = pid(&transaction).await;
         bench.store.add_in(&transaction, &[add("a")]).await.unwrap();
 
-        // It does not know where the rows are.
         let other = PostgresStore::builder(&*bench.url).queue(&*bench.queue).open().await;
         let (other, ends) = (other.unwrap(), [done(&grants[0]), done(&grants[1])]);
         let finishing = tokio::spawn(async move { finish(&other, &ends).await });
-        bench.somebody_waits_for(holder).await;
+        bench.until_blocked_by(holder).await;
         let lock =
             "select from requeue.item where queue = $1 and key = 'b' for update nowait";
         transaction.query_one(lock, &[&bench.queue_id().await]).await.unwrap();
@@ -458,7 +455,7 @@ fn ends_wait_for_keys_in_the_order_of_keys() {
 }
 
 #[test]
-fn a_lease_is_ended_by_a_store_that_did_not_hand_it_out() {
+fn lease_is_finished_by_another_store() {
     run(|bench| async move {
         bench.store.add(&[add("a")]).await.unwrap();
         let grant = lease(&bench.store, 1).await.remove(0);

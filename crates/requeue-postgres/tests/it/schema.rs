@@ -1,4 +1,4 @@
-//! Tables that are made, found, and not understood.
+//! Creating and migrating the schema, and the SQL interface.
 
 use requeue::Finish;
 use requeue_postgres::PostgresStore;
@@ -8,7 +8,7 @@ use tokio_postgres::Client;
 use crate::tools::{add, block_on, connect, key, lease, new_name, pid, run, url};
 
 #[test]
-fn opening_twice_and_at_once_makes_the_tables_once() {
+fn concurrent_opens_create_the_tables_once() {
     run(|bench| async move {
         let schema = new_name();
         let open = || {
@@ -28,10 +28,10 @@ fn opening_twice_and_at_once_makes_the_tables_once() {
     });
 }
 
-/// A call waits for a lock for a moment only; who opens a store waits for another program that
-/// migrates.
+/// A call waits only a moment for a lock. Opening a store waits for another program's
+/// migration.
 #[test]
-fn opening_waits_for_a_migration_for_longer_than_a_call_for_a_key() {
+fn opening_waits_longer_for_a_migration_than_a_call_for_a_key() {
     run(|bench| async move {
         let mut other = connect(&bench.url).await;
         let migration = other.transaction().await.unwrap();
@@ -41,7 +41,7 @@ fn opening_waits_for_a_migration_for_longer_than_a_call_for_a_key() {
         let (holder, schema) = (pid(&migration).await, new_name());
         let url = format!("{}?application_name={schema}", bench.url);
         let opening = tokio::spawn(PostgresStore::builder(url).schema(&*schema).open());
-        let waits = async || bench.waiting_for(holder).await.contains(&schema);
+        let waits = async || bench.blocked_by(holder).await.contains(&schema);
         while !waits().await {
             tokio::task::yield_now().await;
         }
@@ -59,7 +59,7 @@ fn opening_waits_for_a_migration_for_longer_than_a_call_for_a_key() {
 }
 
 #[test]
-fn tables_of_a_newer_program_are_left_alone() {
+fn newer_schema_is_rejected_and_left_alone() {
     let Some(url) = url() else { return };
     block_on(async {
         let schema = new_name();
@@ -94,7 +94,7 @@ async fn run_in(client: &Client, schema: &str, sql: &str) {
     client.batch_execute(&sql).await.expect("the SQL runs");
 }
 
-/// Version 1 found leases by an index of their own, later versions by lease batches.
+/// Version 1 found leases by a separate index, later versions by lease batches.
 #[test]
 fn leases_of_version_1_survive_the_migration() {
     let Some(url) = url() else { return };
@@ -158,7 +158,7 @@ fn priorities_of_version_5_survive_the_migration() {
 }
 
 #[test]
-fn tables_that_are_gone_are_told_as_that() {
+fn missing_tables_are_reported_as_corrupt() {
     let Some(url) = url() else { return };
     block_on(async {
         let schema = new_name();
@@ -170,7 +170,7 @@ fn tables_that_are_gone_are_told_as_that() {
 }
 
 #[test]
-fn any_language_can_add_with_a_function() {
+fn sql_function_adds_keys() {
     run(|bench| async move {
         let add = format!("select requeue.add('{}', 'a')", bench.queue);
         bench.client.batch_execute(&add).await.unwrap();
@@ -191,9 +191,9 @@ fn any_language_can_add_with_a_function() {
     });
 }
 
-/// River's way of adding rewrites the row of each key that is there already.
+/// River rewrites the row of every duplicate.
 #[test]
-fn an_add_of_a_key_that_is_ready_or_dirty_writes_nothing() {
+fn duplicate_add_writes_nothing() {
     run(|bench| async move {
         let queue = bench.queue_id().await;
         let written = || async {

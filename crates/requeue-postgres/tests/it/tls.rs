@@ -1,5 +1,5 @@
-//! Connections by TLS, to a server with a certificate of an authority of its own.
-#![expect(clippy::unwrap_used, reason = "what sets up a test may stop it")]
+//! TLS connections to a server with a private certificate authority.
+#![expect(clippy::unwrap_used, reason = "a failed setup fails the test")]
 
 use std::path::PathBuf;
 
@@ -10,7 +10,7 @@ use tokio_postgres::Client;
 
 use crate::tools::{block_on, connect, new_name, url};
 
-/// A file with the certificate of the authority, removed in the end.
+/// A file with the certificate of the authority, removed on drop.
 struct Authority {
     path: PathBuf,
 }
@@ -47,7 +47,7 @@ async fn certify(client: &Client, url: &str) -> Authority {
     told
 }
 
-/// Has the server write a file, so that it is its own and nobody else may read it.
+/// Makes the server write a file, so that it owns the file and no other user can read it.
 async fn write(client: &Client, path: &str, text: &str) {
     let lines = text.lines().map(|line| format!("('{line}')")).collect::<Vec<_>>();
     let rows = lines.join(", ");
@@ -63,7 +63,7 @@ async fn open(url: &str) -> Result<PostgresStore, Error> {
     PostgresStore::builder(url).queue("tls").open().await
 }
 
-/// How many connections of a name there are, and how many of them are encrypted.
+/// Counts the connections of a name, and the encrypted ones among them.
 async fn encrypted(client: &Client, name: &str) -> (i64, i64) {
     let text = "select count(*), count(*) filter (where s.ssl)
         from pg_stat_activity a join pg_stat_ssl s using (pid)
@@ -73,7 +73,7 @@ async fn encrypted(client: &Client, name: &str) -> (i64, i64) {
 }
 
 #[test]
-fn an_address_is_connected_to_by_tls_as_it_asks() {
+fn sslmode_decides_encryption_and_verification() {
     let Some(url) = url() else { return };
     block_on(async {
         let client = connect(&url).await;
@@ -94,11 +94,11 @@ fn an_address_is_connected_to_by_tls_as_it_asks() {
             let expected = (1, i64::from(by_tls));
             assert_eq!(encrypted(&client, &name).await, expected, "{mode}");
         }
-        refuses_what_is_not_trusted(&url, &root).await;
+        rejects_untrusted_certificates(&url, &root).await;
     });
 }
 
-async fn refuses_what_is_not_trusted(url: &str, root: &str) {
+async fn rejects_untrusted_certificates(url: &str, root: &str) {
     let elsewhere = url.replace("127.0.0.1", "localhost");
     let refused = [
         with(url, "sslmode=verify-ca"),

@@ -1,4 +1,4 @@
-//! What the tests have in common.
+//! Helpers of the tests.
 
 use std::future::Future;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -12,31 +12,31 @@ use requeue_store::{
 };
 use tokio_postgres::{Client, NoTls};
 
-/// How long a test waits for what must happen.
+/// Time limit of a test.
 pub(crate) const PATIENCE: Duration = Duration::from_secs(60);
 
-/// The address of the server, if there is one; without it a test leaves itself out.
-#[expect(clippy::print_stderr, reason = "a test tells whoever runs it")]
+/// Returns the address of the server. Without one, tests skip themselves.
+#[expect(clippy::print_stderr, reason = "reports a skipped test")]
 pub(crate) fn url() -> Option<String> {
     let url = std::env::var("REQUEUE_POSTGRES_URL").ok();
     if url.is_none() {
         let ci = std::env::var("CI").is_ok_and(|ci| ci == "true");
         assert!(!ci, "REQUEUE_POSTGRES_URL is not set: run scripts/with-servers");
-        eprintln!("left out: REQUEUE_POSTGRES_URL is not set, see scripts/with-servers");
+        eprintln!("skipped: REQUEUE_POSTGRES_URL is not set, see scripts/with-servers");
     }
     url
 }
 
-/// A name that no other test has, for a queue or a schema.
+/// Returns a unique name for a queue or a schema.
 pub(crate) fn new_name() -> String {
     static COUNT: AtomicU64 = AtomicU64::new(0);
     let count = COUNT.fetch_add(1, Ordering::Relaxed);
-    #[expect(clippy::disallowed_methods, reason = "it only has to differ")]
+    #[expect(clippy::disallowed_methods, reason = "only has to be unique")]
     let now = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
     format!("test_{}_{count}_{}", std::process::id(), now.subsec_nanos())
 }
 
-/// A queue of its own, and a connection besides.
+/// A new queue, and a plain connection.
 pub(crate) struct Bench {
     pub(crate) store: PostgresStore,
     pub(crate) queue: String,
@@ -44,7 +44,7 @@ pub(crate) struct Bench {
     pub(crate) client: Client,
 }
 
-/// Runs a test on a queue of its own, if there is a server.
+/// Runs a test on a new queue, if there is a server.
 pub(crate) fn run<F: Future<Output = ()>>(test: impl FnOnce(Bench) -> F) {
     let Some(url) = url() else { return };
     block_on(async {
@@ -56,7 +56,7 @@ pub(crate) fn run<F: Future<Output = ()>>(test: impl FnOnce(Bench) -> F) {
     });
 }
 
-/// Runs a future on a runtime of its own, for a bounded time.
+/// Runs a future on a new runtime, with a time limit.
 pub(crate) fn block_on<F: Future>(future: F) -> F::Output {
     let mut runtime = tokio::runtime::Builder::new_multi_thread();
     let runtime = runtime.worker_threads(2).enable_all().build();
@@ -65,7 +65,7 @@ pub(crate) fn block_on<F: Future>(future: F) -> F::Output {
     })
 }
 
-/// Another connection, with nothing set.
+/// Opens a plain connection.
 pub(crate) async fn connect(url: &str) -> Client {
     let (client, connection) =
         tokio_postgres::connect(url, NoTls).await.expect("the server answers");
@@ -99,8 +99,7 @@ pub(crate) async fn lease(store: &PostgresStore, max: usize) -> Vec<Grant> {
     store.lease(&request(max)).await.expect("a lease is answered").grants
 }
 
-/// The answer to a call, which is made again while it is undone because somebody has a key:
-/// a test that lets it wait for that may be slow.
+/// Repeats a call while it is busy: on a slow machine it may wait too long for a lock.
 pub(crate) async fn patiently<'a, T>(call: impl Fn() -> Reply<'a, T>) -> T {
     loop {
         match call().await {
@@ -110,7 +109,7 @@ pub(crate) async fn patiently<'a, T>(call: impl Fn() -> Reply<'a, T>) -> T {
     }
 }
 
-/// The same for ends.
+/// Repeats finishes while they are busy.
 pub(crate) async fn finish(
     store: &PostgresStore,
     ends: &[FinishRequest],
@@ -131,23 +130,22 @@ pub(crate) async fn finish(
 }
 
 impl Bench {
-    /// The number of the queue.
+    /// Returns the id of the queue.
     pub(crate) async fn queue_id(&self) -> i32 {
         let text = "select id from requeue.queue where name = $1";
         let row = self.client.query_one(text, &[&self.queue]).await;
         row.expect("the queue is there").get(0)
     }
 
-    /// Waits until a statement of some connection waits for the end of the transaction of
-    /// `holder`.
-    pub(crate) async fn somebody_waits_for(&self, holder: i32) {
-        while self.waiting_for(holder).await.is_empty() {
+    /// Waits until a connection is blocked by the transaction of `holder`.
+    pub(crate) async fn until_blocked_by(&self, holder: i32) {
+        while self.blocked_by(holder).await.is_empty() {
             tokio::task::yield_now().await;
         }
     }
 
-    /// The names of the connections that wait for the end of the transaction of `holder`.
-    pub(crate) async fn waiting_for(&self, holder: i32) -> Vec<String> {
+    /// Returns the names of the connections that the transaction of `holder` blocks.
+    pub(crate) async fn blocked_by(&self, holder: i32) -> Vec<String> {
         let text = "select application_name from pg_stat_activity \
                     where $1 = any (pg_blocking_pids(pid))";
         let rows = self.client.query(text, &[&holder]).await;
@@ -156,7 +154,7 @@ impl Bench {
     }
 }
 
-/// The process that serves a connection.
+/// Returns the server process of a connection.
 pub(crate) async fn pid(client: &impl tokio_postgres::GenericClient) -> i32 {
     let row = client.query_one("select pg_backend_pid()", &[]).await;
     row.expect("the server tells its process").get(0)
