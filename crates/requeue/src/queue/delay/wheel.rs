@@ -74,7 +74,9 @@ impl Wheel {
     /// Creates a wheel with these entries, sorted by deadline.
     pub(super) fn from_sorted(origin: u64, entries: &[Entry]) -> Self {
         let mut wheel = Self { origin, ..Self::default() };
-        entries.iter().for_each(|entry| wheel.push(*entry));
+        for entry in entries {
+            wheel.push(*entry);
+        }
         wheel
     }
 
