@@ -27,7 +27,7 @@ fn getter_dropped_after_it_was_woken_wakes_another() {
     assert_eq!((first.wakes(), second.wakes()), (1, 0));
     drop(first);
     assert_eq!(second.wakes(), 1);
-    assert_eq!(*second.output().unwrap(), "a");
+    assert_eq!(finished(second.output().unwrap()), "a");
 }
 
 #[test]
@@ -35,7 +35,7 @@ fn getter_dropped_after_it_was_woken_wakes_a_thread() {
     let queue = Queue::new();
     let task = Task::parked(queue.get());
     thread::scope(|scope| {
-        let getter = scope.spawn(|| queue.get_blocking().map(|lease| *lease));
+        let getter = scope.spawn(|| queue.get_blocking().map(finished));
         wait_for_parked(&queue, 2);
         queue.add("a").unwrap();
         assert_eq!(task.wakes(), 1, "it has waited longest");
@@ -135,7 +135,7 @@ fn dropped_leader_passes_the_timer_on_to_a_thread() {
     queue.add_after("a", secs(1)).unwrap();
     let leader = Task::parked(queue.get());
     thread::scope(|scope| {
-        let getter = scope.spawn(|| queue.get_blocking().map(|lease| *lease));
+        let getter = scope.spawn(|| queue.get_blocking().map(finished));
         wait_for_parked(&queue, 2);
         assert_eq!(clock.timers(), 1);
         drop(leader);

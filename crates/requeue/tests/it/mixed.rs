@@ -9,7 +9,7 @@ use std::time::Duration;
 use futures_executor::block_on;
 use requeue::{Counts, Finish, GetTimeoutError, Lease, Queue};
 
-use crate::helpers::{Task, secs, timed, wait_for_parked};
+use crate::helpers::{Task, finished, secs, timed, wait_for_parked};
 
 /// One getter of each kind; `work` is called with every key that one of them takes.
 fn spawn_getters<'scope>(
@@ -180,11 +180,11 @@ fn threads_and_tasks_are_woken_in_order_of_arrival() {
     let queue = Queue::new();
     let mut first = Task::parked(queue.get());
     thread::scope(|scope| {
-        let second = scope.spawn(|| queue.get_blocking().map(|lease| *lease));
+        let second = scope.spawn(|| queue.get_blocking().map(finished));
         wait_for_parked(&queue, 2);
         queue.add("a").unwrap();
         assert_eq!(first.wakes(), 1);
-        assert_eq!(*first.output().unwrap(), "a");
+        assert_eq!(finished(first.output().unwrap()), "a");
         queue.add("b").unwrap();
         assert_eq!(second.join().unwrap(), Some("b"));
     });
