@@ -308,7 +308,7 @@
 //! | `serde` | `Serialize` and `Deserialize` for plain data, such as [`Counts`] and [`Finish`] |
 //! | `testing` | `testing::FakeClock`, and tickets to test an order with |
 //! | `tokio` | `pool::Pool::spawn_tasks`, and `TokioClock` |
-//! | `tower` | layers that limit the rate of a tower service |
+//! | `tower` | `rate::RateLimitLayer`, and `rate::KeyedRateLimitLayer`, which answers 429 |
 //! | `tracing` | a span around each run of a pool, and events for failures |
 //!
 //! # Coming from client-go
