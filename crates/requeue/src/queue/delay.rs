@@ -99,11 +99,13 @@ impl Delays {
     }
 
     /// Returns the deadline of `slot`, if it is delayed.
+    #[inline]
     pub(crate) fn deadline(&self, slot: u32) -> Option<u64> {
         self.deadlines.deadline(slot)
     }
 
     /// Returns whether `slot` is delayed.
+    #[inline]
     pub(crate) fn contains(&self, slot: u32) -> bool {
         self.deadline(slot).is_some()
     }
@@ -114,6 +116,7 @@ impl Delays {
     }
 
     /// Returns whether no slot is delayed.
+    #[inline]
     pub(crate) fn is_empty(&self) -> bool {
         self.live == 0
     }

@@ -44,14 +44,6 @@ impl<K> Line<K> {
         }
     }
 
-    /// Pushes onto the default order, which does not need the key.
-    #[inline]
-    pub(super) fn push_bare(&mut self, slot: u32) {
-        if let Self::Fifo(fifo) = self {
-            fifo.push_back(Ticket(slot));
-        }
-    }
-
     pub(super) fn touch(&mut self, slot: u32, key: &K, priority: i32) {
         match self {
             Self::Fifo(_) => {}
@@ -92,7 +84,7 @@ impl<K> Line<K> {
 
     pub(super) fn shrink(&mut self) {
         match self {
-            Self::Fifo(fifo) => fifo.give_back(),
+            Self::Fifo(fifo) => fifo.free_unused(),
             Self::Other { order, .. } => order.shrink(),
         }
     }

@@ -1,23 +1,28 @@
-//! Doubly linked lists whose members are small numbers.
+//! Doubly linked lists of small numbers, such as slots and tickets.
 //!
-//! A member's neighbours stand in one vector, at the member's own number. So joining at
-//! the back and leaving from anywhere take constant time, and allocate only while the
-//! highest number grows.
+//! The neighbours of each number are stored in one vector, at the index of that number. So
+//! appending and removing take constant time, and allocate only when the highest number grows.
 //!
 //! # Invariants
 //!
 //! 1. A number is in at most one of the lists that share a [`Links`].
-//! 2. What a node says means something only while its number is in a list.
+//! 2. A number that is in no list has no neighbours.
 
 use super::column::Column;
 
-/// No neighbour. No ticket has this number: a queue holds fewer keys than that.
+/// No neighbour. A queue holds fewer keys than this.
 const NIL: u32 = u32::MAX;
 
-#[derive(Clone, Copy, Debug, Default)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
 struct Node {
     prev: u32,
     next: u32,
+}
+
+impl Default for Node {
+    fn default() -> Self {
+        Self { prev: NIL, next: NIL }
+    }
 }
 
 /// The neighbours of every number.
@@ -44,6 +49,7 @@ impl List {
         self.head == NIL
     }
 
+    #[inline]
     pub(super) fn front(&self) -> Option<u32> {
         Some(self.head).filter(|head| *head != NIL)
     }
@@ -51,32 +57,47 @@ impl List {
 
 impl Links {
     /// Appends `id`, which is in no list.
+    #[inline]
     pub(super) fn push_back(&mut self, list: &mut List, id: u32) {
-        let node = Node { prev: list.tail, next: NIL };
-        *self.nodes.at(id) = node;
-        self.point_forward(list, node.prev, id);
+        *self.nodes.at(id) = Node { prev: list.tail, next: NIL };
+        self.set_next(list, list.tail, id);
         list.tail = id;
     }
 
-    /// Takes `id` out of `list`, which holds it.
+    /// Removes the first member.
+    #[inline]
+    pub(super) fn pop_front(&mut self, list: &mut List) -> Option<u32> {
+        let id = list.front()?;
+        self.unlink(list, id);
+        Some(id)
+    }
+
+    /// Removes `id` from `list`, which contains it.
+    #[inline]
     pub(super) fn unlink(&mut self, list: &mut List, id: u32) {
-        let Node { prev, next } = self.nodes.get(id);
-        self.point_forward(list, prev, next);
+        let Node { prev, next } = self.nodes.take(id);
+        self.set_next(list, prev, next);
         match next {
             NIL => list.tail = prev,
             next => self.nodes.at(next).prev = prev,
         }
     }
 
-    fn point_forward(&mut self, list: &mut List, from: u32, to: u32) {
-        match from {
-            NIL => list.head = to,
-            from => self.nodes.at(from).next = to,
+    #[inline]
+    fn set_next(&mut self, list: &mut List, of: u32, next: u32) {
+        match of {
+            NIL => list.head = next,
+            of => self.nodes.at(of).next = next,
         }
     }
 
-    /// The members of `list`, front to back.
-    #[cfg(test)]
+    /// Returns whether `id` is in `list`, which must be the only list.
+    #[inline]
+    pub(super) fn contains(&self, list: &List, id: u32) -> bool {
+        list.head == id || self.nodes.get(id).prev != NIL // invariant 2
+    }
+
+    /// Returns the members of `list`, front to back.
     pub(super) fn iter(&self, list: &List) -> impl Iterator<Item = u32> + '_ {
         let present = |id: u32| (id != NIL).then_some(id);
         std::iter::successors(present(list.head), move |id| {
@@ -84,8 +105,15 @@ impl Links {
         })
     }
 
-    /// Gives back the memory of all numbers from `bound` on; none of them is in a list.
+    /// Frees the memory of all numbers from `bound` on, none of which is in a list.
     pub(super) fn shrink(&mut self, bound: usize) {
         self.nodes.shrink(bound);
+    }
+}
+
+#[cfg(test)]
+impl Links {
+    pub(super) fn capacity(&self) -> usize {
+        self.nodes.capacity()
     }
 }

@@ -32,6 +32,7 @@ pub(super) enum Stamps {
 
 impl Deadlines {
     /// Returns the deadline of a slot, if it is delayed.
+    #[inline]
     pub(super) fn deadline(&self, slot: u32) -> Option<u64> {
         let slot = slot as usize;
         let stamp = *self.stamps.get(slot)?;
