@@ -1,12 +1,12 @@
-//! How fast the store is, next to what the server can do at all; needs a server of its own.
+//! The speed of the store, next to the limits of the server. Needs a dedicated server.
 //!
 //! `REQUEUE_REDIS_URL=redis://127.0.0.1:7000 cargo bench -p requeue-redis`
 //!
-//! `-- cycles wake_ups` after it measures only those; the names are in `main`.
+//! Add `-- cycles wake_ups` to run only these benchmarks; the names are in `main`.
 //!
-//! The server's own count of its processor time is the figure to trust: keys a second
-//! depend on what else the machine does.
-#![allow(clippy::unwrap_used, reason = "a benchmark that cannot go on has failed")]
+//! Trust the processor time of the server. Keys per second depend on what else the machine
+//! does.
+#![allow(clippy::unwrap_used, reason = "a failed call fails the benchmark")]
 #![allow(clippy::print_stdout, reason = "it prints a table")]
 #![allow(clippy::cast_precision_loss, reason = "figures are rounded")]
 
@@ -32,41 +32,40 @@ struct Bench {
 #[tokio::main]
 async fn main() {
     let Ok(url) = std::env::var("REQUEUE_REDIS_URL") else {
-        println!("left out: REQUEUE_REDIS_URL is not set");
+        println!("skipped: REQUEUE_REDIS_URL is not set");
         return;
     };
     let client = redis::Client::open(url.as_str()).unwrap();
-    // A busy machine may take longer than the half second that is usual.
-    let patient = redis::AsyncConnectionConfig::new().set_response_timeout(None);
-    let server = client.get_multiplexed_async_connection_with_config(&patient);
+    // The default timeout of half a second is too short for a busy machine.
+    let config = redis::AsyncConnectionConfig::new().set_response_timeout(None);
+    let server = client.get_multiplexed_async_connection_with_config(&config);
     let server = server.await.unwrap();
     let mut bench = Bench { url, server };
     println!("{:42} {:>12} {:>16}", "", "keys/s", "server us/key");
-    let wanted: Vec<_> =
-        std::env::args().skip(1).filter(|arg| arg != "--bench").collect();
-    let is_wanted = |name| wanted.is_empty() || wanted.iter().any(|word| word == name);
-    macro_rules! measure {
+    let names: Vec<_> = std::env::args().skip(1).filter(|arg| arg != "--bench").collect();
+    let is_selected = |name| names.is_empty() || names.iter().any(|arg| arg == name);
+    macro_rules! run {
         ($($name:ident)*) => {
-            $(if is_wanted(stringify!($name)) {
+            $(if is_selected(stringify!($name)) {
                 bench.$name().await;
             })*
         };
     }
-    measure!(ceiling floor batches cycles priorities singles shared while_processing);
-    measure!(wake_up_floor wake_ups shared_wake_ups delays);
+    run!(pipelined_sets single_commands batches cycles priorities singles shared while_processing);
+    run!(blocked_pop wake_ups shared_wake_ups delays);
 }
 
 impl Bench {
     async fn open(&mut self) -> RedisStore {
         redis::cmd("FLUSHALL").exec_async(&mut self.server).await.unwrap();
         let queue = format!("bench-{}", TimeSource::System.now().micros());
-        let patience = Duration::from_secs(60);
-        let builder = RedisStore::builder(&self.url).queue(queue).timeout(patience);
+        let timeout = Duration::from_secs(60);
+        let builder = RedisStore::builder(&self.url).queue(queue).timeout(timeout);
         builder.open().await.unwrap()
     }
 
-    /// The processor time that the server has used, in microseconds.
-    async fn used(&mut self) -> f64 {
+    /// Returns the processor time of the server so far, in microseconds.
+    async fn cpu_time(&mut self) -> f64 {
         let info: String =
             redis::cmd("INFO").arg("cpu").query_async(&mut self.server).await.unwrap();
         let seconds = |name: &str| -> f64 {
@@ -77,21 +76,21 @@ impl Bench {
     }
 
     async fn measure(&mut self, name: &str, keys: usize, work: impl Future) {
-        let figures = self.take(keys, work).await;
-        print_figures(name, figures);
+        let result = self.run(keys, work).await;
+        print_result(name, result);
     }
 
-    /// Keys a second, and what each took of the server's time.
-    async fn take(&mut self, keys: usize, work: impl Future) -> (f64, f64) {
-        let (used, began) = (self.used().await, SystemClock.now());
+    /// Returns the keys per second, and the processor time of the server per key.
+    async fn run(&mut self, keys: usize, work: impl Future) -> (f64, f64) {
+        let (cpu_time, began) = (self.cpu_time().await, SystemClock.now());
         work.await;
-        let took = began.elapsed().as_secs_f64();
-        let used = self.used().await - used;
-        (keys as f64 / took, used / keys as f64)
+        let seconds = began.elapsed().as_secs_f64();
+        let cpu_time = self.cpu_time().await - cpu_time;
+        (keys as f64 / seconds, cpu_time / keys as f64)
     }
 
-    /// What the server can do without any queue.
-    async fn ceiling(&mut self) {
+    /// The limit of the server: pipelined commands without a script.
+    async fn pipelined_sets(&mut self) {
         let mut server = self.server.clone();
         self.measure("SET, pipelines of 100, 8 in flight", 400_000, async move {
             let tasks = (0..8).map(|task| {
@@ -112,10 +111,10 @@ impl Bench {
         .await;
     }
 
-    /// What a command costs, and a call of a script that does nothing: a cycle is three calls.
-    async fn floor(&mut self) {
+    /// A command, and a script that does nothing. A cycle is three scripts.
+    async fn single_commands(&mut self) {
         let server = self.server.clone();
-        let setting = in_tasks(64, 100_000, move |round| {
+        let sets = in_tasks(64, 100_000, move |round| {
             let mut server = server.clone();
             async move {
                 let mut command = redis::cmd("SET");
@@ -123,31 +122,31 @@ impl Bench {
                 command.exec_async(&mut server).await.unwrap();
             }
         });
-        self.measure("SET, one by one, 64 in flight", 100_000, setting).await;
+        self.measure("SET, one by one, 64 in flight", 100_000, sets).await;
         let script = redis::Script::new("return 1");
         let mut server = self.server.clone();
         script.prepare_invoke().load_async(&mut server).await.unwrap();
-        let calling = in_tasks(64, 100_000, move |_| {
+        let calls = in_tasks(64, 100_000, move |_| {
             let (script, mut server) = (script.clone(), server.clone());
             async move { call_empty(&script, &mut server).await }
         });
-        self.measure("empty script, one by one, 64 in flight", 100_000, calling).await;
+        self.measure("empty script, one by one, 64 in flight", 100_000, calls).await;
     }
 
-    /// Each step for itself, with what the steps before it left.
+    /// Each step of a cycle, with 200,000 keys queued.
     async fn batches(&mut self) {
         let store = self.open().await;
         let count = 200_000;
-        let adding = in_tasks(8, count / BATCH, {
+        let adds = in_tasks(8, count / BATCH, {
             let store = store.clone();
             move |round| {
                 let store = store.clone();
                 async move { add(&store, round * BATCH, BATCH).await }
             }
         });
-        self.measure("add, batches of 100, 8 in flight", count, adding).await;
+        self.measure("add, batches of 100, 8 in flight", count, adds).await;
         let held = std::sync::Arc::new(std::sync::Mutex::new(Vec::new()));
-        let leasing = in_tasks(8, count / BATCH, {
+        let leases = in_tasks(8, count / BATCH, {
             let (store, held) = (store.clone(), std::sync::Arc::clone(&held));
             move |_| {
                 let (store, held) = (store.clone(), std::sync::Arc::clone(&held));
@@ -157,54 +156,53 @@ impl Bench {
                 }
             }
         });
-        self.measure("lease, batches of 100, 8 in flight", count, leasing).await;
-        let finishing = in_tasks(8, count / BATCH, {
+        self.measure("lease, batches of 100, 8 in flight", count, leases).await;
+        let finishes = in_tasks(8, count / BATCH, {
             let store = store.clone();
             move |_| {
                 let (store, holds) = (store.clone(), held.lock().unwrap().pop().unwrap());
                 async move { finish(&store, holds).await }
             }
         });
-        self.measure("finish, batches of 100, 8 in flight", count, finishing).await;
+        self.measure("finish, batches of 100, 8 in flight", count, finishes).await;
     }
 
     async fn cycles(&mut self) {
         let store = self.open().await;
-        let cycling = cycles(store, BATCH, 8, 2000);
-        self.measure("cycle, batches of 100, 8 in flight", 2000 * BATCH, cycling).await;
+        let cycles = cycles(store, BATCH, 8, 2000);
+        self.measure("cycle, batches of 100, 8 in flight", 2000 * BATCH, cycles).await;
     }
 
     async fn priorities(&mut self) {
         for (batch, tasks, rounds) in [(BATCH, 8, 1000), (1, 64, 10_000)] {
             let store = self.open().await;
-            let cycling = in_tasks(tasks, rounds, move |round| {
+            let cycles = in_tasks(tasks, rounds, move |round| {
                 let store = store.clone();
                 async move {
-                    add_ranked(&store, round * batch, batch).await;
+                    add_with_priorities(&store, round * batch, batch).await;
                     let holds = lease(&store, batch).await;
                     finish(&store, holds).await;
                 }
             });
             let name = format!("cycle of nine priorities, batches of {batch}");
-            self.measure(&name, rounds * batch, cycling).await;
+            self.measure(&name, rounds * batch, cycles).await;
         }
     }
 
-    /// Keys that go one by one, and as many scripts that do nothing, turn by turn: the
-    /// middle of each.
+    /// Cycles of one key, alternating with empty scripts. Prints the medians.
     async fn singles(&mut self) {
         for (tasks, rounds) in [(64, 10_000), (1, 1000)] {
-            let (mut ceilings, mut figures) = (Vec::new(), Vec::new());
+            let (mut empty_results, mut results) = (Vec::new(), Vec::new());
             for _ in 0..7 {
                 let empty = self.empty_cycles(tasks, rounds).await;
-                ceilings.push(self.take(rounds, empty).await);
+                empty_results.push(self.run(rounds, empty).await);
                 let store = self.open().await;
-                figures.push(self.take(rounds, cycles(store, 1, tasks, rounds)).await);
+                results.push(self.run(rounds, cycles(store, 1, tasks, rounds)).await);
             }
             let name = format!("three empty scripts, {tasks} in flight");
-            print_figures(&name, middle(ceilings));
+            print_result(&name, median(empty_results));
             let name = format!("cycle, one by one, {tasks} in flight");
-            print_figures(&name, middle(figures));
+            print_result(&name, median(results));
         }
     }
 
@@ -226,11 +224,11 @@ impl Bench {
         })
     }
 
-    /// What programs use: tasks that each add, get and finish one key at a time, and whose
-    /// calls go together.
+    /// Tasks that each add, get and finish one key at a time through a `SharedQueue`, which
+    /// batches their calls.
     async fn shared(&mut self) {
         let queue = SharedQueue::<String, _>::new(self.open().await);
-        let cycling = in_tasks(512, 100_000, move |round| {
+        let cycles = in_tasks(512, 100_000, move |round| {
             let queue = queue.clone();
             async move {
                 queue.add(format!("key-{round}")).await.unwrap();
@@ -238,29 +236,29 @@ impl Bench {
                 lease.succeed().await.unwrap();
             }
         });
-        self.measure("cycle by SharedQueue, 512 tasks", 100_000, cycling).await;
+        self.measure("cycle by SharedQueue, 512 tasks", 100_000, cycles).await;
     }
 
-    /// Adding keys that are with a worker, while few or many are.
+    /// Adds of processing keys, while few or many keys are processing.
     async fn while_processing(&mut self) {
         for count in [100, 10_000] {
             let store = self.open().await;
             add(&store, 0, count).await;
             while !lease(&store, 500).await.is_empty() {}
-            let adding = in_tasks(64, 50_000, move |round| {
+            let adds = in_tasks(64, 50_000, move |round| {
                 let store = store.clone();
                 async move { add(&store, round % 100, 1).await }
             });
             let name = format!("add of a processing key, {count} processing");
-            self.measure(&name, 50_000, adding).await;
+            self.measure(&name, 50_000, adds).await;
         }
     }
 
-    /// How long it takes from a push onto a bare list until one who waited at it has that.
-    async fn wake_up_floor(&mut self) {
+    /// The limit for wake-ups: the time from a push to the end of a blocked pop.
+    async fn blocked_pop(&mut self) {
         let client = redis::Client::open(self.url.as_str()).unwrap();
-        let patient = redis::AsyncConnectionConfig::new().set_response_timeout(None);
-        let waiter = client.get_multiplexed_async_connection_with_config(&patient);
+        let config = redis::AsyncConnectionConfig::new().set_response_timeout(None);
+        let waiter = client.get_multiplexed_async_connection_with_config(&config);
         let waiter = waiter.await.unwrap();
         let mut times = Vec::new();
         for _ in 0..500 {
@@ -278,10 +276,10 @@ impl Bench {
             push.arg("floor").arg("key").exec_async(&mut self.server).await.unwrap();
             times.push(waiting.await.unwrap() - began);
         }
-        print_times("floor: LPUSH until BLPOP has it", times);
+        print_times("LPUSH until BLPOP returns", times);
     }
 
-    /// How long it takes from an add until one who waited has the key.
+    /// The time from an add until a waiter has leased the key.
     async fn wake_ups(&mut self) {
         let store = self.open().await;
         let mut times = Vec::new();
@@ -308,7 +306,7 @@ impl Bench {
         print_times("wake-up: add until leased", times);
     }
 
-    /// As [`wake_ups`](Self::wake_ups), by what programs use.
+    /// As [`wake_ups`](Self::wake_ups), through a `SharedQueue`.
     async fn shared_wake_ups(&mut self) {
         let store = self.open().await;
         let queue = SharedQueue::<String, _>::new(store.clone());
@@ -328,21 +326,21 @@ impl Bench {
         print_times("wake-up by SharedQueue: add until got", times);
     }
 
-    /// How late delayed keys are: a thousand in a second, added one by one meanwhile, and
-    /// ten thousand in a second, added before.
+    /// How late delayed keys are leased: a thousand per second that are added meanwhile, and
+    /// ten thousand per second that were added before.
     async fn delays(&mut self) {
         let store = self.open().await;
         let adding = tokio::spawn(add_delayed(store.clone(), 2000));
-        let had = collect(&store, 2000).await;
-        show_lateness("delayed key: how late it is leased", &had, &adding.await.unwrap());
+        let leased = collect(&store, 2000).await;
+        print_lateness("lateness of delayed keys", &leased, &adding.await.unwrap());
         let store = self.open().await;
-        let due = plan(&store, 20_000).await;
-        let had = collect(&store, due.len()).await;
-        show_lateness("the same, 10000 in a second", &had, &due);
+        let due = add_many_delayed(&store, 20_000).await;
+        let leased = collect(&store, due.len()).await;
+        print_lateness("the same, 10000 per second", &leased, &due);
     }
 }
 
-/// Adds keys with some delay, about one in a millisecond: when each is due at the earliest.
+/// Adds a delayed key about every millisecond. Returns when each is due at the earliest.
 async fn add_delayed(store: RedisStore, count: usize) -> Vec<Instant> {
     let mut due = Vec::new();
     for n in 0..count {
@@ -354,8 +352,9 @@ async fn add_delayed(store: RedisStore, count: usize) -> Vec<Instant> {
     due
 }
 
-/// Adds keys of which one is due in each tenth of a millisecond: when each is at the earliest.
-async fn plan(store: &RedisStore, count: u32) -> Vec<Instant> {
+/// Adds keys of which one is due every tenth of a millisecond. Returns when each is due at the
+/// earliest.
+async fn add_many_delayed(store: &RedisStore, count: u32) -> Vec<Instant> {
     let first = SystemClock.now() + Duration::from_secs(1);
     let mut due = Vec::new();
     for batch in (0..count).collect::<Vec<_>>().chunks(BATCH) {
@@ -371,33 +370,33 @@ async fn plan(store: &RedisStore, count: u32) -> Vec<Instant> {
     due
 }
 
-fn show_lateness(name: &str, had: &[(usize, Instant)], due: &[Instant]) {
-    let early = had.iter().filter(|(n, at)| *at < due[*n]).count();
-    let late = had.iter().map(|(n, at)| at.saturating_duration_since(due[*n]));
+fn print_lateness(name: &str, leased: &[(usize, Instant)], due: &[Instant]) {
+    let early = leased.iter().filter(|(n, at)| *at < due[*n]).count();
+    let late = leased.iter().map(|(n, at)| at.saturating_duration_since(due[*n]));
     print_times(name, late.collect());
-    println!("{:42} {early:>12}", "of these early");
+    println!("{:42} {early:>12}", "of these too early");
 }
 
-/// Leases keys as they come, as a worker would: which, and when.
+/// Leases keys like a worker. Returns their numbers and times.
 async fn collect(store: &RedisStore, count: usize) -> Vec<(usize, Instant)> {
-    let mut had = Vec::new();
-    while had.len() < count {
+    let mut all = Vec::new();
+    while all.len() < count {
         let leased = store.lease(&request(100)).await.unwrap();
         let now = SystemClock.now();
-        let ends = leased.grants.iter().map(|grant| {
+        let holds = leased.grants.iter().map(|grant| {
             let number: &str = std::str::from_utf8(&grant.key[3..]).unwrap();
-            had.push((number.parse().unwrap(), now));
+            all.push((number.parse().unwrap(), now));
             Hold { key: grant.key.clone(), token: grant.token }
         });
-        let ends: Vec<_> = ends.collect();
-        if ends.is_empty() {
+        let holds: Vec<_> = holds.collect();
+        if holds.is_empty() {
             let more_in = leased.more_in.unwrap_or(Duration::from_secs(1));
             store.wait(more_in).await.unwrap();
         } else {
-            finish(store, ends).await;
+            finish(store, holds).await;
         }
     }
-    had
+    all
 }
 
 async fn call_empty(script: &redis::Script, server: &mut MultiplexedConnection) {
@@ -406,7 +405,7 @@ async fn call_empty(script: &redis::Script, server: &mut MultiplexedConnection) 
     command.exec_async(server).await.unwrap();
 }
 
-/// Adds, leases and ends so many keys at a time.
+/// Adds, leases and finishes batches of keys.
 async fn cycles(store: RedisStore, batch: usize, tasks: usize, rounds: usize) {
     in_tasks(tasks, rounds, move |round| {
         let store = store.clone();
@@ -434,7 +433,7 @@ async fn add(store: &RedisStore, from: usize, count: usize) {
 }
 
 /// As [`add`], with priorities from 1 to 9.
-async fn add_ranked(store: &RedisStore, from: usize, count: usize) {
+async fn add_with_priorities(store: &RedisStore, from: usize, count: usize) {
     let priority = |n: usize| i8::try_from(n % 9 + 1).unwrap();
     let add = |n| Add { priority: priority(n), ..Add::new(key(n), When::Now) };
     let adds: Vec<_> = (from..from + count).map(add).collect();
@@ -457,16 +456,16 @@ async fn lease(store: &RedisStore, max: usize) -> Vec<Hold> {
 }
 
 async fn finish(store: &RedisStore, holds: Vec<Hold>) {
-    let end = |hold| FinishRequest::new(hold, Finish::Succeed);
-    let ends: Vec<_> = holds.into_iter().map(end).collect();
-    store.finish(&ends).await.unwrap();
+    let request = |hold| FinishRequest::new(hold, Finish::Succeed);
+    let requests: Vec<_> = holds.into_iter().map(request).collect();
+    store.finish(&requests).await.unwrap();
 }
 
 async fn pause(time: Duration) {
     SystemClock.timer(SystemClock.now() + time).await;
 }
 
-/// Does the rounds in so many tasks at once.
+/// Divides the rounds among tasks.
 async fn in_tasks<F, W>(tasks: usize, rounds: usize, work: W)
 where
     F: Future<Output = ()> + Send,
@@ -489,15 +488,15 @@ async fn all(tasks: impl Iterator<Item = tokio::task::JoinHandle<()>>) {
     }
 }
 
-/// The middle of each column.
-fn middle(figures: Vec<(f64, f64)>) -> (f64, f64) {
-    let (mut rates, mut costs): (Vec<_>, Vec<_>) = figures.into_iter().unzip();
+/// Returns the median of each column.
+fn median(results: Vec<(f64, f64)>) -> (f64, f64) {
+    let (mut rates, mut costs): (Vec<_>, Vec<_>) = results.into_iter().unzip();
     rates.sort_by(f64::total_cmp);
     costs.sort_by(f64::total_cmp);
     (rates[rates.len() / 2], costs[costs.len() / 2])
 }
 
-fn print_figures(name: &str, (rate, cost): (f64, f64)) {
+fn print_result(name: &str, (rate, cost): (f64, f64)) {
     println!("{name:42} {rate:12.0} {cost:16.2}");
 }
 

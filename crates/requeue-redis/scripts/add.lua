@@ -1,46 +1,101 @@
--- Adds keys for now. ARGV: the time, how long a dead one waits, the keys, all different.
--- Answers with one letter for each: (r)eady, (d)irty, d(u)plicate, or (w)aits.
-local count = #ARGV - 2
-local values = call('HMGET', states, unpack(ARGV, 3))
-local since = 'Q' .. stamp
-local fields, fresh, answers, f, dirty = {}, {}, {}, 0, 0
-local add_level, close_lines
-for i = 1, count do
-    local value = values[i]
-    if not value then
-        local key = ARGV[i + 2]
-        fresh[#fresh + 1] = key
-        fields[f + 1], fields[f + 2] = key, since
-        f = f + 2
-        answers[i] = 'r'
+-- Adds keys.
+--
+-- ARGV: the time, the number of keys, the keys (all different), and their plans: one for
+-- all keys, or one for each. A plan is the priority in four characters, a letter, the least
+-- delay of a dead key, a colon, and details. The letters are (N)ow; (A)fter a delay in
+-- microseconds; rate (L)imited by a policy, see lib/backoff.lua.
+-- Reply: one letter for each key, (r)eady, (d)irty, delayed and thus (w)aiting, or
+-- d(u)plicate; then, unless all are 0, the delays in microseconds.
+local count = tonumber(ARGV[2])
+local texts = call('HMGET', records, unpack(ARGV, 3, count + 2))
+local plans = {}
+
+local function plan_of(text)
+    local plan = plans[text]
+    if not plan then
+        local priority, kind, revive_after, details =
+            string.match(text, '^(....)(.)(%d+):(.*)$')
+        plan = {
+            priority = tonumber(priority),
+            revive_after = tonumber(revive_after),
+            delay = kind == 'A' and tonumber(details) or 0,
+            policy = kind == 'L' and details,
+            -- The record of an absent key after an add without delay.
+            new = kind == 'N' and 'R.' .. stamp .. priority .. '0:0:',
+        }
+        plans[text] = plan
+    end
+    return plan
+end
+
+local function exhume(key)
+    call('ZREM', dead, key)
+    call('HDEL', errors, key)
+    return decode(false)
+end
+
+-- Raises the priority of a key that is pending or about to be. A ready key goes to the tail
+-- of its new priority.
+local function raise(key, record, priority)
+    priority = math.max(record.priority or priority, priority)
+    if record.phase == 'R' and priority > record.priority then
+        leave(key, record)
+        push(key, record.time, priority)
+    end
+    record.priority = priority
+end
+
+local function add_now(key, record)
+    if record.phase == 'A' then
+        make_ready(key, record)
+        return 'r'
+    elseif record.phase == 'P' then
+        record.phase = 'D'
+        dirty_change = dirty_change + 1
+        return 'd'
+    end
+    return 'u'
+end
+
+-- Returns the letter and the delay.
+local function add(key, record, plan)
+    local delay = 0
+    if record.phase == 'X' then
+        record, delay = exhume(key), plan.revive_after
+    end
+    local own_delay = plan.policy and fail(key, record, plan.policy) or plan.delay
+    delay = math.max(delay, own_delay)
+    raise(key, record, plan.priority)
+    local letter
+    if delay > 0 then
+        letter = delay_by(key, record, delay) and 'w' or 'u'
     else
-        local kind = byte(value)
-        if kind == 80 then -- P
-            dirty = dirty + 1
-            fields[f + 1], fields[f + 2] = ARGV[i + 2], 'D' .. sub(value, 2)
-            f = f + 2
-            answers[i] = 'd'
-        elseif kind == 65 then -- A
-            fresh[#fresh + 1] = ARGV[i + 2]
-            fields[f + 1], fields[f + 2] = ARGV[i + 2], since .. sub(value, 2)
-            suspect()
-            f = f + 2
-            answers[i] = 'r'
-        elseif kind == 88 then -- X
-            local key = ARGV[i + 2]
-            call('HDEL', dead, key)
-            call('ZREM', buried, key)
-            if ARGV[2] == '0' then
-                fresh[#fresh + 1] = key
-                fields[f + 1], fields[f + 2] = key, since
-                f = f + 2
-                answers[i] = 'r'
-            else
-                call('HDEL', states, key)
-                call('ZADD', delays, format('%.0f', now + ARGV[2]), key)
-                unsettle()
-                call('ZADD', wake, 0, '1')
-                answers[i] = 'w'
-            end
-        elseif kind == 64 then -- @
-            if not add_level then
+        letter = add_now(key, record)
+    end
+    save(key, record)
+    return letter, delay
+end
+
+local shared_plan = #ARGV == count + 3 and plan_of(ARGV[count + 3])
+local letters, reply, fields, longest = {}, { '' }, {}, 0
+for i = 1, count do
+    local key, text = ARGV[i + 2], texts[i]
+    local plan = shared_plan or plan_of(ARGV[count + 2 + i])
+    if plan.new and not text then -- the usual case; needs no table for the record
+        fields[#fields + 1] = key
+        fields[#fields + 1] = plan.new
+        push(key, stamp, plan.priority)
+        letters[i], reply[i + 1] = 'r', 0
+    else
+        letters[i], reply[i + 1] = add(key, decode(text), plan)
+        longest = math.max(longest, reply[i + 1])
+    end
+end
+if #fields > 0 then
+    call('HSET', records, unpack(fields))
+end
+flush_ready()
+flush_stale()
+announce_delays()
+reply[1] = table.concat(letters)
+return longest > 0 and reply or reply[1]

@@ -1,10 +1,10 @@
--- Tells of dead keys, the longest dead first. ARGV: the time, from which on, up to which.
--- Answers with the time, and for each the key, since when it is dead, and its record.
-local page = call('ZRANGE', buried, ARGV[2], ARGV[3], 'WITHSCORES')
-local answers = { stamp }
-for i = 1, #page, 2 do
-    answers[#answers + 1] = page[i]
-    answers[#answers + 1] = page[i + 1]
-    answers[#answers + 1] = call('HGET', dead, page[i]) or ''
+-- Lists dead keys, the longest dead first.
+--
+-- ARGV: the time, the ranks of the first and of the last key.
+-- Reply: the time, and for each key the key, its record and the reason.
+local keys, reply = call('ZRANGE', dead, ARGV[2], ARGV[3]), { stamp }
+for i, key in ipairs(keys) do
+    reply[3 * i - 1], reply[3 * i] = key, call('HGET', records, key)
+    reply[3 * i + 1] = call('HGET', errors, key)
 end
-return answers
+return reply

@@ -1,24 +1,23 @@
--- Takes keys from the dead, and makes them ready or drops them. ARGV: the time, what
--- becomes of them, (r)eady or (d)ropped, and the keys; none means the 500 that are dead
--- for the longest.
--- Answers with how many there were.
-local keys = { unpack(ARGV, 3) }
+-- Revives or drops dead keys.
+--
+-- ARGV: the time, what to do, (r)evive or (d)rop, and the keys; without keys, the 500 that
+-- have been dead for the longest.
+-- Reply: how many of the keys were dead.
+local keys, count = { unpack(ARGV, 3) }, 0
 if #keys == 0 then
-    keys = call('ZRANGE', buried, 0, 499)
+    keys = call('ZRANGE', dead, 0, 499)
 end
-local fresh = {}
 for _, key in ipairs(keys) do
-    if call('ZREM', buried, key) == 1 then
-        call('HDEL', dead, key)
-        fresh[#fresh + 1] = key
+    if call('ZREM', dead, key) == 1 then
+        count = count + 1
+        call('HDEL', errors, key)
+        local record = decode(false)
         if ARGV[2] == 'r' then
-            call('HSET', states, key, 'Q' .. stamp)
-        else
-            call('HDEL', states, key)
+            record.priority = 0
+            make_ready(key, record)
         end
+        save(key, record)
     end
 end
-if ARGV[2] == 'r' then
-    line_up(fresh)
-end
-return #fresh
+flush_ready()
+return count

@@ -1,5 +1,9 @@
--- Moves what is due. ARGV: the time, and how many grants without an end make a key dead.
--- Answers with how many delays were over, how many keys are ready again, and how many dead.
-local over = move_delays()
+-- Moves due keys.
+--
+-- ARGV: the time, and after how many deliveries a key whose lease expires is dead.
+-- Reply: the numbers of ended delays, of keys that are ready again, and of keys that are
+-- dead now.
+local due = move_delays()
 local returned, died = move_leases(tonumber(ARGV[2]))
-return { over, returned, died }
+flush_ready()
+return { due, returned, died }

@@ -1,12 +1,16 @@
--- Tells of some keys that have failed. ARGV: the time, where to go on.
--- Answers with the time, where to go on next ("0": nowhere), and for each key the key, its
--- failures and error, and when its delay is over.
-local page = call('HSCAN', failures, ARGV[2], 'COUNT', 500)
-local answers = { stamp, page[1] }
-local entries = page[2]
+-- Lists a page of the failing keys: those with failures that are not dead.
+--
+-- ARGV: the time, the cursor of the page.
+-- Reply: the time, the cursor of the next page ("0": this was the last), and for each key the
+-- key, its record, its last error, and the end of its delay or nothing.
+local page = call('HSCAN', errors, ARGV[2], 'COUNT', 500)
+local entries, reply = page[2], { stamp, page[1] }
 for i = 1, #entries, 2 do
-    answers[#answers + 1] = entries[i]
-    answers[#answers + 1] = entries[i + 1]
-    answers[#answers + 1] = call('ZSCORE', delays, entries[i]) or ''
+    local key, count = entries[i], #reply
+    local text = call('HGET', records, key)
+    if sub(text, 1, 1) ~= 'X' then
+        reply[count + 1], reply[count + 2], reply[count + 3] = key, text, entries[i + 1]
+        reply[count + 4] = call('ZSCORE', delays, key) or ''
+    end
 end
-return answers
+return reply

@@ -1,10 +1,13 @@
--- Forgets failures. ARGV: the time, the keys. Those of the dead are kept with them.
-call('HDEL', failures, unpack(ARGV, 2))
+-- Forgets the failures of keys that are not dead.
+--
+-- ARGV: the time, the keys. Reply: 1.
+local texts = call('HMGET', records, unpack(ARGV, 2))
 for i = 2, #ARGV do
-    local key = ARGV[i]
-    local value = call('HGET', states, key)
-    if value and sub(value, 1, 1) == 'A' and not call('ZSCORE', delays, key) then
-        call('HDEL', states, key)
+    local record = decode(texts[i - 1])
+    if record.failures > 0 and record.phase ~= 'X' then
+        call('HDEL', errors, ARGV[i])
+        record.failures = 0
+        save(ARGV[i], record)
     end
 end
 return 1

@@ -1,112 +1,152 @@
--- Hands out ready keys. ARGV: the time, the owner, how many keys at most, how long the
--- leases last, and how many grants without an end make a key dead.
--- Answers with: how long until more may be ready (-1: never), how many keys are ready now
--- (-1: the queue is paused), the first token (the others follow it one by one), for how
--- many keys the deliveries, failures and priority are not 1, 0 and 0; for each of those its
--- place, its deliveries, its failures and its priority; the length of the list of times.lua,
--- in pairs; that list; and the keys.
+-- Leases ready keys, after moving due keys.
 --
--- Most leases are plain: nothing is due, the queue is not paused, no entry of the line is
--- stale, and `ranked` is empty. The field of `states` that is no key tells of the last
--- lease: its token; until when leases are plain, which is no longer than UNWATCHED; a
--- colon, or `!` if a key may have failures, or a ready one be suspect; and its owner, if that
--- is not noted in `meta`. Whoever changes any of that for the worse tells, see
--- last.lua, and the next lease finds out anew.
+-- ARGV: the time, the owner, the most keys to lease, how long the leases last, and after how
+-- many deliveries a key whose lease expires is dead.
+-- Reply: how long until more keys may be ready (-1: never); the number of keys that are
+-- still ready (-1: the queue is paused); the token of the first key, from which the others
+-- count up; the time; then each key and its record from before the lease.
 
-local before = call('HGET', states, '') or '00000000000000000000000000000000:'
-local plain, max = tonumber(sub(before, 17, 32)), tonumber(ARGV[3])
-local first, last = now, stamp
-if tonumber(sub(before, 1, 16)) >= now then
-    first = sub(before, 1, 16) + 1
-end
-local keys, paused, entries, others, ranked_too = nil, false, 0, 0, false
-if now < plain then
-    keys = max > 0 and call('LPOP', ready, max) or {}
-else
-    keys, paused, entries, plain, others, ranked_too = rare(tonumber(ARGV[5]), max, first)
-    before = call('HGET', states, '') or before
+-- A waiting process looks for keys at least this often, in microseconds. It must be woken for
+-- keys that are due earlier.
+local WAITERS_LOOK = 20000000
+
+-- One delivery in this many goes to the oldest key, so that no priority starves.
+local OLDEST_TURN = 256
+
+-- A lease gives up after this many stale entries, so that the call stays short.
+local MAX_STALE = 1000
+
+local owner, max, duration = ARGV[2], tonumber(ARGV[3]), tonumber(ARGV[4])
+local settings = call('HMGET', meta, 'token', 'paused', 'stale')
+local first_token = math.max(now, (tonumber(settings[1]) or 0) + 1)
+local is_paused = settings[2] == '1'
+set_stale_read(settings[3])
+
+-- Returns when the first key of a calendar is due.
+local function next_due(calendar)
+    return tonumber(call('ZRANGE', calendar, 0, 0, 'WITHSCORES')[2]) or math.huge
 end
 
-local count = #keys
-local failing = call('EXISTS', failures) == 1
-local odd = failing or byte(before, 33) == 33 -- !
-local answer, fields, times = { -1, 0, first, 0 }, {}, {}
-if count > 0 then
-    local look = odd or ranked_too
-    local values = look and call('HMGET', states, unpack(keys))
-    if not look then
-        times = times_in_line(keys)
+-- The keys that were taken from `ready` and `ranked`, and their records.
+local keys, texts = {}, {}
+
+local function take(key, text)
+    local count = #keys + 1
+    keys[count], texts[count] = key, text
+end
+
+local function take_oldest()
+    local oldest, _, entry = oldest_ready(MAX_STALE)
+    if entry then
+        call('LPOP', ready)
+    elseif oldest then
+        call('ZREM', ranked, oldest)
     end
-    local delayed = ranked_too and call('ZMSCORE', delays, unpack(keys))
-    local failed = failing and call('HMGET', failures, unpack(keys))
-    local deadline, fresh_holder = now + ARGV[4], '1:' .. ARGV[2]
-    local score, scores = format('%.0f', deadline - USUAL), {}
-    -- Whole numbers are printed in a fifth of the time, where they have 64 bits.
-    local digits = format('%d', 2 ^ 40) == '1099511627776' and '%016d' or '%016.0f'
-    for i = 1, count do
-        local key = keys[i]
-        if i > 1 or first > now then
-            last = format(digits, first + i - 1)
+    if oldest then
+        take(oldest, call('HGET', records, oldest))
+    end
+end
+
+local function take_ranked(from_score, to_score)
+    local more = call('ZRANGEBYSCORE', ranked, from_score, to_score, 'LIMIT', 0, max - #keys)
+    if #more > 0 then
+        call('ZREM', ranked, unpack(more))
+        for _, key in ipairs(more) do
+            take(key, call('HGET', records, key))
         end
-        scores[2 * i - 1], scores[2 * i] = score, key
-        fields[2 * i - 1] = key
-        if not look or (#values[i] == 17 and not (failed and failed[i])) then
-            fields[2 * i] = 'P' .. last .. fresh_holder
-        else
-            local value, levels, priority = values[i], '', 0
-            if byte(value) == 64 then -- @, see level.lua
-                local planned = sub(value, 2, 5)
-                local still = delayed[i] and planned or '----'
-                levels, priority = '@' .. still .. planned, tonumber(planned)
-                value = sub(value, 10)
+    end
+end
+
+local function take_listed()
+    local give_up_at = stale_count - MAX_STALE
+    while #keys < max and (stale_count == 0 or stale_count > give_up_at) do
+        local found = call('LPOP', ready, max - #keys)
+        if not found then
+            break
+        end
+        local more = {}
+        for i = 1, #found do
+            more[i] = sub(found[i], 17)
+        end
+        local more_texts = call('HMGET', records, unpack(more))
+        if #keys == 0 and stale_count == 0 then
+            keys, texts = more, more_texts
+            return
+        end
+        for i = 1, #found do
+            if stale_count == 0 or is_live(found[i], more_texts[i]) then
+                take(more[i], more_texts[i])
+            else
+                stale_count = stale_count - 1
             end
-            local deliveries, a = (tonumber(sub(value, 18)) or 0) + 1, #answer
-            local failures_of = failed and failed[i]
-            fields[2 * i] = levels ..
-                'P' .. last .. deliveries .. (failures_of and '!' or ':') .. ARGV[2]
-            answer[4] = answer[4] + 1
-            answer[a + 1], answer[a + 2] = i, deliveries
-            answer[a + 3] = failures_of and string.match(failures_of, '^%d+') or 0
-            answer[a + 4] = priority
         end
     end
-    if look then
-        list_times(times, 1, values)
+    delete_stale_list()
+end
+
+-- Takes keys by priority. The scores of positive priorities are negative.
+local function take_keys()
+    if first_token % OLDEST_TURN < max then
+        take_oldest()
     end
+    local has_ranked = call('EXISTS', ranked) == 1
+    if has_ranked then
+        take_ranked('-inf', '(0')
+    end
+    take_listed()
+    -- Live entries may still follow many stale ones.
+    if has_ranked and call('EXISTS', ready) == 0 then
+        take_ranked('0', '+inf')
+    end
+end
+
+-- Returns the record of a ready key after its lease began.
+local function lease(text, token)
+    local delayed, priority = sub(text, 2, 2), sub(text, 19, 22)
+    local failures, deliveries = string.match(text, '^(%d+):(%d+)', 23)
+    -- A key that is also delayed is still pending.
+    local pending_priority = delayed == '*' and priority or '----'
+    return 'P' .. delayed .. token .. pending_priority ..
+        format('%d:%d:', failures, deliveries + 1) .. priority .. owner
+end
+
+local due_at = math.min(next_due(delays), next_due(leases))
+if due_at <= now then
+    move_delays()
+    move_leases(tonumber(ARGV[5]))
+    flush_ready()
+    due_at = math.min(next_due(delays), next_due(leases))
+end
+if max > 0 and not is_paused then
+    take_keys()
+end
+local count, reply = #keys, { 0, 0, first_token, stamp }
+if count > 0 then
+    local deadline, scores, fields = format('%d', now + duration), {}, {}
+    local usual = '----0:1:+000' .. owner
+    for i = 1, count do
+        local key, text, token = keys[i], texts[i], format('%016d', first_token + i - 1)
+        local is_usual = byte(text, 2) == 46 and sub(text, 19) == '+0000:0:' -- 46 is `.`
+        fields[2 * i - 1] = key
+        fields[2 * i] = is_usual and 'P.' .. token .. usual or lease(text, token)
+        scores[2 * i - 1], scores[2 * i] = deadline, key
+        reply[2 * i + 3], reply[2 * i + 4] = key, text
+    end
+    call('HSET', records, unpack(fields))
     call('ZADD', leases, unpack(scores))
-    plain = math.min(plain, deadline)
-else
-    last = sub(before, 1, 16)
+    call('HSET', meta, 'token', format('%016d', first_token + count - 1))
+    due_at = math.min(due_at, now + duration)
 end
-local left, more_in = 0, 0
-if count == max or entries > 0 or paused then
-    left = call('LLEN', ready) - entries + others
+call('HSET', meta, 'o:' .. owner, stamp)
+flush_stale()
+
+local left = call('LLEN', ready) - stale_count + call('ZCARD', ranked)
+local more_in = left > 0 and 0 or math.max(0, due_at - now)
+-- A caller that wanted keys and got none will wait, and knows for how long.
+local will_wait = count == 0 and max > 0
+if not is_paused and (left > 0 or (more_in < WAITERS_LOOK and not will_wait)) then
+    wake_waiter()
 end
-odd = failing or (odd and left ~= 0)
-fields[2 * count + 1], fields[2 * count + 2] =
-    '', last .. format('%016.0f', plain) .. (odd and '!' or ':')
-call('HSET', states, unpack(fields))
-call('HSET', meta, 'o:' .. ARGV[2], stamp)
-local holder = sub(before, 34)
-if holder ~= '' and holder ~= ARGV[2] then
-    call('HSET', meta, 'o:' .. holder, sub(before, 1, 16))
-end
-if left == 0 then
-    local more_at = math.min(head(delays), head(leases) + USUAL)
-    more_in = more_at == math.huge and -1 or math.max(0, more_at - now)
-end
-if not paused and (left > 0 or (count > 0 and more_in < UNWATCHED))
-    and call('EXISTS', wake) == 0 then
-    call('ZADD', wake, '0', '1')
-end
-answer[1], answer[2] = more_in, paused and -1 or left
-local a = #answer + 1
-answer[a] = #times / 2
-for i = 1, #times do
-    answer[a + i] = times[i]
-end
-a = a + #times
-for i = 1, count do
-    answer[a + i] = keys[i]
-end
-return answer
+reply[1] = more_in == math.huge and -1 or more_in
+reply[2] = is_paused and -1 or left
+return reply

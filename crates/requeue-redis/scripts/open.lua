@@ -1,7 +1,8 @@
--- Tells of the queue, and makes it if there is none. ARGV: the time, the version of the
--- records that the caller knows, and with how many partitions it is made; with 0, it is not.
--- Answers with the version and the partitions of the queue as it is; with nothing if there
--- is none.
+-- Returns the settings of the queue, which is created if it does not exist.
+--
+-- ARGV: the time, the version of the format, and the number of partitions of a new queue;
+-- with 0, none is created.
+-- Reply: the version and the number of partitions of the queue; nil without a queue.
 local settings = call('HMGET', meta, 'version', 'partitions')
 if settings[1] then
     return settings

@@ -1,36 +1,29 @@
--- Takes out what is planned. ARGV: the time, the keys, all different.
--- Answers with one letter for each: whether there was anything, (y)es or (n)o.
+-- Cancels pending keys: ready, delayed and dirty ones.
+--
+-- ARGV: the time, the keys (all different).
+-- Reply: one letter for each key, whether it was pending: (y)es or (n)o.
+local texts = call('HMGET', records, unpack(ARGV, 2))
 local letters, dirty = {}, 0
-
--- Deliveries are remembered for a key that is nowhere, while it has failures.
-local function forget_state(key, deliveries)
-    if deliveries ~= '' and call('HEXISTS', failures, key) == 1 then
-        call('HSET', states, key, 'A' .. deliveries)
-    else
-        call('HDEL', states, key)
-    end
-end
-
 for i = 2, #ARGV do
-    local key = ARGV[i]
-    local value, level, held = split(call('HGET', states, key))
-    local kind = value and sub(value, 1, 1)
-    local planned = call('ZREM', delays, key) == 1
-    if kind == 'Q' then
-        leave(key, level)
-        forget_state(key, sub(value, 18))
-        planned = true
-    elseif kind == 'A' then
-        forget_state(key, sub(value, 2))
-    elseif kind == 'D' then
-        note(key, join('P' .. sub(value, 2), nil, held))
-        dirty = dirty - 1
-        planned = true
-    elseif level then
-        note(key, join(value, nil, held))
+    local key, record = ARGV[i], decode(texts[i - 1])
+    letters[i - 1] = record.priority and 'y' or 'n'
+    if record.priority then
+        if record.phase == 'R' then
+            leave(key, record)
+            record.phase, record.time = 'A', NEVER
+        elseif record.phase == 'D' then
+            record.phase = 'P'
+            dirty = dirty + 1
+        end
+        if record.delayed then
+            call('ZREM', delays, key)
+        end
+        record.delayed, record.priority = false, nil
+        save(key, record)
     end
-    letters[#letters + 1] = planned and 'y' or 'n'
 end
-count_dirty(dirty)
-close_line()
+flush_stale()
+if dirty > 0 then
+    call('HINCRBY', meta, 'dirty', -dirty)
+end
 return table.concat(letters)

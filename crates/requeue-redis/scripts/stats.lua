@@ -1,17 +1,15 @@
--- Tells how the queue stands. ARGV: the time.
--- Answers with the numbers of keys that are ready, delayed, processing, dirty, failing and
--- dead, how long the first has been ready (-1: there is none), and whether it is paused.
+-- Counts keys, after moving the keys whose delay has ended.
+--
+-- ARGV: the time.
+-- Reply: the numbers of ready, delayed, processing, dirty, failing and dead keys, how long
+-- the oldest key has been ready (-1: no key is), and whether the queue is paused.
 move_delays()
-local entries = stale_count()
-local oldest = -1
-local first, since
-first, entries = first_of_line(entries, math.huge)
-first, since = longest_ready(first)
-if first then
-    oldest = math.max(0, now - since)
-end
+flush_ready()
+local _, since = oldest_ready(math.huge)
+flush_stale()
 local settings = call('HMGET', meta, 'dirty', 'paused')
-return { call('LLEN', ready) - entries + call('ZCARD', ranked), call('ZCARD', delays),
-    call('ZCOUNT', leases, '-inf', '(inf'),
-    tonumber(settings[1]) or 0, call('HLEN', failures), call('HLEN', dead), oldest,
-    settings[2] == '1' and 1 or 0 }
+local ready_count = call('LLEN', ready) - count_stale() + call('ZCARD', ranked)
+local dead_count = call('ZCARD', dead)
+return { ready_count, call('ZCARD', delays), call('ZCOUNT', leases, '-inf', '(inf'),
+    tonumber(settings[1]) or 0, call('HLEN', errors) - dead_count, dead_count,
+    since and math.max(0, now - since) or -1, settings[2] == '1' and 1 or 0 }

@@ -8,40 +8,31 @@ use std::time::Duration;
 use redis::Value;
 use requeue_store::{EngineClock, Error, ErrorKind};
 
-use crate::address::clients_of;
+use crate::address::Address;
+use crate::client::Client;
 use crate::cluster::Cluster;
-use crate::fault::senseless;
-use crate::link::Link;
+use crate::engine::Engine;
+use crate::node::Node;
 use crate::script::VERSION;
-use crate::servers::Servers;
 use crate::store::RedisStore;
 
-/// The oldest server that has all that the scripts use: `ZADD LT`, `ZMSCORE` and `LPOP`
-/// with a count.
-const OLDEST: (u32, u32) = (6, 2);
+/// The oldest server with all commands that the scripts use: `ZADD LT` and `ZMSCORE`.
+const MIN_SERVER_VERSION: (u32, u32) = (6, 2);
 
-/// The most partitions of a queue. Whoever looks for keys, or asks how a queue stands, asks
-/// each: with 1024 that is some tens of milliseconds, with 100,000 it is a minute. It is
-/// also more than the nodes that a Redis Cluster is meant for.
-const MOST_PARTITIONS: usize = 1024;
+/// The most partitions of a queue. Leases and statistics ask every partition: with 1024 that
+/// takes tens of milliseconds, with 100,000 a minute. It is also more than the number of
+/// nodes that Redis Cluster supports.
+const MAX_PARTITIONS: usize = 1024;
 
-/// Settings of a [`RedisStore`]; made by [`RedisStore::builder`].
+/// Settings of a [`RedisStore`], created by [`RedisStore::builder`].
 #[derive(Clone)]
 pub struct RedisStoreBuilder {
     url: String,
-    pub(crate) queue: String,
-    /// As many as the queue has, if nothing is said.
+    queue: String,
     partitions: Option<NonZeroUsize>,
-    absence: Absence,
-    pub(crate) clock: Option<EngineClock>,
+    must_exist: bool,
+    clock: Option<EngineClock>,
     timeout: Duration,
-}
-
-/// What is done if there is no queue of the name.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Absence {
-    Makes,
-    Fails,
 }
 
 impl RedisStoreBuilder {
@@ -50,114 +41,128 @@ impl RedisStoreBuilder {
             url: url.into(),
             queue: "default".to_owned(),
             partitions: None,
-            absence: Absence::Makes,
+            must_exist: false,
             clock: None,
             timeout: Duration::from_secs(5),
         }
     }
 
-    /// Sets the name of the queue: `default`, if this is not called. Braces are not
-    /// allowed in it.
+    /// Sets the name of the queue. The default is `default`. It cannot contain braces.
     #[must_use]
     pub fn queue(mut self, name: impl Into<String>) -> Self {
         self.queue = name.into();
         self
     }
 
-    /// Sets into how many partitions the queue is split. If this is not called, a queue
-    /// that is there has as many as it was made with, and a new one has one.
+    /// Sets the number of partitions of the queue.
     ///
-    /// Every key belongs to one of them, and keys are handed out by priority and in order
-    /// in each of them only. In a cluster each is on one node. Leasing visits all, so there
-    /// should be few, and there are at most 1024. The number is fixed when the queue is
-    /// first opened; zero is taken for one.
+    /// The number is fixed when the queue is created. By default, a new queue has one
+    /// partition, and an existing queue is opened with the number it has. The maximum is
+    /// 1024; zero means one.
     ///
-    /// A shared [`Rate`](requeue_store::Rate) is split too: each partition has its part of
-    /// it, which is right for the whole if keys are spread evenly.
+    /// Every key belongs to one partition. Priorities and order hold within a partition. In a
+    /// cluster, each partition is on one node. A lease visits all partitions, so use few.
+    ///
+    /// A shared [`Rate`](requeue_store::Rate) is divided between the partitions. The total is
+    /// right if keys are spread evenly.
     #[must_use]
     pub fn partitions(mut self, count: usize) -> Self {
         self.partitions = Some(NonZeroUsize::new(count).unwrap_or(NonZeroUsize::MIN));
         self
     }
 
-    /// Makes no queue: one of this name must be there. For whoever only looks at a queue,
-    /// so that a mistyped name leaves nothing behind.
+    /// Opens only a queue that exists.
+    ///
+    /// For programs that inspect a queue: a mistyped name creates nothing.
     #[must_use]
     pub fn must_exist(mut self) -> Self {
-        self.absence = Absence::Fails;
+        self.must_exist = true;
         self
     }
 
-    /// Tells the time instead of the server: for tests.
+    /// Uses this clock instead of the server's, in tests.
     #[must_use]
     pub fn clock(mut self, clock: EngineClock) -> Self {
         self.clock = Some(clock);
         self
     }
 
-    /// Sets how long to wait for a connection, and for each answer: 5 seconds, if this is
-    /// not called. After that the call has failed with [`ErrorKind::Unknown`].
+    /// Sets the timeout for connecting and for each reply. The default is 5 seconds.
+    ///
+    /// A call without a reply fails with [`ErrorKind::Unknown`].
     #[must_use]
     pub fn timeout(mut self, timeout: Duration) -> Self {
         self.timeout = timeout;
         self
     }
 
-    /// Connects, and makes the queue if there is none of this name.
+    /// Connects to the server, and creates the queue if it does not exist.
     ///
     /// # Errors
     ///
-    /// [`ErrorKind::Invalid`] if the address, the name or the number of partitions cannot
-    /// be used, or if there is no queue that [`must_exist`](Self::must_exist),
-    /// [`ErrorKind::Unavailable`] if the server cannot be reached, [`ErrorKind::Denied`] if
-    /// it refuses the password, [`ErrorKind::Version`] if it is older than 6.2 or the queue
-    /// was made by a version of this crate that keeps it otherwise,
-    /// [`ErrorKind::Conflict`] if the queue has another number of partitions.
+    /// - [`ErrorKind::Invalid`] if the address, the name or the number of partitions is not
+    ///   valid, or the queue does not exist and [`must_exist`](Self::must_exist) is set.
+    /// - [`ErrorKind::Unavailable`] if the server cannot be reached.
+    /// - [`ErrorKind::Denied`] if the server refuses the user or password.
+    /// - [`ErrorKind::Version`] if the server is older than 6.2, or the queue was created by
+    ///   an incompatible version of this crate.
+    /// - [`ErrorKind::Conflict`] if the queue has another number of partitions.
     pub async fn open(self) -> Result<RedisStore, Error> {
         check_name(&self.queue)?;
         check_partitions(self.partitions)?;
-        let servers = Arc::new(self.servers()?);
-        let says_node = check_server(&servers).await?;
-        let is_node = says_node || matches!(*servers, Servers::Many(_));
-        let store = RedisStore::new(servers, &self, is_node);
-        let found = store.declare(VERSION, self.made_with()).await?;
-        let (version, partitions) = found.ok_or_else(|| self.absent(&store))?;
-        let store = store.split(check_queue(&self, version, partitions)?);
-        store.load_ballast().await?;
-        store.forget_owners().await?;
-        Ok(store)
+        let engine = self.engine()?;
+        let may_be_node = check_server(&engine).await?;
+        let is_node = may_be_node || matches!(engine, Engine::Cluster(_));
+        let client = Client::new(engine, &self.queue, self.clock.clone());
+        let client = if is_node { client.with_guards() } else { client };
+        let new = Some(self.partitions.unwrap_or(NonZeroUsize::MIN));
+        let found = client.open(new.filter(|_| !self.must_exist)).await?;
+        let (version, partitions) = found.ok_or_else(|| self.missing(&client))?;
+        self.check_queue(version, partitions)?;
+        RedisStore::new(client.with_partitions(partitions)).await
     }
 
-    /// How many partitions a queue is made with that is not there; `None` makes none.
-    fn made_with(&self) -> Option<NonZeroUsize> {
-        match self.absence {
-            Absence::Makes => Some(self.partitions.unwrap_or(NonZeroUsize::MIN)),
-            Absence::Fails => None,
-        }
+    fn engine(&self) -> Result<Engine, Error> {
+        let Address { clients, is_cluster } = Address::parse(&self.url)?;
+        let mut nodes = clients.into_iter().map(|client| Node::new(client, self.timeout));
+        Ok(match nodes.next() {
+            Some(node) if !is_cluster => Engine::Server(Arc::new(node)),
+            first => {
+                Engine::Cluster(Cluster::new(first.into_iter().chain(nodes).collect()))
+            }
+        })
     }
 
-    fn absent(&self, store: &RedisStore) -> Error {
-        let (queue, place) = (&self.queue, store.servers.place());
+    fn missing(&self, client: &Client) -> Error {
+        let (queue, server) = (&self.queue, client.engine.name());
         let text = format!(
-            "no queue {queue} on {place}: expected one that somebody has added keys to or \
-             worked on"
+            "queue {queue:?} does not exist on {server}; adding a key creates it"
         );
         Error::new(ErrorKind::Invalid, text)
     }
 
-    fn servers(&self) -> Result<Servers, Error> {
-        let (clients, is_cluster) = clients_of(&self.url)?;
-        let mut links = clients.into_iter().map(|client| Link::new(client, self.timeout));
-        Ok(match links.next() {
-            Some(link) if !is_cluster => Servers::One(Arc::new(link)),
-            first => {
-                Servers::Many(Cluster::new(first.into_iter().chain(links).collect()))
-            }
-        })
+    fn check_queue(&self, version: u64, partitions: usize) -> Result<(), Error> {
+        let queue = &self.queue;
+        if version != u64::from(VERSION) {
+            let other = if version > u64::from(VERSION) { "a newer" } else { "an older" };
+            let text = format!(
+                "queue {queue:?} has format version {version}, this program needs \
+                 {VERSION}; use {other} program or another queue"
+            );
+            return Err(Error::new(ErrorKind::Version, text));
+        }
+        if let Some(asked) = self.partitions.filter(|asked| asked.get() != partitions) {
+            let text = format!(
+                "queue {queue:?} has {partitions} partitions, not {asked}; the number \
+                 cannot be changed: open it with {partitions} or without a number"
+            );
+            return Err(Error::new(ErrorKind::Conflict, text));
+        }
+        Ok(())
     }
 }
 
-/// Without the address, which may hold a password.
+/// Omits the address, which may contain a password.
 impl fmt::Debug for RedisStoreBuilder {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("RedisStoreBuilder")
@@ -168,11 +173,11 @@ impl fmt::Debug for RedisStoreBuilder {
     }
 }
 
-/// A brace would change which node of a cluster a partition is on.
+/// A brace would change the node of a partition in a cluster.
 fn check_name(queue: &str) -> Result<(), Error> {
     if queue.is_empty() || queue.contains(['{', '}']) {
         let text =
-            format!("{queue:?} cannot be the name of a queue: it is empty or has braces");
+            format!("invalid queue name {queue:?}: it is empty or contains braces");
         return Err(Error::new(ErrorKind::Invalid, text));
     }
     Ok(())
@@ -180,9 +185,9 @@ fn check_name(queue: &str) -> Result<(), Error> {
 
 fn check_partitions(asked: Option<NonZeroUsize>) -> Result<(), Error> {
     match asked {
-        Some(asked) if asked.get() > MOST_PARTITIONS => {
+        Some(asked) if asked.get() > MAX_PARTITIONS => {
             let text = format!(
-                "a queue cannot have {asked} partitions; the most are {MOST_PARTITIONS}"
+                "a queue cannot have {asked} partitions; the maximum is {MAX_PARTITIONS}"
             );
             Err(Error::new(ErrorKind::Invalid, text))
         }
@@ -190,22 +195,22 @@ fn check_partitions(asked: Option<NonZeroUsize>) -> Result<(), Error> {
     }
 }
 
-/// Whether the server says that it is a node of a cluster, or may be one.
-async fn check_server(servers: &Servers) -> Result<bool, Error> {
+/// Checks the version of the server. Returns whether it may be a node of a cluster.
+async fn check_server(engine: &Engine) -> Result<bool, Error> {
     let mut command = redis::cmd("INFO");
     command.arg("server");
-    let info = match servers.ask_any(command).await {
+    let info = match engine.send_to_any(command).await {
         Ok(info) => info,
-        // A user without the right to ask may still have a queue.
-        Err(error) if is_about_info(&error) => return Ok(true),
+        // A user without the permission for INFO can still use a queue.
+        Err(error) if is_no_permission(&error) => return Ok(true),
         Err(error) => return Err(error),
     };
     match version_in(&info) {
-        Some((version, numbers)) if numbers < OLDEST => {
-            let (major, minor) = OLDEST;
+        Some((version, numbers)) if numbers < MIN_SERVER_VERSION => {
+            let (major, minor) = MIN_SERVER_VERSION;
             let text = format!(
-                "{} is version {version}; {major}.{minor} is the oldest that will do",
-                servers.place()
+                "{} has version {version}; at least {major}.{minor} is required",
+                engine.name()
             );
             Err(Error::new(ErrorKind::Version, text))
         }
@@ -215,17 +220,17 @@ async fn check_server(servers: &Servers) -> Result<bool, Error> {
 
 fn is_node(info: &Value) -> bool {
     let text: Result<String, _> = redis::from_redis_value(info.clone());
-    let says_so =
+    let is_cluster =
         |line: &str| matches!(line, "redis_mode:cluster" | "server_mode:cluster");
-    text.is_ok_and(|text| text.lines().any(says_so))
+    text.is_ok_and(|text| text.lines().any(is_cluster))
 }
 
-fn is_about_info(error: &Error) -> bool {
+fn is_no_permission(error: &Error) -> bool {
     let cause = std::error::Error::source(error).map(ToString::to_string);
     cause.is_some_and(|cause| cause.contains("NOPERM"))
 }
 
-/// The version that a server says it has, as it says it and in numbers.
+/// Finds the version of the server in its INFO, as text and as numbers.
 fn version_in(info: &Value) -> Option<(String, (u32, u32))> {
     let text: String = redis::from_redis_value(info.clone()).ok()?;
     let version = text.lines().find_map(|line| line.strip_prefix("redis_version:"))?;
@@ -235,47 +240,20 @@ fn version_in(info: &Value) -> Option<(String, (u32, u32))> {
     Some((version.trim().to_owned(), (major, minor)))
 }
 
-/// How many partitions a queue has, if it is one that was asked for.
-fn check_queue(
-    asked: &RedisStoreBuilder,
-    version: u64,
-    partitions: u64,
-) -> Result<usize, Error> {
-    let queue = &asked.queue;
-    if version != u64::from(VERSION) {
-        let better = if version > u64::from(VERSION) { "a newer" } else { "an older" };
-        let text = format!(
-            "the queue {queue} is of version {version}, this program knows {VERSION}: \
-             use {better} one, or another queue"
-        );
-        return Err(Error::new(ErrorKind::Version, text));
-    }
-    if let Some(other) = asked.partitions.filter(|asked| asked.get() as u64 != partitions)
-    {
-        let text = format!(
-            "the queue {queue} has partitions: {partitions}, and was opened with {other}; \
-             that cannot be changed: open it with {partitions}, or without a number"
-        );
-        return Err(Error::new(ErrorKind::Conflict, text));
-    }
-    usize::try_from(partitions).map_err(|_| senseless("the queue"))
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
 
     #[test]
-    fn the_version_of_a_server_is_found_among_what_it_says() {
+    fn the_version_of_a_server_is_found_in_its_info() {
         let info = "# Server\r\nredis_version:6.0.16\r\nredis_mode:standalone\r\n";
         let (text, numbers) = version_in(&Value::BulkString(info.into())).unwrap();
         assert_eq!((text.as_str(), numbers), ("6.0.16", (6, 0)));
-        assert!(numbers < OLDEST);
+        assert!(numbers < MIN_SERVER_VERSION);
     }
 
-    /// Redis and Valkey call it differently.
     #[test]
-    fn a_node_of_a_cluster_says_so() {
+    fn nodes_of_redis_and_valkey_clusters_are_recognized() {
         for info in ["redis_mode:cluster\r\n", "a:b\r\nserver_mode:cluster\r\nc:d"] {
             assert!(is_node(&Value::BulkString(info.into())), "{info}");
         }
@@ -283,7 +261,7 @@ mod tests {
     }
 
     #[test]
-    fn a_builder_does_not_show_its_password() {
+    fn debug_output_omits_the_password() {
         let builder = RedisStore::builder("redis://:secret@localhost").queue("mail");
         assert!(!format!("{builder:?}").contains("secret"));
     }

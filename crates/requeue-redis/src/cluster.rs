@@ -1,13 +1,14 @@
-//! The nodes of Redis Cluster, and which partition is on which.
+//! The nodes of a Redis Cluster, and the node of each partition.
 //!
-//! A partition is one slot. Where it is need not be known: whatever node is asked names the
-//! right one, and that is remembered until it says otherwise or is gone.
+//! A partition is in one slot. The client does not ask for a map of the slots: a node that
+//! does not have the slot names the one that does. That is remembered until the named node
+//! says otherwise or cannot be reached.
 //!
 //! # Invariants
 //!
-//! 1. A call is sent again only if the node refused it or was not there: one that may have
-//!    been carried out is never sent twice.
-//! 2. The calls of one partition are sent to one node, in their order.
+//! 1. A call is sent again only if the node refused it or could not be reached. A call that
+//!    may have been executed is never repeated.
+//! 2. The calls of one partition go to one node, in order.
 
 use std::collections::HashMap;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -16,57 +17,53 @@ use redis::{Cmd, RedisError, Value};
 use requeue_store::{Error, ErrorKind};
 use tokio::task::JoinSet;
 
-use crate::link::{Call, Link, pipeline};
+use crate::node::{Node, ScriptCommand, pipeline};
 
-/// How often one call follows a slot that moved. Nodes agree within moments where it is.
-const HOPS: usize = 5;
-
-/// What became of one call.
-pub(crate) type Answered = Result<Value, Error>;
+/// How often a call follows a redirection. Nodes soon agree where a slot is.
+const MAX_REDIRECTS: usize = 5;
 
 #[derive(Debug)]
 pub(crate) struct Cluster {
-    /// The nodes that the address names.
-    seeds: Vec<Arc<Link>>,
-    place: String,
-    /// The lock is never held over a wait.
+    /// The nodes that the address names; at least one.
+    seeds: Vec<Arc<Node>>,
+    name: String,
+    /// Not locked while anything is awaited.
     map: Mutex<Map>,
 }
 
 #[derive(Debug, Default)]
 struct Map {
-    nodes: HashMap<(String, u16), Arc<Link>>,
-    /// The node of each partition, as far as it is known.
-    homes: HashMap<usize, Arc<Link>>,
-    /// Which of the seeds is asked for what is not known.
+    nodes: HashMap<(String, u16), Arc<Node>>,
+    /// The node of each partition, as far as known.
+    homes: HashMap<usize, Arc<Node>>,
+    /// The seed that is asked about unknown partitions, modulo the number of seeds.
     seed: usize,
 }
 
 impl Cluster {
-    /// There is at least one seed.
-    pub(crate) fn new(seeds: Vec<Link>) -> Self {
-        let names: Vec<_> = seeds.iter().map(Link::address).collect();
-        let place = format!("redis cluster at {}", names.join(","));
+    pub(crate) fn new(seeds: Vec<Node>) -> Self {
+        let addresses: Vec<_> = seeds.iter().map(Node::address).collect();
+        let name = format!("redis cluster at {}", addresses.join(","));
         let seeds = seeds.into_iter().map(Arc::new).collect();
-        Self { seeds, place, map: Mutex::default() }
+        Self { seeds, name, map: Mutex::default() }
     }
 
-    pub(crate) fn place(&self) -> &str {
-        &self.place
+    pub(crate) fn name(&self) -> &str {
+        &self.name
     }
 
-    /// The node that has a partition, or one that will tell.
-    pub(crate) fn home(&self, partition: usize) -> Arc<Link> {
+    /// Returns the node of a partition, or a node that knows it.
+    pub(crate) fn node_of(&self, partition: usize) -> Arc<Node> {
         let map = self.map();
         let known = map.homes.get(&partition);
         Arc::clone(known.unwrap_or(&self.seeds[map.seed % self.seeds.len()]))
     }
 
-    /// Notes where a partition is, if that is what a node answered: whether it was.
-    pub(crate) fn learn(
+    /// Remembers where a partition is, if the error is a redirection. Returns whether it was.
+    pub(crate) fn redirect(
         &self,
         partition: usize,
-        from: &Link,
+        from: &Node,
         error: &RedisError,
     ) -> bool {
         let moved = error.code() == Some("MOVED");
@@ -78,18 +75,19 @@ impl Cluster {
         else {
             return false;
         };
-        // A node that does not know its own name leaves it out.
-        let unnamed = host.is_empty() || host == "?";
-        let host = if unnamed { from.host() } else { host.to_owned() };
+        // A node that does not know its own host name leaves it out.
+        let is_unnamed = host.is_empty() || host == "?";
+        let host = if is_unnamed { from.host() } else { host.to_owned() };
         let mut map = self.map();
-        let make = || Arc::new(self.seeds[0].elsewhere(host.clone(), port));
-        let node = Arc::clone(map.nodes.entry((host.clone(), port)).or_insert_with(make));
+        let create = || Arc::new(self.seeds[0].at(host.clone(), port));
+        let node = map.nodes.entry((host.clone(), port)).or_insert_with(create);
+        let node = Arc::clone(node);
         map.homes.insert(partition, node);
         true
     }
 
-    /// Forgets what is on a node that cannot be reached: another may have taken over.
-    pub(crate) fn forget(&self, node: &Arc<Link>) {
+    /// Forgets a node that cannot be reached. Another may have taken over its partitions.
+    pub(crate) fn forget(&self, node: &Arc<Node>) {
         let mut map = self.map();
         map.homes.retain(|_, home| !Arc::ptr_eq(home, node));
         map.nodes.retain(|_, known| !Arc::ptr_eq(known, node));
@@ -98,127 +96,142 @@ impl Cluster {
         }
     }
 
-    /// Whether it may be tried elsewhere at once: a seed was not there, and there are others.
-    fn spares(&self, node: &Arc<Link>, error: &Error) -> bool {
+    /// Returns whether to try another seed: this one cannot be reached, and there are others.
+    fn has_other_seed(&self, node: &Arc<Node>, error: &Error) -> bool {
         let is_seed = self.seeds.iter().any(|seed| Arc::ptr_eq(seed, node));
         is_seed && self.seeds.len() > 1 && error.kind() == ErrorKind::Unavailable
     }
 
-    /// How often a call is sent at most.
-    fn hops(&self) -> usize {
-        HOPS + self.seeds.len()
+    fn max_attempts(&self) -> usize {
+        MAX_REDIRECTS + self.seeds.len()
     }
 
-    fn homeless(&self) -> Error {
-        let text = format!("{}: no node is there that has the slot", self.place);
+    fn no_node(&self) -> Error {
+        let text = format!("{}: no reachable node has the slot", self.name);
         Error::new(ErrorKind::Unavailable, text)
     }
 
-    /// Calls scripts, those of one node one after the other.
-    pub(crate) async fn call_each(&self, calls: &[Call]) -> Vec<Answered> {
-        let mut answers: Vec<Option<Answered>> = calls.iter().map(|_| None).collect();
-        for _ in 0..self.hops() {
-            let open = (0..calls.len()).filter(|place| answers[*place].is_none());
+    /// Calls scripts on their nodes, all nodes at the same time.
+    pub(crate) async fn call_each(
+        &self,
+        calls: &[ScriptCommand],
+    ) -> Vec<Result<Value, Error>> {
+        let mut results: Vec<Option<_>> = calls.iter().map(|_| None).collect();
+        for _ in 0..self.max_attempts() {
+            let open = (0..calls.len()).filter(|index| results[*index].is_none());
             let open: Vec<_> = open.collect();
             if open.is_empty() {
                 break;
             }
-            self.hop(calls, &open, &mut answers).await;
+            self.attempt(calls, &open, &mut results).await;
         }
-        let lost = || Err(self.homeless());
-        answers.into_iter().map(|answer| answer.unwrap_or_else(lost)).collect()
+        let result = |result: Option<_>| result.unwrap_or_else(|| Err(self.no_node()));
+        results.into_iter().map(result).collect()
     }
 
-    /// Asks the nodes about the open calls; those that another is to be asked stay open.
-    async fn hop(
+    /// Sends the open calls. Those that must go to another node stay open.
+    async fn attempt(
         &self,
-        calls: &[Call],
+        calls: &[ScriptCommand],
         open: &[usize],
-        answers: &mut [Option<Answered>],
+        results: &mut [Option<Result<Value, Error>>],
     ) {
-        let mut asking = JoinSet::new();
-        for (node, places) in self.by_node(calls, open) {
-            let calls = places.iter().map(|place| calls[*place].clone()).collect();
-            asking.spawn(async move { (node.try_call(calls).await, node, places) });
+        let mut tasks = JoinSet::new();
+        for (node, indexes) in self.by_node(calls, open) {
+            let calls = indexes.iter().map(|index| calls[*index].clone()).collect();
+            tasks.spawn(async move { (node.try_call(calls).await, node, indexes) });
         }
-        while let Some(asked) = asking.join_next().await {
-            let Ok((result, node, places)) = asked else { continue };
+        while let Some(task) = tasks.join_next().await {
+            let Ok((result, node, indexes)) = task else { continue };
             match result {
-                Ok(values) => {
-                    for (place, value) in places.into_iter().zip(values) {
-                        answers[place] = self.read(&calls[place], &node, value);
+                Ok(replies) => {
+                    for (index, reply) in indexes.into_iter().zip(replies) {
+                        results[index] = self.read(&calls[index], &node, reply);
                     }
                 }
                 Err(error) => {
                     self.forget(&node);
-                    if self.spares(&node, &error) {
+                    if self.has_other_seed(&node, &error) {
                         continue;
                     }
-                    for place in places {
+                    for index in indexes {
                         let error = Error::new(error.kind(), error.to_string());
-                        answers[place] = Some(Err(error));
+                        results[index] = Some(Err(error));
                     }
                 }
             }
         }
     }
 
-    fn by_node(&self, calls: &[Call], open: &[usize]) -> Vec<(Arc<Link>, Vec<usize>)> {
-        let mut groups: Vec<(Arc<Link>, Vec<usize>)> = Vec::new();
-        for place in open {
-            let home = self.home(calls[*place].partition);
+    fn by_node(
+        &self,
+        calls: &[ScriptCommand],
+        open: &[usize],
+    ) -> Vec<(Arc<Node>, Vec<usize>)> {
+        let mut groups: Vec<(Arc<Node>, Vec<usize>)> = Vec::new();
+        for index in open {
+            let home = self.node_of(calls[*index].partition);
             match groups.iter_mut().find(|(node, _)| Arc::ptr_eq(node, &home)) {
-                Some((_, places)) => places.push(*place),
-                None => groups.push((home, vec![*place])),
+                Some((_, indexes)) => indexes.push(*index),
+                None => groups.push((home, vec![*index])),
             }
         }
         groups
     }
 
-    /// The answer of a node, unless it is that the slot is elsewhere.
-    fn read(&self, call: &Call, node: &Link, value: Value) -> Option<Answered> {
-        match value.extract_error() {
-            Err(error) if self.learn(call.partition, node, &error) => None,
-            Err(error) => Some(Err(node.fault(error))),
-            Ok(value) => Some(Ok(value)),
+    /// Returns the result of a call, or `None` if it was redirected.
+    fn read(
+        &self,
+        call: &ScriptCommand,
+        node: &Node,
+        reply: Value,
+    ) -> Option<Result<Value, Error>> {
+        match reply.extract_error() {
+            Err(error) if self.redirect(call.partition, node, &error) => None,
+            Err(error) => Some(Err(node.error(error))),
+            Ok(reply) => Some(Ok(reply)),
         }
     }
 
-    /// Sends one command that is no script and has a key of this partition.
-    pub(crate) async fn ask(&self, partition: usize, command: Cmd) -> Answered {
-        for _ in 0..self.hops() {
-            let node = self.home(partition);
+    /// Sends one command that is not a script, with a Redis key of this partition.
+    pub(crate) async fn send(
+        &self,
+        partition: usize,
+        command: Cmd,
+    ) -> Result<Value, Error> {
+        for _ in 0..self.max_attempts() {
+            let node = self.node_of(partition);
             let command = pipeline(std::iter::once(command.clone()));
-            let answers = match node.send(&command).await {
-                Ok(answers) => answers,
+            let replies = match node.send_pipeline(&command).await {
+                Ok(replies) => replies,
                 Err(error) => {
                     self.forget(&node);
-                    if self.spares(&node, &error) {
+                    if self.has_other_seed(&node, &error) {
                         continue;
                     }
                     return Err(error);
                 }
             };
-            match answers.into_iter().next().unwrap_or(Value::Nil).extract_error() {
-                Err(error) if self.learn(partition, &node, &error) => {}
-                answer => return answer.map_err(|error| node.fault(error)),
+            match replies.into_iter().next().unwrap_or(Value::Nil).extract_error() {
+                Err(error) if self.redirect(partition, &node, &error) => {}
+                reply => return reply.map_err(|error| node.error(error)),
             }
         }
-        Err(self.homeless())
+        Err(self.no_node())
     }
 
-    /// Sends one command to the first of the seeds that can be reached.
-    pub(crate) async fn ask_any(&self, command: &Cmd) -> Answered {
-        let mut answer = self.seeds[0].ask(command.clone()).await;
+    /// Sends one command to the first seed that can be reached.
+    pub(crate) async fn send_to_any(&self, command: &Cmd) -> Result<Value, Error> {
+        let mut result = self.seeds[0].send(command.clone()).await;
         for seed in &self.seeds[1..] {
-            match &answer {
+            match &result {
                 Err(error) if error.is_transient() => {
-                    answer = seed.ask(command.clone()).await;
+                    result = seed.send(command.clone()).await;
                 }
                 _ => break,
             }
         }
-        answer
+        result
     }
 
     fn map(&self) -> MutexGuard<'_, Map> {

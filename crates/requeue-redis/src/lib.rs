@@ -1,4 +1,4 @@
-//! The queue of [`requeue`] in Redis or Valkey: shared by many processes on many machines.
+//! A store for [`requeue`] on Redis or Valkey, shared by many processes and machines.
 //!
 //! ```no_run
 //! use requeue_redis::RedisStore;
@@ -9,96 +9,97 @@
 //! let queue = SharedQueue::<String, _>::new(store);
 //! queue.add("invoice-7".to_owned()).await?;
 //! while let Some(lease) = queue.get().await? { // on this machine or another
-//!     println!("{} is to be sent", lease.key());
-//!     lease.succeed().await?; // or retry("why")
+//!     println!("sending {}", lease.key());
+//!     lease.succeed().await?;
 //! }
 //! # Ok(())
 //! # }
 //! ```
 //!
-//! A program seldom calls a [`RedisStore`] itself, but the
-//! [`SharedQueue`](requeue_store::SharedQueue) that it puts on it.
+//! Programs rarely call a [`RedisStore`] directly. They use it through a
+//! [`SharedQueue`](requeue_store::SharedQueue).
 //!
-//! # What it needs
+//! # Requirements
 //!
-//! Redis 6.2 or later, or Valkey, and a user that may run scripts. Every transition of a
-//! key is one script, which the server carries out whole or not at all, by its own clock.
-//! A server that is restarted or fails over forgets the scripts, not the keys; it is told
-//! them again.
+//! Redis 6.2 or later, or Valkey, and a user that may run scripts. Every transition of a key
+//! is one script, which the server executes atomically and by its own clock. After a restart
+//! or a failover, missing scripts are loaded again.
 //!
-//! Or Redis Cluster, by the addresses of some of its nodes:
-//! `redis-cluster://user:password@host:port,host:port`. All nodes have the same user and
-//! password. The others are found by asking. A slot that moved, or whose replica took over,
-//! is followed; while its keys are on the way to another node, calls fail with
+//! Redis Cluster is supported: `redis-cluster://user:password@host:port,host:port` names some
+//! of its nodes, which must all have the same user and password. The client finds the other
+//! nodes, and follows slots that are moved and replicas that take over. While the keys of a
+//! slot are being moved, calls fail with
 //! [`Unavailable`](requeue_store::ErrorKind::Unavailable).
 //!
-//! # What is kept
+//! # Durability
 //!
-//! What the server keeps. With `appendfsync always` every key that was added is still there
-//! after a crash; with `everysec`, those of the last second or two may be lost, and so may
-//! those that a replica had not received when it took over; without persistence all are
-//! gone with the server. Two workers never hold the same
-//! [token](requeue_store::Token), whatever was lost: tokens follow the clock.
+//! The store is as durable as the server. With `appendfsync always`, every added key survives
+//! a crash. With `everysec`, a crash loses the last second or two. A failover loses the writes
+//! that the replica had not received. Without persistence, a restart loses everything. Two
+//! leases never have the same [token](requeue_store::Token), even after such a loss: tokens
+//! follow the clock.
 //!
 //! # Partitions
 //!
-//! A queue is in one hash slot, unless it is opened with several
-//! [partitions](RedisStoreBuilder::partitions): then a key belongs to one of them by its bytes, for
-//! ever, and keys are handed out by priority and in order in each of them. The names of its Redis keys are
-//! `rq:{queue:partition}:` and a letter, so that a node of Redis Cluster has a whole
-//! partition. There, partitions are what spreads a queue over nodes: with one, all of it is
-//! on one node. Four for each node spread it evenly enough.
+//! By default a queue is in one hash slot. A queue with several
+//! [partitions](RedisStoreBuilder::partitions) assigns each key to one of them by its hash.
+//! Priorities and order hold within a partition. The Redis keys of a partition are named
+//! `rq:{queue:partition}:` and a letter, so Redis Cluster keeps a partition on one node. Four
+//! partitions for each node spread a queue evenly enough.
 //!
-//! A call for several partitions is sent to their nodes at the same time, and is not one
-//! step. A lease hands out what the nodes have that answer, even if another one is not
-//! there; other calls fail. If a part of one was carried out, its error is
+//! A call that concerns several partitions goes to all their nodes at the same time and is not
+//! atomic. A lease returns the keys of the nodes that can be reached; other calls fail if one
+//! node does. If part of a call may have been executed, its error is
 //! [`Unknown`](requeue_store::ErrorKind::Unknown).
 //!
 //! # Priorities
 //!
-//! Keys of priority 0 stand in a list, all others in a sorted set. While one of those is
-//! ready, a lease looks at both; a queue without priorities pays nothing for that. A grant
-//! goes to the key that is ready for the longest, whatever its priority, about once in 256
-//! times: if the token of the first key of a lease, divided by 256, leaves less than the
-//! number of keys that were asked for.
+//! Ready keys are delivered by priority, then in the order in which they became ready. About
+//! one delivery in 256 goes to the key that has been ready for the longest, whatever its
+//! priority, so that no key starves.
 //!
 //! # Waiting
 //!
-//! All who [wait](requeue_store::Store::wait) in one store share one connection, on which a
-//! blocking command waits for all of them. A key that comes into an empty queue wakes one
-//! process; that one, if it leaves keys behind, the next. An idle process sends two
-//! commands in 5 seconds, and one more for each partition beyond the first.
+//! All callers of a store that [wait](requeue_store::Store::wait) share one connection with
+//! one blocking command. A key that is added to an empty queue wakes one process; if that
+//! leaves keys behind, it wakes the next. An idle process sends two commands in 5 seconds, and
+//! one more for each further partition.
 //!
-//! In a cluster no command can wait for several slots. So there is a connection for each
-//! partition, on which a command waits for 30 seconds, or 19 for the first one: with 8
-//! partitions an idle process sends four commands in 5 seconds, to all nodes together.
+//! In a cluster each partition has its own connection, because no command can wait for keys in
+//! several slots. With 8 partitions an idle process sends four commands in 5 seconds to all
+//! nodes together.
 //!
 //! # TLS
 //!
-//! `rediss://` and `rediss-cluster://`, see [`RedisStore::builder`]. It uses ring, unless
-//! the program has chosen another provider of cryptography for rustls.
+//! Use `rediss://` or `rediss-cluster://`, see [`RedisStore::builder`]. The crate uses ring,
+//! unless the program has installed another cryptography provider for rustls.
 
+mod add;
 mod address;
 mod builder;
+mod chunk;
+mod client;
 mod cluster;
-mod fault;
-mod link;
-mod name;
+mod encode;
+mod engine;
+mod error;
+mod finish;
+mod inspect;
+mod lease;
+mod node;
+mod operate;
 mod partition;
-mod people;
+mod record;
 mod reply;
 mod script;
-mod servers;
 mod single;
 mod store;
-mod wait;
-mod wish;
-mod work;
+mod waiters;
 
 pub use builder::RedisStoreBuilder;
 pub use store::RedisStore;
 
-/// The page of the repository about stores, so that its example is compiled.
+/// Compiles the example of the page about stores.
 #[cfg(doctest)]
 #[doc = include_str!("../../../docs/STORES.md")]
 struct Stores;

@@ -1,83 +1,85 @@
-//! The scripts that carry out the transitions, and the Redis keys that each may touch.
+//! The Lua scripts, and the Redis keys that each of them uses.
 //!
-//! A call costs the server about as much as three commands, and each key and argument that
-//! it is given a third of one. So what happens most has a script of its own for a single
-//! key, which is given only the parts that it needs, and does nothing if it needs more.
+//! Every change of a key is one call of a script, which Redis executes atomically.
+//!
+//! A call costs the server about as much as three commands, and every Redis key or argument
+//! a fifth of one. So a call for a single key first tries a [short script](crate::single) that
+//! handles only the usual case.
 
 use std::sync::LazyLock;
 
 use redis::Cmd;
 
-/// The parts of a partition: what scripts call each, and the end of its Redis key.
+/// The Redis keys of a partition: the name in the scripts, and the end of the Redis key.
 ///
-/// | part | type | what it holds |
+/// | part | type | content |
 /// |---|---|---|
-/// | `states` | hash | key → state, see below; and [the last lease](../scripts/lease.lua) |
-/// | `ready` | list | the line of ready keys of priority 0, and [stale entries](../scripts/stale.lua) |
-/// | `ranked` | sorted set | ready keys of other [priorities](../scripts/level.lua) → their place |
-/// | `leases` | sorted set | key → [30 seconds before](../scripts/words.lua) the deadline of its lease |
-/// | `delays` | sorted set | key → end of its delay |
-/// | `failures` | hash | key → `count:error` |
-/// | `dead` | hash | key → what is known of a dead key |
-/// | `buried` | sorted set | key → since when it is dead |
-/// | `meta` | hash | arrival time of the rate, settings, counters, owners |
-/// | `wake` | sorted set | one member if somebody should look for ready keys |
-/// | `stale` | hash | key → how many entries of the line are to be passed over |
+/// | `records` | hash | key → [record](crate::record) |
+/// | `ready` | list | ready keys of priority 0 [in order](../scripts/lib/ready.lua), and [stale entries](../scripts/lib/stale.lua) |
+/// | `ranked` | sorted set | ready keys of other priorities, by [priority and order](../scripts/lib/ready.lua) |
+/// | `leases` | sorted set | processing keys → deadline of the lease |
+/// | `delays` | sorted set | delayed keys → end of the delay |
+/// | `errors` | hash | failing keys → last error; dead keys → reason |
+/// | `dead` | sorted set | dead keys → time of death |
+/// | `meta` | hash | settings, last token, counters, when each owner was last seen |
+/// | `wake` | sorted set | one member if a waiting process should look for keys |
 ///
-/// A state is `Q` since when ready, deliveries if any; `P` (processing) or `D` (and dirty),
-/// token, deliveries, `:` or, if it may have failures, `!`, owner; `X`, dead; or `A`,
-/// deliveries, for a key that is nowhere. Times and tokens in it have 16 digits. What has
-/// no state is absent. All times are in microseconds. If a key has a priority that is not 0,
-/// [that](../scripts/level.lua) comes before its state, or stands in the place of none.
+/// All times are in microseconds. `records` and `leases` also hold
+/// [ballast](../scripts/ballast.lua).
 ///
-/// Keys are as [`name`](crate::name) calls them. Besides them, `states` and `leases` hold
-/// [ballast](../scripts/ballast.lua), and `states` has the last lease in the field without
-/// a name.
-pub(crate) const PARTS: [(&str, &str); 11] = [
-    ("states", "s"),
+/// # Invariants
+///
+/// 1. A key has a record exactly if it is ready, processing, delayed, failing or dead.
+/// 2. `leases`, `delays` and `dead` hold exactly the keys whose records say so, and `errors`
+///    exactly the failing and dead keys.
+/// 3. A ready key of priority 0 has exactly one entry in `ready` that is not stale; one of
+///    another priority is in `ranked`. `ready` does not exist if no key of priority 0 is ready.
+/// 4. A record has a priority exactly if its key is pending: ready, dirty or delayed.
+/// 5. A dead key is not delayed.
+pub(crate) const PARTS: [(&str, &str); 9] = [
+    ("records", "k"),
     ("ready", "r"),
+    ("ranked", "p"),
     ("leases", "l"),
     ("delays", "d"),
-    ("failures", "f"),
+    ("errors", "e"),
     ("dead", "x"),
-    ("buried", "b"),
     ("meta", "m"),
     ("wake", "w"),
-    ("stale", "z"),
-    ("ranked", "p"),
 ];
 
-/// The version of the records above and of the scripts that write them. A queue of another
-/// one is left alone.
-pub(crate) const VERSION: u32 = 3;
+/// The version of the data above. A queue of another version is left alone.
+pub(crate) const VERSION: u32 = 4;
 
-/// A script, and the parts that it is given the names of.
 #[derive(Debug)]
 pub(crate) struct Script {
     code: String,
     sha: String,
+    /// Indexes into [`PARTS`].
     parts: Vec<usize>,
 }
 
 impl Script {
-    /// `parts` are the ones that the script may touch, by what it calls them.
+    /// Creates a script in which each part is a local variable.
     fn new(parts: &str, sources: &[&str]) -> Self {
         let names: Vec<_> = parts.split(' ').collect();
-        let given: Vec<_> = (1..=names.len()).map(|n| format!("KEYS[{n}]")).collect();
-        let preamble = format!("local {} = {}\n", names.join(", "), given.join(", "));
-        Self::bare(parts, preamble + &sources.concat())
+        let values: Vec<_> = (1..=names.len()).map(|n| format!("KEYS[{n}]")).collect();
+        let locals = format!("local {} = {}\n", names.join(", "), values.join(", "));
+        Self::short(parts, &(locals + &sources.concat()))
     }
 
-    /// One that takes the parts from `KEYS` by itself.
-    fn bare(parts: &str, code: String) -> Self {
-        let place = |name| PARTS.iter().position(|(part, _)| *part == name);
-        let parts = parts.split(' ').filter_map(place).collect();
-        let sha = redis::Script::new(&code).get_hash().to_owned();
-        Self { code, sha, parts }
+    /// Creates a script that reads `KEYS` itself.
+    fn short(parts: &str, code: &str) -> Self {
+        let index = |name| PARTS.iter().position(|(part, _)| *part == name);
+        let parts = parts.split(' ').filter_map(index).collect();
+        let sha = redis::Script::new(code).get_hash().to_owned();
+        Self { code: code.to_owned(), sha, parts }
     }
 
-    /// The command that calls it in one partition; its arguments are still to come. After
-    /// the names of the parts may come that of the [guard](crate::partition::guard).
+    /// Returns the command that calls the script in one partition, without arguments.
+    ///
+    /// `names` are the Redis keys of the partition, and maybe its
+    /// [guard](crate::partition::guard).
     pub(crate) fn command(&self, names: &[String]) -> Cmd {
         let guard = names.get(PARTS.len());
         let mut command = redis::cmd("EVALSHA");
@@ -89,7 +91,7 @@ impl Script {
         command
     }
 
-    /// The command that makes the server know it.
+    /// Returns the command that loads the script into the server.
     pub(crate) fn load(&self) -> Cmd {
         let mut command = redis::cmd("SCRIPT");
         command.arg("LOAD").arg(&self.code);
@@ -98,89 +100,81 @@ impl Script {
 }
 
 macro_rules! source {
-    ($($name:literal),*) => {
-        &[$(include_str!(concat!("../scripts/", $name, ".lua"))),*]
+    ($name:literal) => {
+        include_str!(concat!("../scripts/", $name, ".lua"))
     };
 }
 
 macro_rules! scripts {
-    ($($(#[$doc:meta])* $name:ident($parts:literal) = $($source:literal)*;)*) => {
-        $($(#[$doc])* pub(crate) static $name: LazyLock<Script> =
-            LazyLock::new(|| Script::new($parts, source!("words" $(, $source)*)));)*
+    ($($name:ident($parts:literal) = $($source:literal)*;)*) => {
+        $(pub(crate) static $name: LazyLock<Script> =
+            LazyLock::new(|| Script::new($parts, &[source!("lib/base"), $(source!($source)),*]));)*
 
         #[cfg(test)]
         static ALL: &[&LazyLock<Script>] = &[$(&$name),*];
     };
 }
 
-macro_rules! singles {
+macro_rules! short_scripts {
     ($($name:ident($parts:literal) = $source:literal;)*) => {
         $(pub(crate) static $name: LazyLock<Script> =
-            LazyLock::new(|| Script::bare($parts, source!($source).concat()));)*
+            LazyLock::new(|| Script::short($parts, source!($source)));)*
     };
 }
 
-singles! {
-    ADD_ONE("states ready wake meta") = "add_one";
-    LEASE_ONE("states ready leases") = "lease_one";
-    LEASE_ONE_OF_MANY("states ready leases meta failures") = "lease_one";
-    FINISH_ONE("states leases") = "finish_one";
+short_scripts! {
+    ADD_ONE("records ready meta wake") = "one/add";
+    LEASE_ONE("records ready ranked leases delays meta") = "one/lease";
+    FINISH_ONE("records leases") = "one/finish";
 }
 
 scripts! {
-    ADD("states ready meta wake delays dead buried stale ranked") =
-        "clock" "last" "line" "add" "level" "stale" "leave" "raise" "add_end";
-    ADD_LATER("states ready meta wake delays failures dead buried stale ranked") =
-        "clock" "last" "line" "backoff" "delay" "add_later" "level" "stale" "leave" "raise"
-        "add_later_end";
-    LEASE("states ready leases delays failures dead buried meta wake stale ranked") =
-        "clock" "calendar" "rare" "last" "line" "level" "stale" "grave" "due" "longest"
-        "order" "lease_rare" "end" "times" "lease";
-    FINISH("states ready leases delays failures dead buried meta wake ranked") =
-        "rare" "clock" "last" "line" "level" "grave" "backoff" "delay" "finish_rare" "end"
-        "finish";
-    EXTEND("states leases meta") = "clock" "calendar" "last" "extend";
-    EXPIRE("states ready leases delays failures dead buried meta wake ranked") =
-        "clock" "last" "line" "level" "grave" "due" "expire";
-    FORGET("states delays failures") = "forget";
-    REMOVE("states ready delays failures meta wake stale ranked") =
-        "last" "line" "level" "stale" "leave" "remove";
-    LOOK("states ready leases delays failures dead buried meta wake ranked") =
-        "clock" "last" "line" "level" "grave" "due" "look";
-    STATS("states ready leases delays failures dead buried meta wake stale ranked") =
-        "clock" "last" "line" "level" "stale" "grave" "due" "longest" "stats";
-    FAILING("delays failures") = "clock" "failing";
-    HELD("states leases") = "held";
-    OWNERS("states meta") = "clock" "owners";
-    DEAD("dead buried") = "clock" "dead";
-    EXHUME("states ready dead buried meta wake") = "clock" "line" "exhume";
-    PAUSE("states ready meta wake ranked") = "last" "pause";
+    ADD("records ready ranked delays errors dead meta wake") =
+        "lib/clock" "lib/record" "lib/ready" "lib/stale" "lib/delay" "lib/backoff" "add";
+    LEASE("records ready ranked leases delays errors dead meta wake") =
+        "lib/clock" "lib/record" "lib/ready" "lib/stale" "lib/bury" "lib/due" "lib/oldest"
+        "lease";
+    FINISH("records ready ranked leases delays errors dead meta wake") =
+        "lib/clock" "lib/record" "lib/ready" "lib/delay" "lib/backoff" "lib/bury" "finish";
+    EXTEND("records leases meta") = "lib/clock" "extend";
+    EXPIRE("records ready ranked leases delays errors dead meta wake") =
+        "lib/clock" "lib/record" "lib/ready" "lib/bury" "lib/due" "expire";
+    FORGET("records errors") = "lib/record" "forget";
+    REMOVE("records ready ranked delays meta") = "lib/record" "lib/stale" "remove";
+    LOOK("records ready ranked leases delays errors dead meta wake") =
+        "lib/clock" "lib/record" "lib/ready" "lib/bury" "lib/due" "look";
+    STATS("records ready ranked leases delays errors dead meta wake") =
+        "lib/clock" "lib/record" "lib/ready" "lib/stale" "lib/bury" "lib/due" "lib/oldest"
+        "stats";
+    FAILING("records delays errors") = "lib/clock" "failing";
+    LEASES("records leases") = "leases";
+    OWNERS("meta") = "lib/clock" "owners";
+    DEAD("records errors dead") = "lib/clock" "dead";
+    EXHUME("records ready ranked errors dead meta wake") =
+        "lib/clock" "lib/record" "lib/ready" "exhume";
+    PAUSE("ready ranked meta wake") = "pause";
     OPEN("meta") = "open";
-    BALLAST("states leases") = "ballast";
+    BALLAST("records leases") = "ballast";
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
 
+    /// Returns whether some code passes a part to a command or a function.
+    fn uses(code: &str, part: &str) -> bool {
+        let mut code = code.lines().filter(|line| !line.trim().starts_with("--"));
+        let ways = [format!(", {part},"), format!(", {part})"), format!("({part})")];
+        code.any(|line| ways.iter().any(|way| line.contains(way.as_str())))
+    }
+
     #[test]
-    fn every_script_is_given_each_part_it_names() {
+    fn scripts_declare_the_parts_they_use() {
         for script in ALL {
-            let code: Vec<_> = script
-                .code
-                .lines()
-                .filter(|line| !line.trim().starts_with("--"))
-                .collect();
-            for (place, (part, _)) in PARTS.iter().enumerate() {
-                let call = format!(", {part},");
-                let last = format!(", {part})");
-                let body = code[1..].join("\n");
-                let named = body.contains(&call) || body.contains(&last);
-                assert!(
-                    !named || script.parts.contains(&place),
-                    "{part} is not declared by:\n{}",
-                    script.code
-                );
+            let (_, body) = script.code.split_once('\n').unwrap();
+            for (index, (part, _)) in PARTS.iter().enumerate() {
+                let declared = script.parts.contains(&index);
+                assert!(declared || !uses(body, part), "{part} in:\n{}", script.code);
             }
         }
     }

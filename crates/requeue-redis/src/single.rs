@@ -1,8 +1,9 @@
-//! Calls for a single key, by scripts that do only what happens most.
+//! Short scripts for one key.
 //!
-//! Each gives nothing if it takes more than that, and has then changed nothing.
+//! They handle only the usual case, and need fewer Redis keys, arguments and commands for it
+//! than the scripts for batches. In any other case they change nothing and the functions
+//! return `None`; the caller then uses the script for batches.
 
-use std::sync::atomic::Ordering;
 use std::time::Duration;
 
 use redis::Value;
@@ -12,133 +13,105 @@ use requeue_store::{
     Token, When, micros_of,
 };
 
-use crate::fault::senseless;
-use crate::link::Call;
-use crate::name::{key_of, name_of};
+use crate::add::read_added;
+use crate::client::{Args, Call, Client};
+use crate::encode;
+use crate::error::unexpected_reply;
 use crate::partition::partition_of;
-use crate::reply::{Answer, parse};
+use crate::reply::{ReplyReader, between};
 use crate::script::{self, Script};
-use crate::store::RedisStore;
-use crate::wait::UNWATCHED;
-use crate::wish;
-use crate::work::{added, read_visit};
 
-impl RedisStore {
-    pub(crate) async fn add_one(&self, adds: &[Add]) -> Result<Option<Receipt>, Error> {
-        let [Add { key, when: When::Now, priority: 0, .. }] = adds else {
-            return Ok(None);
-        };
-        let letter = self.letter(&script::ADD_ONE, key, &[name_of(key)]).await?;
-        let receipt = |added| Receipt { added, delay: Duration::ZERO };
-        Ok(letter.and_then(added).map(receipt))
-    }
-
-    /// What is left is not looked at. So it is not for one that has waited, which must pass
-    /// on the mark, nor if the end of this very lease is what others must know of.
-    pub(crate) async fn lease_one(
-        &self,
-        request: &LeaseRequest,
-    ) -> Result<Option<Leased>, Error> {
-        let many = request.max != 1 || self.partitions() > 1;
-        if many || request.lease < UNWATCHED || self.watch.has_waited() {
-            return Ok(None);
-        }
-        let holder = format!(":{}", request.owner.as_str());
-        let longer = longer_than_usual(request.lease).to_string();
-        let args = [holder.as_bytes(), longer.as_bytes()];
-        let most_usual = longer == "0" && self.told_time().is_none();
-        let value = self.plain_lease(if most_usual { &args[..1] } else { &args }).await?;
-        let Some(grant) = read_grant(value)? else { return Ok(None) };
-        let more_in = Some(Duration::ZERO);
-        Ok(Some(Leased { grants: vec![grant], more_in, paused: false }))
-    }
-
-    async fn plain_lease(&self, args: &[&[u8]]) -> Result<Value, Error> {
-        if !self.one_of_many.load(Ordering::Relaxed) {
-            let value = self.single(&script::LEASE_ONE, 0, args).await?;
-            if value != Value::Int(1) {
-                return Ok(value);
-            }
-            self.one_of_many.store(true, Ordering::Relaxed);
-        }
-        self.single(&script::LEASE_ONE_OF_MANY, 0, args).await
-    }
-
-    pub(crate) async fn finish_one(
-        &self,
-        requests: &[FinishRequest],
-    ) -> Result<Option<Finished>, Error> {
-        let [FinishRequest { hold, finish, .. }] = requests else { return Ok(None) };
-        if !matches!(finish, Finish::Done | Finish::Succeed) {
-            return Ok(None);
-        }
-        let state = format!("P{}1:", wish::token(hold.token));
-        let args = [name_of(&hold.key), state.as_bytes()];
-        let letter = self.letter(&script::FINISH_ONE, &hold.key, &args).await?;
-        Ok(letter.filter(|letter| *letter == b'd').map(|_| Finished::Done))
-    }
-
-    /// Calls a script that answers with a letter or with nothing.
-    async fn letter(
-        &self,
-        script: &'static Script,
-        key: &Key,
-        args: &[&[u8]],
-    ) -> Result<Option<u8>, Error> {
-        let partition = partition_of(key, self.partitions());
-        let value = self.single(script, partition, args).await?;
-        if value == Value::Nil {
-            return Ok(None);
-        }
-        let letters = Answer::new(value, "a key").bytes()?;
-        letters.first().copied().map(Some).ok_or_else(|| senseless("a key"))
-    }
-
-    async fn single(
-        &self,
-        script: &'static Script,
-        partition: usize,
-        args: &[&[u8]],
-    ) -> Result<Value, Error> {
-        let mut command = self.bare(script, partition);
-        command.arg(args);
-        if let Some(now) = self.told_time() {
-            command.arg(format!("{now:016}"));
-        }
-        let call = Call { script, partition, command };
-        let answers = self.servers.call(vec![call]).await?;
-        Ok(answers.into_iter().next().unwrap_or(Value::Nil))
-    }
+pub(crate) async fn add(client: &Client, adds: &[Add]) -> Result<Option<Receipt>, Error> {
+    let [Add { key, when: When::Now, priority: 0, .. }] = adds else { return Ok(None) };
+    let args = vec![key.to_vec()];
+    let letter = call_for_letter(client, &script::ADD_ONE, key, args).await?;
+    let receipt = |added| Receipt { added, delay: Duration::ZERO };
+    Ok(letter.and_then(read_added).map(receipt))
 }
 
-/// In microseconds; the usual is that of `words.lua`.
-fn longer_than_usual(lease: Duration) -> i64 {
-    const USUAL: i64 = 30_000_000;
-    i64::try_from(micros_of(lease)).unwrap_or(i64::MAX) - USUAL
+pub(crate) async fn finish(
+    client: &Client,
+    requests: &[FinishRequest],
+) -> Result<Option<Finished>, Error> {
+    let [FinishRequest { hold, finish: Finish::Succeed | Finish::Done, .. }] = requests
+    else {
+        return Ok(None);
+    };
+    let record = format!("P.{}----", encode::token(hold.token));
+    let args = vec![hold.key.to_vec(), record.into_bytes()];
+    let letter = call_for_letter(client, &script::FINISH_ONE, &hold.key, args).await?;
+    Ok(letter.filter(|letter| *letter == b'd').map(|_| Finished::Done))
 }
 
-/// See `lease_one.lua`.
-fn read_grant(value: Value) -> Result<Option<Grant>, Error> {
-    if value == Value::Nil {
+/// Leases a key from a queue with one partition.
+///
+/// This does not look at the keys that are left, so it never sets the marker for other
+/// waiters.
+pub(crate) async fn lease(
+    client: &Client,
+    request: &LeaseRequest,
+) -> Result<Option<Leased>, Error> {
+    let owner = request.owner.as_str().as_bytes().to_vec();
+    let args = vec![owner, micros_of(request.lease).to_string().into_bytes()];
+    let grant = read_grant(call(client, &script::LEASE_ONE, 0, args).await?)?;
+    let leased = |grant| Leased {
+        grants: vec![grant],
+        more_in: Some(Duration::ZERO),
+        paused: false,
+    };
+    Ok(grant.map(leased))
+}
+
+/// Calls a script that replies with a letter or with nothing.
+async fn call_for_letter(
+    client: &Client,
+    script: &'static Script,
+    key: &Key,
+    args: Args,
+) -> Result<Option<u8>, Error> {
+    let partition = partition_of(key, client.partitions());
+    let reply = call(client, script, partition, args).await?;
+    if reply == Value::Nil {
         return Ok(None);
     }
-    let Value::BulkString(bytes) = value else {
-        let mut grants = Vec::new();
-        read_visit(value, &mut grants)?;
-        return Ok(grants.pop());
-    };
-    let (now, since, key) = read_times(&bytes).ok_or_else(|| senseless("a lease"))?;
-    let key = key_of(key.to_vec())?;
-    let waited = Duration::from_micros(now.saturating_sub(since));
-    let token = Token(now);
-    Ok(Some(Grant { key, token, deliveries: 1, failures: 0, priority: 0, waited }))
+    let letters = ReplyReader::new(reply, "a key").bytes()?;
+    letters.first().copied().map(Some).ok_or_else(|| unexpected_reply("a key"))
 }
 
-/// Two times and what comes after them.
-fn read_times(bytes: &[u8]) -> Option<(u64, u64, &[u8])> {
-    let (now, rest) = bytes.split_at_checked(16)?;
-    let (since, rest) = rest.split_at_checked(16)?;
-    Some((parse(now)?, parse(since)?, rest))
+async fn call(
+    client: &Client,
+    script: &'static Script,
+    partition: usize,
+    mut args: Args,
+) -> Result<Value, Error> {
+    args.extend(client.test_time().map(|time| format!("{time:016}").into_bytes()));
+    client.call_one(Call { script, partition, args }).await
+}
+
+/// Reads the reply of `one/lease.lua`.
+fn read_grant(reply: Value) -> Result<Option<Grant>, Error> {
+    if reply == Value::Nil {
+        return Ok(None);
+    }
+    let bytes = ReplyReader::new(reply, "a lease").bytes()?;
+    let (token, since, key) =
+        split_grant(&bytes).ok_or_else(|| unexpected_reply("a lease"))?;
+    Ok(Some(Grant {
+        key: Key::new(key)?,
+        token: Token(token),
+        deliveries: 1,
+        failures: 0,
+        priority: 0,
+        waited: between(since, token),
+    }))
+}
+
+/// Splits two times of 16 digits off the key.
+fn split_grant(bytes: &[u8]) -> Option<(u64, u64, &[u8])> {
+    let (token, rest) = bytes.split_at_checked(16)?;
+    let (since, key) = rest.split_at_checked(16)?;
+    let number = |digits| std::str::from_utf8(digits).ok()?.parse().ok();
+    Some((number(token)?, number(since)?, key))
 }
 
 #[cfg(test)]
@@ -146,14 +119,14 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_grant_is_the_token_since_when_the_key_was_ready_and_the_key() {
-        let value = Value::BulkString(b"17000000000000001699999999999990a/b".to_vec());
-        let grant = read_grant(value).unwrap().unwrap();
+    fn a_grant_is_read_from_two_times_and_the_key() {
+        let reply = b"17000000000000001699999999999990a/b".to_vec();
+        let grant = read_grant(Value::BulkString(reply)).unwrap().unwrap();
         assert_eq!(
             (grant.token, &grant.key[..]),
             (Token(1_700_000_000_000_000), &b"a/b"[..])
         );
-        assert_eq!((grant.deliveries, grant.failures), (1, 0));
+        assert_eq!((grant.deliveries, grant.failures, grant.priority), (1, 0, 0));
         assert_eq!(grant.waited, Duration::from_micros(10));
         assert!(read_grant(Value::BulkString(b"17".to_vec())).is_err());
         assert!(read_grant(Value::Nil).unwrap().is_none());

@@ -1,270 +1,81 @@
-//! The store: each call becomes calls of scripts, and their answers its answer.
+//! The store: its methods are in the modules [`add`], [`lease`], [`finish`], [`inspect`] and
+//! [`operate`].
 
 use std::fmt;
-use std::num::{NonZeroU32, NonZeroUsize};
+use std::num::NonZeroU32;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, AtomicUsize};
+use std::sync::atomic::AtomicUsize;
 use std::time::Duration;
 
-use redis::{Cmd, ToRedisArgs, Value};
 use requeue_store::{
-    Add, Dead, EngineClock, Error, Expired, Failing, FinishRequest, Finished, Hold, Key,
-    LeaseRequest, Leased, Look, Owner, Receipt, Reply, Stats, Store, Which, Worker,
-    micros_of,
+    Add, Dead, Error, Expired, Failing, FinishRequest, Finished, Hold, Key, LeaseRequest,
+    Leased, Look, Owner, Receipt, Reply, Stats, Store, Which, Worker,
 };
 
 use crate::builder::RedisStoreBuilder;
-use crate::link::Call;
-use crate::name::name_of;
-use crate::partition::{Chunk, guard, names, spread};
-use crate::people::NOTHING;
-use crate::reply::Answer;
-use crate::script::{self, PARTS, Script};
-use crate::servers::Servers;
-use crate::wait::Watch;
-use crate::wish;
+use crate::client::Client;
+use crate::operate::Exhume;
+use crate::waiters::{WAITERS_LOOK, Waiters};
+use crate::{add, finish, inspect, lease, operate, single};
 
-/// A queue in a Redis or Valkey server or cluster. Clones are the same store and share
-/// connections.
+/// A queue on a Redis or Valkey server or cluster.
 ///
-/// See the [crate](crate) for what it promises and what it needs.
+/// Clones are handles of the same store and share its connections. See the [crate](crate)
+/// for its promises and requirements.
 #[derive(Clone)]
 pub struct RedisStore {
-    pub(crate) servers: Arc<Servers>,
-    queue: Arc<str>,
-    /// The Redis keys of each partition, and its guard in a cluster.
-    names: Arc<[Vec<String>]>,
-    clock: Option<EngineClock>,
-    pub(crate) watch: Arc<Watch>,
-    /// Where the next lease begins.
-    pub(crate) turn: Arc<AtomicUsize>,
-    /// Whether the last lease may have been another's, or a key may have failures.
-    pub(crate) one_of_many: Arc<AtomicBool>,
+    client: Client,
+    waiters: Arc<Waiters>,
+    /// Chooses the partition from which the next lease takes keys first.
+    turn: Arc<AtomicUsize>,
 }
 
 impl RedisStore {
-    /// Settings for a queue in the server at `url`, such as
-    /// `redis://user:password@host:port/database`, or in the cluster that has these nodes,
-    /// `redis-cluster://user:password@host:port,host:port`.
+    /// Returns a builder for a queue at this address.
     ///
-    /// With TLS it is `rediss://` or `rediss-cluster://`. The server's certificate must be
-    /// signed by somebody whom the system trusts, or by the one in the file that
-    /// `?ca=FILE` at the end names. If the server asks for a certificate, too, that is
-    /// `?cert=FILE&key=FILE`. Each is in PEM format, and read when the queue is opened.
+    /// The address of a server is `redis://user:password@host:port/database`. The address of
+    /// a cluster names some of its nodes: `redis-cluster://user:password@host:port,host:port`.
+    ///
+    /// With TLS the schemes are `rediss://` and `rediss-cluster://`. The system must trust
+    /// the certificate of the server, or `?ca=FILE` names the certificate of its authority.
+    /// If the server asks for a client certificate, add `?cert=FILE&key=FILE`. The files are
+    /// in PEM format and are read when the queue is opened.
     pub fn builder(url: impl Into<String>) -> RedisStoreBuilder {
         RedisStoreBuilder::new(url)
     }
 
-    /// A store that knows of the first partition only: see [`split`](Self::split).
-    ///
-    /// Whoever talks to a node of a cluster needs the [`guard`].
-    pub(crate) fn new(
-        servers: Arc<Servers>,
-        settings: &RedisStoreBuilder,
-        is_node: bool,
-    ) -> Self {
-        let queue: Arc<str> = settings.queue.as_str().into();
-        let guard = is_node.then(|| guard(&queue, 0));
-        let names = [names(&queue, 0).into_iter().chain(guard).collect()].into();
-        let watch = watch_on(&servers, &names);
-        let clock = settings.clock.clone();
-        let (turn, one_of_many) = Default::default();
-        Self { servers, queue, names, clock, watch, turn, one_of_many }
+    pub(crate) async fn new(client: Client) -> Result<Self, Error> {
+        client.load_ballast().await?;
+        inspect::forget_workers(&client).await?;
+        let waiters = Waiters::new(&client);
+        Ok(Self { client, waiters, turn: Arc::default() })
     }
 
-    /// The same, of a queue with so many partitions.
-    pub(crate) fn split(self, count: usize) -> Self {
-        let is_node = self.names[0].len() > PARTS.len();
-        let names_of = |partition| {
-            let guard = is_node.then(|| guard(&self.queue, partition));
-            names(&self.queue, partition).into_iter().chain(guard).collect()
-        };
-        let names = (0..count).map(names_of).collect();
-        let watch = watch_on(&self.servers, &names);
-        Self { names, watch, ..self }
-    }
-
-    pub(crate) fn partitions(&self) -> usize {
-        self.names.len()
-    }
-
-    /// The time that is told instead of the server's.
-    pub(crate) fn told_time(&self) -> Option<u64> {
-        self.clock.as_ref().map(|clock| clock.now().micros())
-    }
-
-    /// The beginning of a call: its arguments are still to come.
-    pub(crate) fn bare(&self, script: &Script, partition: usize) -> Cmd {
-        script.command(&self.names[partition])
-    }
-
-    /// As [`bare`](Self::bare), with the time as the first argument.
-    pub(crate) fn begin(&self, script: &Script, partition: usize) -> Cmd {
-        let mut command = self.bare(script, partition);
-        match self.told_time() {
-            Some(now) => command.arg(now),
-            None => command.arg(""),
-        };
-        command
-    }
-
-    /// Calls a script with the same arguments in one partition.
-    pub(crate) async fn one(
-        &self,
-        script: &'static Script,
-        partition: usize,
-        args: impl ToRedisArgs,
-    ) -> Result<Value, Error> {
-        let mut command = self.begin(script, partition);
-        command.arg(args);
-        let answers =
-            self.servers.call(vec![Call { script, partition, command }]).await?;
-        Ok(answers.into_iter().next().unwrap_or(Value::Nil))
-    }
-
-    /// Calls a script with the same arguments in every partition.
-    pub(crate) async fn all(
-        &self,
-        script: &'static Script,
-        args: impl ToRedisArgs,
-    ) -> Result<Vec<Value>, Error> {
-        let calls = (0..self.partitions()).map(|partition| {
-            let mut command = self.begin(script, partition);
-            command.arg(&args);
-            Call { script, partition, command }
-        });
-        self.servers.call(calls.collect()).await
-    }
-
-    /// Calls a script for each chunk of a batch: what it answered about each.
-    pub(crate) async fn batch(
-        &self,
-        chunks: Vec<Chunk>,
-        script: impl Fn(&Chunk) -> &'static Script,
-        give: impl Fn(&Chunk, &mut Cmd),
-    ) -> Result<Vec<(Chunk, Value)>, Error> {
-        let calls = chunks.iter().map(|chunk| {
-            let script = script(chunk);
-            let mut command = self.begin(script, chunk.partition);
-            give(chunk, &mut command);
-            Call { script, partition: chunk.partition, command }
-        });
-        let answers = self.servers.call(calls.collect()).await?;
-        Ok(chunks.into_iter().zip(answers).collect())
-    }
-
-    /// As [`batch`](Self::batch), where the answer is a letter for each key.
-    async fn letters<T: Clone>(
-        &self,
-        keys: impl Iterator<Item = &Key> + Clone,
-        script: &'static Script,
-        give: impl Fn(&Chunk, &mut Cmd),
-        read: impl Fn(u8) -> Option<T>,
-    ) -> Result<Vec<T>, Error> {
-        let chunks = spread(keys.clone(), self.partitions());
-        let answers = self.batch(chunks, |_| script, give).await?;
-        let mut all = vec![None; keys.count()];
-        for (chunk, value) in answers {
-            let mut answer = Answer::new(value, "keys");
-            let letters = answer.bytes()?;
-            for (place, letter) in chunk.places.iter().zip(letters) {
-                all[*place] = read(letter);
-            }
+    async fn lease_keys(&self, request: &LeaseRequest) -> Result<Leased, Error> {
+        if let Some(leased) = self.lease_single(request).await? {
+            return Ok(leased);
         }
-        let all: Option<Vec<T>> = all.into_iter().collect();
-        all.ok_or_else(|| crate::fault::senseless("keys"))
+        let has_waited = self.waiters.take_waited();
+        let leased = lease::lease(&self.client, &self.turn, request).await;
+        if leased.is_err() {
+            self.waiters.restore_waited(has_waited);
+        }
+        leased
     }
 
-    /// The version and the partitions of the queue, which is made of these if there is
-    /// none; `None` if none is made.
-    pub(crate) async fn declare(
+    /// Tries the short script, which does not look at the keys that are left.
+    ///
+    /// It cannot be used if these may have to wake another waiter: after a wait, or if this
+    /// lease expires before the waiters look by themselves.
+    async fn lease_single(
         &self,
-        version: u32,
-        partitions: Option<NonZeroUsize>,
-    ) -> Result<Option<(u64, u64)>, Error> {
-        let settings = (version, partitions.map_or(0, NonZeroUsize::get));
-        let value = self.one(&script::OPEN, 0, settings).await?;
-        if value == Value::Nil {
+        request: &LeaseRequest,
+    ) -> Result<Option<Leased>, Error> {
+        let is_single = request.max == 1 && self.client.partitions() == 1;
+        if !is_single || request.lease < WAITERS_LOOK || self.waiters.has_waited() {
             return Ok(None);
         }
-        let mut answer = Answer::new(value, "the queue");
-        Ok(Some((answer.count()?, answer.count()?)))
-    }
-
-    pub(crate) async fn load_ballast(&self) -> Result<(), Error> {
-        self.all(&script::BALLAST, NOTHING).await.map(drop)
-    }
-
-    async fn extend_leases(
-        &self,
-        owner: &Owner,
-        held: &[Hold],
-        lease: Duration,
-    ) -> Result<Vec<bool>, Error> {
-        let lease = micros_of(lease);
-        if held.is_empty() {
-            self.one(&script::EXTEND, 0, (owner.as_str(), lease, 0)).await?;
-            return Ok(Vec::new());
-        }
-        let give = |chunk: &Chunk, command: &mut Cmd| {
-            command.arg(owner.as_str()).arg(lease).arg(chunk.places.len());
-            for place in &chunk.places {
-                command.arg(name_of(&held[*place].key));
-            }
-            for place in &chunk.places {
-                command.arg(wish::token(held[*place].token));
-            }
-        };
-        let keys = held.iter().map(|hold| &hold.key);
-        self.letters(keys, &script::EXTEND, give, yes_or_no).await
-    }
-
-    async fn expire_leases(&self, most: Option<NonZeroU32>) -> Result<Expired, Error> {
-        let mut expired = Expired::default();
-        for value in self.all(&script::EXPIRE, wish::most(most)).await? {
-            let mut answer = Answer::new(value, "what is due");
-            expired.due += answer.count()?;
-            expired.returned += answer.count()?;
-            expired.dead += answer.count()?;
-        }
-        Ok(expired)
-    }
-
-    async fn forget_keys(&self, keys: &[Key]) -> Result<(), Error> {
-        let chunks = spread(keys.iter(), self.partitions());
-        let give = |chunk: &Chunk, command: &mut Cmd| give_keys(chunk, keys, command);
-        self.batch(chunks, |_| &script::FORGET, give).await.map(drop)
-    }
-
-    async fn remove_keys(&self, keys: &[Key]) -> Result<Vec<bool>, Error> {
-        let give = |chunk: &Chunk, command: &mut Cmd| give_keys(chunk, keys, command);
-        self.letters(keys.iter(), &script::REMOVE, give, yes_or_no).await
-    }
-
-    async fn set_paused(&self, paused: bool) -> Result<(), Error> {
-        self.all(&script::PAUSE, u8::from(paused)).await.map(drop)
-    }
-}
-
-fn watch_on(servers: &Arc<Servers>, names: &Arc<[Vec<String>]>) -> Arc<Watch> {
-    let wake = PARTS.iter().position(|(part, _)| *part == "wake");
-    let wake = wake.expect("the mark is one of the parts");
-    let marks = names.iter().map(|names| names[wake].clone()).collect();
-    Watch::new(Arc::clone(servers), marks)
-}
-
-/// Gives the keys of a chunk to a command.
-pub(crate) fn give_keys(chunk: &Chunk, keys: &[Key], command: &mut Cmd) {
-    for place in &chunk.places {
-        command.arg(name_of(&keys[*place]));
-    }
-}
-
-fn yes_or_no(letter: u8) -> Option<bool> {
-    match letter {
-        b'y' => Some(true),
-        b'n' => Some(false),
-        _ => None,
+        single::lease(&self.client, request).await
     }
 }
 
@@ -276,11 +87,11 @@ impl fmt::Debug for RedisStore {
 
 impl Store for RedisStore {
     fn describe(&self) -> String {
-        format!("{}, queue {}", self.servers.place(), self.queue)
+        format!("{}, queue {}", self.client.engine.name(), self.client.queue)
     }
 
     fn add<'a>(&'a self, adds: &'a [Add]) -> Reply<'a, Vec<Receipt>> {
-        Box::pin(self.add_keys(adds))
+        Box::pin(add::add(&self.client, adds))
     }
 
     fn lease<'a>(&'a self, request: &'a LeaseRequest) -> Reply<'a, Leased> {
@@ -293,66 +104,66 @@ impl Store for RedisStore {
         held: &'a [Hold],
         lease: Duration,
     ) -> Reply<'a, Vec<bool>> {
-        Box::pin(self.extend_leases(owner, held, lease))
+        Box::pin(lease::extend(&self.client, owner, held, lease))
     }
 
     fn finish<'a>(&'a self, requests: &'a [FinishRequest]) -> Reply<'a, Vec<Finished>> {
-        Box::pin(self.finish_leases(requests))
+        Box::pin(finish::finish(&self.client, requests))
     }
 
     fn reclaim<'a>(&'a self, owner: &'a Owner, held: &'a [Hold]) -> Reply<'a, u64> {
-        Box::pin(self.reclaim_leases(owner, held))
+        Box::pin(lease::reclaim(&self.client, owner, held))
     }
 
     fn expire(&self, max_deliveries: Option<NonZeroU32>) -> Reply<'_, Expired> {
-        Box::pin(self.expire_leases(max_deliveries))
+        Box::pin(lease::expire(&self.client, max_deliveries))
     }
 
     fn forget<'a>(&'a self, keys: &'a [Key]) -> Reply<'a, ()> {
-        Box::pin(self.forget_keys(keys))
+        Box::pin(operate::forget(&self.client, keys))
     }
 
     fn remove<'a>(&'a self, keys: &'a [Key]) -> Reply<'a, Vec<bool>> {
-        Box::pin(self.remove_keys(keys))
+        Box::pin(operate::remove(&self.client, keys))
     }
 
     fn look<'a>(&'a self, keys: &'a [Key]) -> Reply<'a, Vec<Look>> {
-        Box::pin(self.look_at(keys))
+        Box::pin(inspect::look(&self.client, keys))
     }
 
     fn stats(&self) -> Reply<'_, Stats> {
-        Box::pin(self.count())
+        Box::pin(inspect::stats(&self.client))
     }
 
     fn failing(&self, limit: usize) -> Reply<'_, Vec<Failing>> {
-        Box::pin(self.list_failing(limit))
+        Box::pin(inspect::failing(&self.client, limit))
     }
 
     fn workers(&self) -> Reply<'_, Vec<Worker>> {
-        Box::pin(self.list_workers())
+        Box::pin(inspect::workers(&self.client))
     }
 
     fn dead(&self, limit: usize) -> Reply<'_, Vec<Dead>> {
-        Box::pin(self.list_dead(limit))
+        Box::pin(inspect::dead(&self.client, limit))
     }
 
     fn revive<'a>(&'a self, which: &'a Which) -> Reply<'a, u64> {
-        Box::pin(self.exhume(which, "r"))
+        Box::pin(operate::exhume(&self.client, which, Exhume::Revive))
     }
 
     fn drop_dead<'a>(&'a self, which: &'a Which) -> Reply<'a, u64> {
-        Box::pin(self.exhume(which, "d"))
+        Box::pin(operate::exhume(&self.client, which, Exhume::Drop))
     }
 
     fn pause(&self) -> Reply<'_, ()> {
-        Box::pin(self.set_paused(true))
+        Box::pin(operate::set_paused(&self.client, true))
     }
 
     fn resume(&self) -> Reply<'_, ()> {
-        Box::pin(self.set_paused(false))
+        Box::pin(operate::set_paused(&self.client, false))
     }
 
     fn wait(&self, at_most: Duration) -> Reply<'_, ()> {
-        Box::pin(self.watch.wait(at_most))
+        Box::pin(self.waiters.wait(at_most))
     }
 }

@@ -1,35 +1,33 @@
-//! A queue whose partitions are on several nodes.
+//! Queues on a cluster.
 
 use std::time::Duration;
 
 use requeue_redis::RedisStore;
 use requeue_store::{ErrorKind, Store};
 
-use crate::nodes::{self, Nodes};
-use crate::server::{self, add, adds, request};
-
-fn names() -> Vec<String> {
-    (0..64).map(|n| format!("k{n}")).collect()
-}
+use crate::support::cluster::{TestCluster, shared_url};
+use crate::support::{
+    add, adds, free_port, lease, names, new_queue, part, request, select,
+};
 
 async fn lease_all(store: &RedisStore) -> usize {
-    let mut count = 0;
+    let mut all = 0;
     loop {
-        let leased = store.lease(&request(10)).await.unwrap();
-        if leased.grants.is_empty() {
-            return count;
+        let count = lease(store, 10).await.len();
+        if count == 0 {
+            return all;
         }
-        count += leased.grants.len();
+        all += count;
     }
 }
 
 #[tokio::test]
-async fn one_node_is_enough_to_find_the_others() {
-    let Some(url) = nodes::shared_url().await else { return };
+async fn one_address_is_enough_to_find_all_nodes() {
+    let Some(url) = shared_url().await else { return };
     let (first, _) = url.split_once(',').unwrap();
-    let store = server::fresh(first).partitions(8).open().await.unwrap();
-    let names = names();
-    let names: Vec<_> = names.iter().map(String::as_str).collect();
+    let store = new_queue(first).partitions(8).open().await.unwrap();
+    let names = names(64);
+    let names = select(&names, |_| true);
     assert_eq!(add(&store, &names).await.len(), names.len());
     assert_eq!(store.stats().await.unwrap().ready, 64);
     assert_eq!(lease_all(&store).await, 64);
@@ -37,19 +35,19 @@ async fn one_node_is_enough_to_find_the_others() {
 }
 
 #[tokio::test]
-async fn a_node_of_the_address_that_is_not_there_is_passed_over() {
-    let Some(url) = nodes::shared_url().await else { return };
-    let gone = format!("redis-cluster://127.0.0.1:{},", server::free_port());
-    let url = url.replacen("redis-cluster://", &gone, 1);
-    let store = server::fresh(&url).partitions(8).open().await.unwrap();
+async fn an_address_without_a_node_is_skipped() {
+    let Some(url) = shared_url().await else { return };
+    let missing = format!("redis-cluster://127.0.0.1:{},", free_port());
+    let url = url.replacen("redis-cluster://", &missing, 1);
+    let store = new_queue(&url).partitions(8).open().await.unwrap();
     add(&store, &["a", "b"]).await;
     store.wait(Duration::from_secs(60)).await.unwrap();
     assert_eq!(lease_all(&store).await, 2);
 }
 
 #[tokio::test]
-async fn a_cluster_that_is_not_there_is_unavailable_and_named() {
-    let port = server::free_port();
+async fn an_unreachable_cluster_is_unavailable_and_named() {
+    let port = free_port();
     let url = format!("redis-cluster://:hunter2@127.0.0.1:{port},127.0.0.1:{port}");
     let error = RedisStore::builder(url).open().await.unwrap_err();
     assert_eq!(error.kind(), ErrorKind::Unavailable, "{error}");
@@ -58,12 +56,12 @@ async fn a_cluster_that_is_not_there_is_unavailable_and_named() {
 }
 
 #[tokio::test]
-async fn a_key_of_any_partition_wakes_a_waiter() {
-    let Some(url) = nodes::shared_url().await else { return };
-    let builder = server::fresh(&url).partitions(8);
+async fn a_key_in_any_partition_wakes_a_waiter() {
+    let Some(url) = shared_url().await else { return };
+    let builder = new_queue(&url).partitions(8);
     let producer = builder.clone().open().await.unwrap();
     let worker = builder.open().await.unwrap();
-    for name in names() {
+    for name in names(64) {
         assert_eq!(lease_all(&worker).await, 0);
         let waiting = tokio::spawn({
             let worker = worker.clone();
@@ -80,50 +78,50 @@ async fn a_key_of_any_partition_wakes_a_waiter() {
 }
 
 #[tokio::test]
-async fn a_node_that_is_taken_for_the_whole_says_what_to_write() {
-    let Some(url) = nodes::shared_url().await else { return };
+async fn the_error_for_a_single_node_shows_the_right_scheme() {
+    let Some(url) = shared_url().await else { return };
     let (first, _) = url.split_once(',').unwrap();
-    let alone = first.replacen("redis-cluster://", "redis://", 1);
-    let error = server::fresh(&alone).partitions(64).open().await.unwrap_err();
+    let single = first.replacen("redis-cluster://", "redis://", 1);
+    let error = new_queue(&single).partitions(64).open().await.unwrap_err();
     assert_eq!(error.kind(), ErrorKind::Invalid, "{error}");
     assert!(error.to_string().contains("redis-cluster://"), "{error}");
 }
 
 #[tokio::test]
-async fn a_partition_is_found_where_its_slot_has_moved_to() {
-    let Some(nodes) = Nodes::start().await else { return };
-    let builder = server::fresh(&nodes.url());
+async fn a_moved_slot_is_followed() {
+    let Some(cluster) = TestCluster::start().await else { return };
+    let builder = new_queue(&cluster.url());
     let store = builder.clone().open().await.unwrap();
     let other = builder.clone().open().await.unwrap();
     add(&store, &["a", "b"]).await;
-    assert_eq!(store.lease(&request(1)).await.unwrap().grants.len(), 1);
-    // Takes the mark, so that the next wait is on the old node when the slot leaves it.
+    assert_eq!(lease(&store, 1).await.len(), 1);
+    // Removes the marker, so that the next wait blocks on the old node while the slot moves.
     other.wait(Duration::from_secs(60)).await.unwrap();
-    assert_eq!(other.lease(&request(5)).await.unwrap().grants.len(), 1);
+    assert_eq!(lease(&other, 5).await.len(), 1);
     let waiting = tokio::spawn({
         let other = other.clone();
         async move { other.wait(Duration::from_secs(60)).await }
     });
-    nodes.until_somebody_waits().await;
-    nodes.move_slot(&server::part(&builder, "m")).await;
+    cluster.wait_until_blocked().await;
+    cluster.move_slot(&part(&builder, "m")).await;
     add(&store, &["c"]).await;
     waiting.await.unwrap().unwrap();
-    assert_eq!(other.lease(&request(5)).await.unwrap().grants.len(), 1);
+    assert_eq!(lease(&other, 5).await.len(), 1);
     assert_eq!(store.stats().await.unwrap().processing, 3);
 }
 
 #[tokio::test]
-async fn a_node_that_was_restarted_is_found_again() {
-    let Some(nodes) = Nodes::start().await else { return };
-    let store = server::fresh(&nodes.url()).partitions(8).open().await.unwrap();
-    let names = names();
-    let names: Vec<_> = names.iter().map(String::as_str).collect();
+async fn a_restarted_node_is_used_again() {
+    let Some(cluster) = TestCluster::start().await else { return };
+    let store = new_queue(&cluster.url()).partitions(8).open().await.unwrap();
+    let names = names(64);
+    let names = select(&names, |_| true);
     add(&store, &names).await;
-    nodes.stop(0).await;
+    cluster.stop(0).await;
     let error = store.add(&adds(&names)).await.unwrap_err();
     assert!(error.is_transient(), "{error}");
-    nodes.start_again(0).await;
-    // What was connected to it finds out by failing.
+    cluster.restart(0).await;
+    // The first calls may use the broken connection.
     while let Err(error) = store.add(&adds(&names)).await {
         assert!(error.is_transient(), "{error}");
     }
@@ -131,15 +129,15 @@ async fn a_node_that_was_restarted_is_found_again() {
 }
 
 #[tokio::test]
-async fn a_node_that_is_gone_keeps_nobody_from_the_keys_of_the_others() {
-    let Some(nodes) = Nodes::start().await else { return };
-    nodes.serve_what_is_there().await;
-    let store = server::fresh(&nodes.url()).partitions(8).open().await.unwrap();
-    let names = names();
-    let names: Vec<_> = names.iter().map(String::as_str).collect();
+async fn keys_of_other_nodes_are_leased_while_a_node_is_down() {
+    let Some(cluster) = TestCluster::start().await else { return };
+    cluster.allow_missing_nodes().await;
+    let store = new_queue(&cluster.url()).partitions(8).open().await.unwrap();
+    let names = names(64);
+    let names = select(&names, |_| true);
     add(&store, &names).await;
-    nodes.stop(0).await;
-    // A connection that broke leaves it open what was carried out.
+    cluster.stop(0).await;
+    // The outcome on the broken connection is unknown.
     let mut first = store.lease(&request(5)).await;
     while first.as_ref().is_err_and(|error| error.kind() == ErrorKind::Unknown) {
         first = store.lease(&request(5)).await;

@@ -1,12 +1,12 @@
-//! The suite of all stores.
+//! The conformance suite of all stores.
 
 mod one_partition {
     use requeue_redis::RedisStore;
     use requeue_store::EngineClock;
 
     async fn make(clock: EngineClock) -> Option<RedisStore> {
-        let url = crate::server::url()?;
-        Some(crate::server::open(&url, &clock).await)
+        let url = crate::support::url()?;
+        Some(crate::support::open(&url, &clock).await)
     }
 
     requeue_store::conformance_tests!(make);
@@ -17,21 +17,21 @@ mod four_partitions {
     use requeue_store::EngineClock;
 
     async fn make(clock: EngineClock) -> Option<RedisStore> {
-        let url = crate::server::url()?;
-        let builder = crate::server::fresh(&url).clock(clock).partitions(4);
+        let url = crate::support::url()?;
+        let builder = crate::support::new_queue(&url).clock(clock).partitions(4);
         Some(builder.open().await.unwrap())
     }
 
     requeue_store::conformance_tests!(make, partitions);
 }
 
-mod eight_partitions_of_a_cluster {
+mod cluster_with_eight_partitions {
     use requeue_redis::RedisStore;
     use requeue_store::EngineClock;
 
     async fn make(clock: EngineClock) -> Option<RedisStore> {
-        let url = crate::nodes::shared_url().await?;
-        let builder = crate::server::fresh(&url).clock(clock).partitions(8);
+        let url = crate::support::cluster::shared_url().await?;
+        let builder = crate::support::new_queue(&url).clock(clock).partitions(8);
         Some(builder.open().await.unwrap())
     }
 

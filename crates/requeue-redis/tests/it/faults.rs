@@ -1,15 +1,16 @@
-//! A server that stops, refuses, or does not answer.
+//! Servers that stop, refuse calls or do not answer.
 
 use std::time::Duration;
 
 use requeue_store::{ErrorKind, Store};
 
-use crate::server::{self, Own, add, adds, request};
+use crate::support::server::TestServer;
+use crate::support::{self, add, adds, connect, lease, new_queue};
 
 #[tokio::test]
-async fn a_server_that_was_restarted_is_found_again() {
-    let Some(mut own) = Own::start().await else { return };
-    let store = server::fresh(&own.url).open().await.unwrap();
+async fn a_restarted_server_is_used_again() {
+    let Some(mut own) = TestServer::start().await else { return };
+    let store = new_queue(&own.url).open().await.unwrap();
     add(&store, &["a"]).await;
     own.stop();
     let error = store.add(&adds(&["b"])).await.unwrap_err();
@@ -18,32 +19,31 @@ async fn a_server_that_was_restarted_is_found_again() {
     assert_eq!(error.kind(), ErrorKind::Unavailable, "{error}");
     own.restart().await;
     add(&store, &["c"]).await;
-    let leased = store.lease(&request(5)).await.unwrap();
-    assert_eq!(leased.grants.len(), 1);
+    assert_eq!(lease(&store, 5).await.len(), 1);
 }
 
 #[tokio::test]
-async fn a_waiter_is_told_that_the_server_is_gone() {
-    let Some(mut own) = Own::start().await else { return };
-    let store = server::fresh(&own.url).open().await.unwrap();
+async fn a_wait_fails_when_the_server_stops() {
+    let Some(mut own) = TestServer::start().await else { return };
+    let store = new_queue(&own.url).open().await.unwrap();
     let waiting = tokio::spawn({
         let store = store.clone();
         async move { store.wait(Duration::from_secs(60)).await }
     });
-    own.until_somebody_waits().await;
+    own.wait_until_blocked().await;
     own.stop();
     let error = waiting.await.unwrap().unwrap_err();
     assert_eq!(error.kind(), ErrorKind::Unavailable, "{error}");
     own.restart().await;
-    // The first call may find the broken connection.
+    // The first call may use the broken connection.
     while store.add(&adds(&["a"])).await.is_err() {}
     store.wait(Duration::from_secs(60)).await.unwrap();
 }
 
 #[tokio::test]
-async fn a_server_that_does_not_answer_leaves_the_outcome_unknown() {
-    let Some(own) = Own::start().await else { return };
-    let store = server::fresh(&own.url).timeout(Duration::from_millis(300));
+async fn a_call_without_an_answer_has_an_unknown_outcome() {
+    let Some(own) = TestServer::start().await else { return };
+    let store = new_queue(&own.url).timeout(Duration::from_millis(300));
     let store = store.open().await.unwrap();
     own.signal("STOP");
     let error = store.add(&adds(&["a"])).await.unwrap_err();
@@ -52,10 +52,10 @@ async fn a_server_that_does_not_answer_leaves_the_outcome_unknown() {
 }
 
 #[tokio::test]
-async fn a_replica_is_unavailable_until_it_may_be_written_to() {
-    let Some(own) = Own::start().await else { return };
-    let store = server::fresh(&own.url).open().await.unwrap();
-    let mut server = server::connection(&own.url).await;
+async fn a_replica_is_unavailable_until_it_is_promoted() {
+    let Some(own) = TestServer::start().await else { return };
+    let store = new_queue(&own.url).open().await.unwrap();
+    let mut server = connect(&own.url).await;
     let mut replicate = redis::cmd("REPLICAOF");
     replicate.arg("127.0.0.1").arg(1).exec_async(&mut server).await.unwrap();
     let error = store.add(&adds(&["a"])).await.unwrap_err();
@@ -65,17 +65,17 @@ async fn a_replica_is_unavailable_until_it_may_be_written_to() {
     add(&store, &["a"]).await;
 }
 
-/// A failover ended every wait on the old server for good: what it says then was not known.
+/// The error that a server reports in this case was unknown, so a failover ended waits for good.
 #[tokio::test]
-async fn who_waits_on_a_server_that_becomes_a_replica_is_to_try_again() {
-    let Some(own) = Own::start().await else { return };
-    let store = server::fresh(&own.url).open().await.unwrap();
+async fn a_wait_on_a_server_that_becomes_a_replica_fails_as_unavailable() {
+    let Some(own) = TestServer::start().await else { return };
+    let store = new_queue(&own.url).open().await.unwrap();
     let waiting = tokio::spawn({
         let store = store.clone();
         async move { store.wait(Duration::from_secs(60)).await }
     });
-    own.until_somebody_waits().await;
-    let mut server = server::connection(&own.url).await;
+    own.wait_until_blocked().await;
+    let mut server = connect(&own.url).await;
     let mut replicate = redis::cmd("REPLICAOF");
     replicate.arg("127.0.0.1").arg(1).exec_async(&mut server).await.unwrap();
     let error = waiting.await.unwrap().unwrap_err();
@@ -83,24 +83,24 @@ async fn who_waits_on_a_server_that_becomes_a_replica_is_to_try_again() {
 }
 
 #[tokio::test]
-async fn a_user_without_rights_is_denied() {
-    let Some(own) = Own::start().await else { return };
-    let mut server = server::connection(&own.url).await;
+async fn a_user_without_permissions_is_denied() {
+    let Some(own) = TestServer::start().await else { return };
+    let mut server = connect(&own.url).await;
     let mut user = redis::cmd("ACL");
     user.arg("SETUSER").arg("reader").arg("on").arg(">pw").arg("~*").arg("+@read");
     user.exec_async(&mut server).await.unwrap();
     let url = own.url.replacen("redis://", "redis://reader:pw@", 1);
-    let error = server::fresh(&url).open().await.unwrap_err();
+    let error = new_queue(&url).open().await.unwrap_err();
     assert_eq!(error.kind(), ErrorKind::Denied, "{error}");
 }
 
 #[tokio::test]
-async fn a_waiter_that_gives_up_takes_no_mark_with_it() {
-    let Some(url) = server::url() else { return };
-    let builder = server::fresh(&url);
+async fn a_waiter_that_times_out_keeps_no_marker() {
+    let Some(url) = support::url() else { return };
+    let builder = new_queue(&url);
     let one = builder.clone().open().await.unwrap();
     let other = builder.open().await.unwrap();
-    // Its blocking command goes on after it is gone.
+    // The blocking command continues after the wait.
     one.wait(Duration::from_millis(1)).await.unwrap();
     let waiting = tokio::spawn({
         let other = other.clone();
@@ -112,5 +112,5 @@ async fn a_waiter_that_gives_up_takes_no_mark_with_it() {
         .unwrap()
         .unwrap()
         .unwrap();
-    assert_eq!(other.lease(&request(1)).await.unwrap().grants.len(), 1);
+    assert_eq!(lease(&other, 1).await.len(), 1);
 }

@@ -1,16 +1,15 @@
-//! What the store promises beyond the suite of all stores, on a real server.
-#![allow(clippy::unwrap_used, reason = "a test that cannot set up has failed")]
+//! Promises of this store beyond the conformance suite, on real servers.
+#![allow(clippy::unwrap_used, reason = "a failed set-up fails the test")]
 
 mod cluster;
 mod conformance;
 mod cost;
 mod faults;
-mod line;
+mod migration;
 mod model;
-mod moving;
-mod nodes;
-mod opening;
-mod plain;
-mod ranked;
-mod server;
+mod open;
+mod priority;
+mod single;
+mod stale;
+mod support;
 mod tls;

@@ -1,38 +1,41 @@
-//! The store against the reference in memory: the same calls, the same answers.
+//! Random calls, compared with the store in memory.
 
 use std::num::NonZeroU32;
 use std::time::Duration;
 
+use redis::aio::MultiplexedConnection;
 use requeue::Finish;
+use requeue_redis::{RedisStore, RedisStoreBuilder};
 use requeue_store::{
     Add, Backoff, EngineClock, FinishRequest, Hold, Key, LeaseRequest, MemoryStore,
     Owner, Rate, Stats, Store, When, Which,
 };
 
-use crate::server;
+use crate::support::invariants::check;
+use crate::support::{self, connect, new_queue};
 
-/// Numbers that are the same in every run with the same seed.
-struct Dice(u64);
+/// A pseudo-random number generator.
+struct Random(u64);
 
-impl Dice {
-    fn roll(&mut self, sides: u64) -> u64 {
+impl Random {
+    fn below(&mut self, limit: u64) -> u64 {
         self.0 ^= self.0 << 13;
         self.0 ^= self.0 >> 7;
         self.0 ^= self.0 << 17;
-        self.0 % sides
+        self.0 % limit
     }
 
     fn key(&mut self) -> Key {
-        server::key(&format!("k{}", self.roll(6)))
+        support::key(&format!("k{}", self.below(6)))
     }
 
     fn keys(&mut self) -> Vec<Key> {
-        (0..=self.roll(4)).map(|_| self.key()).collect()
+        (0..=self.below(4)).map(|_| self.key()).collect()
     }
 
-    /// Different each time: keys that are due at the same time have no order.
+    /// Returns a delay that hardly repeats: keys that are due at the same time have no order.
     fn delay(&mut self) -> Duration {
-        Duration::from_micros(self.roll(4) * 1_000_003 + self.roll(1_000_000))
+        Duration::from_micros(self.below(4) * 1_000_003 + self.below(1_000_000))
     }
 
     fn backoff(&mut self) -> Backoff {
@@ -41,30 +44,30 @@ impl Dice {
             burst: NonZeroU32::new(2).unwrap(),
         };
         Backoff {
-            base: Duration::from_micros(self.roll(3) * 250_000 + self.roll(1000)),
+            base: Duration::from_micros(self.below(3) * 250_000 + self.below(1000)),
             max: Duration::from_secs(3),
-            rate: (self.roll(2) == 0).then_some(rate),
+            rate: (self.below(2) == 0).then_some(rate),
         }
     }
 
     fn add(&mut self) -> Add {
-        let when = match self.roll(4) {
+        let when = match self.below(4) {
             0 | 1 => When::Now,
             2 => When::After(self.delay()),
             _ => When::RateLimited(self.backoff()),
         };
-        let revive_after = Duration::from_micros(self.roll(2) * 1_500_017);
+        let revive_after = Duration::from_micros(self.below(2) * 1_500_017);
         let priority = self.priority();
         Add { priority, revive_after, ..Add::new(self.key(), when) }
     }
 
     fn priority(&mut self) -> i8 {
-        let some = [0, 0, 0, 0, 1, -1, 100, -100];
-        some[usize::try_from(self.roll(8)).unwrap()]
+        let priorities = [0, 0, 0, 0, 1, -1, 100, -100];
+        priorities[usize::try_from(self.below(8)).unwrap()]
     }
 
     fn finish(&mut self) -> Finish {
-        match self.roll(8) {
+        match self.below(8) {
             0 | 1 => Finish::Done,
             2 => Finish::Succeed,
             3 => Finish::Retry,
@@ -76,19 +79,22 @@ impl Dice {
     }
 
     fn owner(&mut self) -> Owner {
-        Owner::new(["host:1", "host:2"][usize::try_from(self.roll(2)).unwrap()])
+        Owner::new(["host:1", "host:2"][usize::try_from(self.below(2)).unwrap()])
     }
 
     fn which(&mut self) -> Which {
-        if self.roll(2) == 0 { Which::All } else { Which::Keys(self.keys()) }
+        if self.below(2) == 0 { Which::All } else { Which::Keys(self.keys()) }
     }
 }
 
-/// Both stores, and the leases that were ever given.
-struct Pair<S> {
-    store: S,
+/// The store and its model.
+struct Pair {
+    store: RedisStore,
+    builder: RedisStoreBuilder,
+    server: MultiplexedConnection,
     model: MemoryStore,
     clock: EngineClock,
+    /// All leases so far, even finished ones.
     held: Vec<Hold>,
     seed: u64,
 }
@@ -102,55 +108,55 @@ macro_rules! same {
     }};
 }
 
-impl<S: Store> Pair<S> {
-    async fn step(&mut self, dice: &mut Dice) {
-        // Single keys have a script of their own if time has moved since the last lease.
+impl Pair {
+    async fn step(&mut self, random: &mut Random) {
+        // The short script for leases needs a time after the last token.
         self.clock.advance(Duration::from_micros(1));
-        self.skip_turns_of_the_oldest();
+        self.skip_turn_of_oldest();
         let max = NonZeroU32::new(3);
-        match dice.roll(14) {
+        match random.below(14) {
             0..=2 => {
-                let adds: Vec<_> = (0..=dice.roll(4)).map(|_| dice.add()).collect();
+                let adds: Vec<_> = (0..=random.below(4)).map(|_| random.add()).collect();
                 same!(self, add(&adds));
             }
-            3..=5 => self.lease(dice).await,
-            6..=7 => self.finish(dice).await,
+            3..=5 => self.lease(random).await,
+            6..=7 => self.finish(random).await,
             8 => {
-                let (owner, held) = (dice.owner(), self.held.clone());
+                let (owner, held) = (random.owner(), self.held.clone());
                 same!(self, extend(&owner, &held, Duration::from_secs(2)));
             }
             9 => {
-                let keys = dice.keys();
+                let keys = random.keys();
                 same!(self, remove(&keys));
             }
             10 => {
-                let keys = dice.keys();
+                let keys = random.keys();
                 same!(self, forget(&keys));
             }
             11 => {
                 same!(self, expire(max));
             }
-            12 => self.rarely(dice).await,
-            _ => self.clock.advance(Duration::from_micros(dice.roll(2_500_000))),
+            12 => self.operate(random).await,
+            _ => self.clock.advance(Duration::from_micros(random.below(2_500_000))),
         }
         self.compare().await;
     }
 
-    /// Whose turn it is whatever its priority, each store finds out in its own way; here it
-    /// is by round tokens.
-    fn skip_turns_of_the_oldest(&self) {
+    /// Advances the clock past the leases that go to the oldest key: stores choose these in
+    /// different ways.
+    fn skip_turn_of_oldest(&self) {
         while !(100..200).contains(&(self.clock.now().micros() % 256)) {
             self.clock.advance(Duration::from_micros(1));
         }
     }
 
-    async fn lease(&mut self, dice: &mut Dice) {
+    async fn lease(&mut self, random: &mut Random) {
         let request = LeaseRequest {
-            owner: dice.owner(),
-            max: usize::try_from(dice.roll(4)).unwrap(),
-            // Single keys have a script of their own if the lease is not a short one.
+            owner: random.owner(),
+            max: usize::try_from(random.below(4)).unwrap(),
+            // The short script is only for leases of at least 20 seconds.
             lease: Duration::from_micros(
-                1_900_000 + dice.roll(3) * 10_000_000 + dice.roll(99),
+                1_900_000 + random.below(3) * 10_000_000 + random.below(99),
             ),
             max_deliveries: NonZeroU32::new(3),
         };
@@ -164,21 +170,21 @@ impl<S: Store> Pair<S> {
         self.held.extend(holds.map(|grant| Hold { key: grant.key, token: grant.token }));
     }
 
-    async fn finish(&mut self, dice: &mut Dice) {
-        let mut ends = Vec::new();
+    async fn finish(&mut self, random: &mut Random) {
+        let mut requests = Vec::new();
         for hold in self.held.iter().rev().take(4) {
-            if dice.roll(2) == 0 {
-                let (hold, finish) = (hold.clone(), dice.finish());
-                let (backoff, error) = (dice.backoff(), "it: broke\n".into());
-                ends.push(FinishRequest { hold, finish, backoff, error });
+            if random.below(2) == 0 {
+                let (hold, finish) = (hold.clone(), random.finish());
+                let (backoff, error) = (random.backoff(), "it: broke\n".into());
+                requests.push(FinishRequest { hold, finish, backoff, error });
             }
         }
-        same!(self, finish(&ends));
+        same!(self, finish(&requests));
     }
 
-    async fn rarely(&mut self, dice: &mut Dice) {
-        let (which, owner) = (dice.which(), dice.owner());
-        match dice.roll(5) {
+    async fn operate(&mut self, random: &mut Random) {
+        let (which, owner) = (random.which(), random.owner());
+        match random.below(5) {
             0 => {
                 same!(self, revive(&which));
             }
@@ -194,33 +200,39 @@ impl<S: Store> Pair<S> {
         }
     }
 
-    async fn compare(&self) {
-        let keys: Vec<_> = (0..6).map(|n| server::key(&format!("k{n}"))).collect();
+    async fn compare(&mut self) {
+        let keys: Vec<_> = (0..6).map(|n| support::key(&format!("k{n}"))).collect();
         same!(self, look(&keys));
-        assert_eq!(counted(&self.store).await, counted(&self.model).await);
+        assert_eq!(stats(&self.store).await, stats(&self.model).await);
         same!(self, failing(10));
         same!(self, dead(10));
         same!(self, workers());
+        let context = format!("seed {}", self.seed);
+        check(&mut self.server, &self.builder, &context).await;
     }
 }
 
-/// Since when a key is ready that was raised is left open.
-async fn counted(store: &impl Store) -> Stats {
+/// Stores may differ in which key is the oldest after priorities were raised.
+async fn stats(store: &impl Store) -> Stats {
     let stats = store.stats().await.unwrap();
     Stats { oldest_ready: stats.oldest_ready.map(|_| Duration::ZERO), ..stats }
 }
 
 #[tokio::test]
-async fn random_calls_are_answered_as_the_reference_answers_them() {
-    let Some(url) = server::url() else { return };
+async fn random_calls_have_the_answers_of_the_store_in_memory() {
+    let Some(url) = support::url() else { return };
+    let mut server = connect(&url).await;
     for seed in 1..=8 {
         let clock = EngineClock::new();
-        let store = server::open(&url, &clock).await;
+        let builder = new_queue(&url).clock(clock.clone());
+        let store = builder.clone().open().await.unwrap();
         let model = MemoryStore::with_clock(clock.clone());
-        let mut pair = Pair { store, model, clock, held: Vec::new(), seed };
-        let mut dice = Dice(0x9e37_79b9_7f4a_7c15 ^ seed);
+        let held = Vec::new();
+        let mut pair = Pair { store, builder, server, model, clock, held, seed };
+        let mut random = Random(0x9e37_79b9_7f4a_7c15 ^ seed);
         for _ in 0..200 {
-            pair.step(&mut dice).await;
+            pair.step(&mut random).await;
         }
+        server = pair.server;
     }
 }

@@ -1,4 +1,4 @@
-//! TLS, with certificates that are made for each test.
+//! TLS, with certificates that each test creates.
 
 use std::fs;
 use std::path::PathBuf;
@@ -9,22 +9,22 @@ use std::time::Duration;
 use rcgen::{BasicConstraints, CertificateParams, DnType, IsCa, Issuer, KeyPair};
 use requeue::Finish;
 use requeue_redis::{RedisStore, RedisStoreBuilder};
-use requeue_store::{Error, ErrorKind, FinishRequest, Finished, Hold, Store};
+use requeue_store::{ErrorKind, FinishRequest, Finished, Store};
 
-use crate::server::{self, add, request};
+use crate::support::{self, add, error_text, free_port, lease};
 
-/// A server that speaks nothing but TLS, and a folder with its certificates.
-struct Secure {
+/// A server that accepts only TLS, and a folder with its certificates.
+struct TlsServer {
     port: u16,
     folder: PathBuf,
     child: Child,
 }
 
-impl Secure {
+impl TlsServer {
     async fn start(options: &[&str]) -> Option<Self> {
-        server::url()?;
-        let (folder, port) = (folder(), server::free_port());
-        make_certificates(&folder);
+        support::url()?;
+        let (folder, port) = (folder(), free_port());
+        create_certificates(&folder);
         let mut server = Command::new("redis-server");
         server.args(["--save", "", "--appendonly", "no", "--bind", "127.0.0.1"]);
         server
@@ -34,13 +34,13 @@ impl Secure {
         server.args(["--tls-key-file", "key.pem"]).args(options);
         let child =
             server.stdout(Stdio::null()).spawn().expect("redis-server can be started");
-        let mut secure = Self { port, folder, child };
+        let mut server = Self { port, folder, child };
         while std::net::TcpStream::connect(("127.0.0.1", port)).is_err() {
-            let ended = secure.child.try_wait().unwrap();
+            let ended = server.child.try_wait().unwrap();
             assert_eq!(ended, None, "redis-server ended; was it built without TLS?");
             tokio::task::yield_now().await;
         }
-        Some(secure)
+        Some(server)
     }
 
     fn file(&self, name: &str) -> String {
@@ -51,13 +51,13 @@ impl Secure {
         RedisStore::builder(format!("{scheme}://localhost:{}{query}", self.port))
     }
 
-    /// The address with the authority that signed the certificates.
+    /// Returns a builder that trusts the authority of the certificates.
     fn trusting(&self, scheme: &str) -> RedisStoreBuilder {
         self.builder(scheme, &format!("?ca={}", self.file("ca.pem")))
     }
 }
 
-impl Drop for Secure {
+impl Drop for TlsServer {
     fn drop(&mut self) {
         self.child.kill().unwrap();
         self.child.wait().unwrap();
@@ -74,11 +74,11 @@ fn folder() -> PathBuf {
     folder
 }
 
-/// An authority, and a certificate of it for this machine, be it server or client.
-fn make_certificates(folder: &std::path::Path) {
+/// Creates an authority and a certificate for both the server and clients.
+fn create_certificates(folder: &std::path::Path) {
     let authority_key = KeyPair::generate().unwrap();
     let mut authority = CertificateParams::new(Vec::new()).unwrap();
-    // The usual name is the same for all, and who signs for itself is not trusted.
+    // With the default name it would look like a self-signed certificate.
     authority.distinguished_name.push(DnType::CommonName, "authority");
     authority.is_ca = IsCa::Ca(BasicConstraints::Unconstrained);
     let certificate = authority.self_signed(&authority_key).unwrap();
@@ -95,56 +95,54 @@ fn make_certificates(folder: &std::path::Path) {
     }
 }
 
-fn told(error: &Error) -> String {
-    let cause = std::error::Error::source(error).map(ToString::to_string);
-    format!("{error}: {}", cause.unwrap_or_default())
-}
-
 /// Adds a key, waits for it, and ends its lease.
-async fn works(store: &RedisStore) {
+async fn check_works(store: &RedisStore) {
     add(store, &["a"]).await;
     store.wait(Duration::from_secs(5)).await.unwrap();
-    let grant = store.lease(&request(1)).await.unwrap().grants.pop().unwrap();
-    let hold = Hold { key: grant.key, token: grant.token };
-    let ended = store.finish(&[FinishRequest::new(hold, Finish::Succeed)]).await.unwrap();
-    assert_eq!(ended, [Finished::Done]);
+    let hold = lease(store, 1).await.remove(0);
+    let request = FinishRequest::new(hold, Finish::Succeed);
+    assert_eq!(store.finish(&[request]).await.unwrap(), [Finished::Done]);
 }
 
 #[tokio::test]
-async fn a_queue_works_over_tls_with_an_authority_of_ones_own() {
-    let Some(secure) = Secure::start(&["--tls-auth-clients", "no"]).await else { return };
-    let store = secure.trusting("rediss").open().await.unwrap();
-    works(&store).await;
-}
-
-#[tokio::test]
-async fn a_certificate_that_nobody_trusts_is_refused_with_what_to_do() {
-    let Some(secure) = Secure::start(&["--tls-auth-clients", "no"]).await else { return };
-    let error = secure.builder("rediss", "").open().await.unwrap_err();
-    assert_eq!(error.kind(), ErrorKind::Invalid, "{}", told(&error));
-    let text = error.to_string();
-    assert!(text.contains("not trusted") && text.contains("ca=FILE"), "{text}");
-    assert!(text.contains(&format!("localhost:{}", secure.port)), "{text}");
-}
-
-#[tokio::test]
-async fn a_server_that_asks_for_a_certificate_is_given_one() {
-    let Some(secure) = Secure::start(&["--tls-auth-clients", "yes"]).await else {
+async fn a_queue_works_over_tls_with_a_private_authority() {
+    let Some(server) = TlsServer::start(&["--tls-auth-clients", "no"]).await else {
         return;
     };
-    secure.trusting("rediss").open().await.unwrap_err();
-    let query = format!(
-        "?ca={}&cert={}&key={}",
-        secure.file("ca.pem"),
-        secure.file("cert.pem"),
-        secure.file("key.pem")
-    );
-    works(&secure.builder("rediss", &query).open().await.unwrap()).await;
+    let store = server.trusting("rediss").open().await.unwrap();
+    check_works(&store).await;
 }
 
 #[tokio::test]
-async fn tls_is_not_spoken_to_a_server_without_it() {
-    let Some(url) = server::url() else { return };
+async fn the_error_for_an_untrusted_certificate_suggests_a_fix() {
+    let Some(server) = TlsServer::start(&["--tls-auth-clients", "no"]).await else {
+        return;
+    };
+    let error = server.builder("rediss", "").open().await.unwrap_err();
+    assert_eq!(error.kind(), ErrorKind::Invalid, "{}", error_text(&error));
+    let text = error.to_string();
+    assert!(text.contains("not trusted") && text.contains("ca=FILE"), "{text}");
+    assert!(text.contains(&format!("localhost:{}", server.port)), "{text}");
+}
+
+#[tokio::test]
+async fn a_client_certificate_is_sent_if_the_server_asks() {
+    let Some(server) = TlsServer::start(&["--tls-auth-clients", "yes"]).await else {
+        return;
+    };
+    server.trusting("rediss").open().await.unwrap_err();
+    let query = format!(
+        "?ca={}&cert={}&key={}",
+        server.file("ca.pem"),
+        server.file("cert.pem"),
+        server.file("key.pem")
+    );
+    check_works(&server.builder("rediss", &query).open().await.unwrap()).await;
+}
+
+#[tokio::test]
+async fn a_server_without_tls_is_refused() {
+    let Some(url) = support::url() else { return };
     let url = url.replacen("redis://", "rediss://", 1);
     let builder = RedisStore::builder(url).timeout(Duration::from_secs(2));
     let error = builder.open().await.unwrap_err();
@@ -155,26 +153,26 @@ async fn tls_is_not_spoken_to_a_server_without_it() {
 async fn a_cluster_works_over_tls() {
     let options =
         ["--cluster-enabled", "yes", "--tls-cluster", "yes", "--tls-auth-clients", "no"];
-    let Some(secure) = Secure::start(&options).await else { return };
+    let Some(server) = TlsServer::start(&options).await else { return };
     let mut slots = Command::new("redis-cli");
-    slots.args(["--tls", "--cacert", &secure.file("ca.pem"), "-h", "localhost"]);
+    slots.args(["--tls", "--cacert", &server.file("ca.pem"), "-h", "localhost"]);
     slots.args([
         "-p",
-        &secure.port.to_string(),
+        &server.port.to_string(),
         "cluster",
         "addslotsrange",
         "0",
         "16383",
     ]);
     assert!(slots.stdout(Stdio::null()).status().unwrap().success());
-    let builder = secure.trusting("rediss-cluster").partitions(4).queue("mail");
+    let builder = server.trusting("rediss-cluster").partitions(4).queue("mail");
     let store = loop {
         match builder.clone().open().await {
             Ok(store) => break store,
-            // It takes a moment until it knows that it is whole.
+            // It takes a moment until the node knows all slots.
             Err(error) if error.kind() == ErrorKind::Unavailable => {}
-            Err(error) => panic!("{}", told(&error)),
+            Err(error) => panic!("{}", error_text(&error)),
         }
     };
-    works(&store).await;
+    check_works(&store).await;
 }

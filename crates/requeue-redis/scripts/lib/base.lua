@@ -1,0 +1,1 @@
+local call, format, sub, byte = redis.call, string.format, string.sub, string.byte
