@@ -8,7 +8,7 @@ use crate::client::Args;
 use crate::error::unexpected_reply;
 use crate::partition::partition_of;
 
-/// The most keys in one call of a script. So many keep the server busy for a millisecond or
+/// The most keys in one call of a script. That many keep the server busy for a millisecond or
 /// two.
 pub(crate) const MAX_KEYS: usize = 500;
 

@@ -24,7 +24,7 @@ pub(crate) struct Record {
     pub(crate) priority: Option<i8>,
     pub(crate) failures: u32,
     pub(crate) deliveries: u32,
-    /// Who holds or last held the lease.
+    /// The current or last holder of the lease.
     pub(crate) owner: Owner,
 }
 

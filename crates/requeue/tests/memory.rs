@@ -1,4 +1,4 @@
-//! How much memory a queue takes, and when. A binary of its own, for its allocator counts.
+//! The memory that a queue takes. A separate binary, because it counts allocations.
 
 #![allow(clippy::unwrap_used, reason = "a panic fails the test, in helpers as well")]
 

@@ -12,7 +12,7 @@ fn password_can_be_in_the_environment() {
     let store = TestStore::on(&format!("{user}@{host}"), Some(&queue_name()));
     store.requeue().args(["add", "k"]).env("PGPASSWORD", password).ran().expect(0);
     let ran = store.requeue().args(["add", "k"]).ran().expect(2);
-    assert!(ran.err.contains("asks for a password"), "{}", ran.err);
+    assert!(ran.err.contains("requires a password"), "{}", ran.err);
 }
 
 /// Returns whether a text contains any three consecutive characters of a password.

@@ -7,8 +7,8 @@ use std::time::Duration;
 use requeue::{Added, Finish};
 
 use crate::{
-    Add, Backoff, EngineClock, Expired, FinishRequest, Finished, Grant, Hold, Key,
-    LeaseRequest, Leased, Look, Owner, Phase, Rate, Receipt, Stats, Store, When,
+    Add, Backoff, EngineClock, ErrorKind, Expired, FinishRequest, Finished, Grant, Hold,
+    Key, LeaseRequest, Leased, Look, Owner, Phase, Rate, Receipt, Stats, Store, When,
 };
 
 /// The length of leases.
@@ -115,8 +115,15 @@ pub(super) fn summary(look: &Look) -> String {
 }
 
 impl Trial {
+    /// Adds keys. A key that another call has locked for a moment is not an error: nothing
+    /// was changed, and the call is repeated as `SharedQueue` repeats it.
     pub(super) async fn receipts(&self, adds: &[Add]) -> Vec<Receipt> {
-        let receipts = self.store.add(adds).await.expect("add succeeds");
+        let receipts = loop {
+            match self.store.add(adds).await {
+                Err(error) if error.kind() == ErrorKind::Busy => {}
+                answer => break answer.expect("add succeeds"),
+            }
+        };
         assert_eq!(receipts.len(), adds.len(), "one receipt for each add");
         receipts
     }
@@ -215,8 +222,15 @@ impl Trial {
         self.finish_all(&[request]).await[0]
     }
 
+    /// Finishes leases, and repeats the call while a key is busy.
     pub(super) async fn finish_all(&self, requests: &[FinishRequest]) -> Vec<Finished> {
-        let finished = self.store.finish(requests).await.expect("finish succeeds");
+        let finished = loop {
+            let finished = self.store.finish(requests).await.expect("finish succeeds");
+            // Of several requests some may have been carried out: only one can be repeated.
+            if finished != [Finished::Busy] {
+                break finished;
+            }
+        };
         assert_eq!(finished.len(), requests.len(), "one answer for each request");
         finished
     }

@@ -44,7 +44,7 @@ pub(crate) const ALL: &[Work] = &[
     work("cycle u64, lease, metrics", || cycle(measured())),
     work("cycle u64, next, metrics", || cycle_next(measured())),
     work("cycle u64, batches of 64, metrics", || cycle_batches(measured())),
-    work("cycle u64, 1k delayed besides", || cycle(delayed_queue())),
+    work("cycle u64, 1k other keys delayed", || cycle(delayed_queue())),
     work("cycle string, lease", || cycle_strings(COUNT)),
     work("cycle string, next", cycle_strings_next),
     work("fill and drain u64", || fill_and_drain(COUNT)),

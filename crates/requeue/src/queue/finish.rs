@@ -113,7 +113,7 @@ impl<K> FinishRequest<K> {
     }
 }
 
-/// A lease that has ended: what is left to do after the lock is released.
+/// The work that is left for an ended lease after the lock is released.
 #[must_use = "report it after the lock is released"]
 pub(super) struct Finished<K> {
     /// The lease's copy of the key, and a key that the queue has forgotten, which may be

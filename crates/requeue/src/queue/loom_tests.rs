@@ -2,7 +2,7 @@
 //!
 //! `RUSTFLAGS="--cfg requeue_loom" cargo test -p requeue --lib --release loom`
 //!
-//! A getter that nobody wakes is a deadlock, which loom reports; so most models assert
+//! A getter that is not woken is a deadlock, which loom reports; so most models assert
 //! only what was handed out.
 
 mod tools;
@@ -29,7 +29,7 @@ fn timed() -> (HandClock, Keys) {
     (clock.clone(), Queue::builder().clock(clock).build())
 }
 
-/// Runs `work` on a thread that has a handle of its own.
+/// Runs `work` on a thread with a separate handle.
 fn spawn<T: 'static>(
     queue: &Keys,
     work: impl FnOnce(Keys) -> T + 'static,
@@ -94,7 +94,7 @@ fn a_batch_wakes_as_many_as_it_has_keys() {
         let queue = Queue::new();
         let workers = [taker(&queue), taker(&queue)];
         queue.add_all([1, 2]).unwrap();
-        // There is a key for each: nobody may be left for another to wake.
+        // There is a key for each getter, so each must be woken.
         assert_eq!(queue.parked(), 0);
         let mut keys = workers.map(|worker| worker.join().unwrap());
         keys.sort_unstable();
@@ -116,7 +116,7 @@ fn a_key_snatched_from_a_woken_getter_does_not_strand_it() {
     });
 }
 
-/// A key that comes again while it is processed is seen once more after its last add, and
+/// A key that is added while it is processed is seen once more after its last add, and
 /// never by two at a time.
 #[test]
 fn the_last_add_is_seen_and_no_key_is_with_two_workers() {
@@ -250,7 +250,7 @@ fn a_leader_that_runs_out_of_time_hands_the_lead_over() {
     });
 }
 
-/// Whoever leads may be called for the ready key: the other must then wake in time.
+/// The leader may be woken for the ready key: the other getter must then wake in time.
 #[test]
 fn a_leader_that_is_called_for_a_key_hands_the_lead_over() {
     model(|| {

@@ -3,9 +3,9 @@
 //!
 //! `RUSTFLAGS="--cfg requeue_shuttle" cargo test -p requeue --lib --release shuttle`
 //!
-//! In every run: no key is with two workers at a time, the last accepted add of each key
-//! is seen by a worker that began after it (or the key is handed back), and everybody
-//! ends. Shuttle reports a run in which somebody waits for ever as a deadlock.
+//! In every run, no key is processed by two workers at once, the last accepted add of each
+//! key is seen by a worker that began after it (or the key is returned), and all threads
+//! end. Shuttle reports a thread that waits forever as a deadlock.
 
 mod clock;
 mod ledger;
@@ -125,9 +125,9 @@ impl World {
         self.take_the_rest();
     }
 
-    /// Leaves a closed queue with nothing ready. Workers who stay go once nothing is ready;
-    /// one who passed by then ended a key that had been added again, and once in some
-    /// hundred thousand runs a drain waited for ever for somebody to take it.
+    /// Takes the ready keys of a closed queue. Workers leave once nothing is ready. A worker
+    /// that then finished a dirty key made it ready again, and once in some hundred thousand
+    /// runs a drain waited forever for that key.
     fn take_the_rest(&self) {
         while self.queue.is_closed() {
             let Ok(lease) = self.queue.try_get() else { return };
@@ -157,8 +157,8 @@ impl World {
 }
 
 impl Ledger {
-    /// Works on a key: how to end its lease. It fails for a start, and now and then has
-    /// the key come again by itself.
+    /// Processes a key and returns how its lease ends. It fails at first, and now and then
+    /// requeues the key.
     fn work(&self, lease: &Lease<usize>) -> Finish {
         let seen = self.begin(**lease);
         thread::yield_now();

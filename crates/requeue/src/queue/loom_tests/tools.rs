@@ -75,7 +75,7 @@ pub(super) fn block_on<F: Future>(future: F) -> F::Output {
     }
 }
 
-/// Polls `future` once, for a task that nobody runs.
+/// Polls `future` once, with a waker that does nothing.
 pub(super) fn poll_once<F: Future + Unpin>(future: &mut F) -> Poll<F::Output> {
     Pin::new(future).poll(&mut Context::from_waker(Waker::noop()))
 }
@@ -102,7 +102,7 @@ impl HandClock {
         }))
     }
 
-    /// Moves time on and wakes those who are due, and nobody else.
+    /// Advances the time and wakes only the sleepers that are due.
     pub(super) fn advance(&self, step: Duration) {
         let nanos = u64::try_from(step.as_nanos()).unwrap();
         let before = self.0.passed.fetch_add(nanos, AcqRel);

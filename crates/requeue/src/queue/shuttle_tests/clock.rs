@@ -1,4 +1,4 @@
-//! A clock whose time passes only while somebody waits for it.
+//! A clock whose time passes only while a thread waits for it.
 
 use std::future::Future;
 use std::pin::Pin;
@@ -17,7 +17,7 @@ pub(super) struct LeapClock(Arc<Shared>);
 
 struct Shared {
     hands: Mutex<Hands>,
-    /// Told of every new timer, and of the end.
+    /// Notified of every new timer, and of the end.
     changed: Condvar,
 }
 

@@ -62,7 +62,7 @@ impl<K: Eq> State<K> {
         }
     }
 
-    /// What is kept beside the slots is of keys that are known.
+    /// Values beside the slots belong to known keys.
     fn check_columns(&self) {
         for (slot, retries) in self.failures.iter() {
             let known = self.slots.phase(slot).is_some();

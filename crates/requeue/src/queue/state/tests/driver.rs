@@ -19,7 +19,7 @@ pub(super) enum Step {
     /// Adds this key and the ones before it, in one call.
     AddMany(Key),
     Take,
-    /// Takes up to so many keys, in one call.
+    /// Takes up to this many keys in one call.
     TakeMany(usize),
     /// Ends the lease that has been out longest.
     Finish(End),
@@ -86,7 +86,7 @@ impl<K: Clone + Eq + Debug> Driver<K> {
         Owned::new((self.make)(key))
     }
 
-    /// The moment that is so many units away.
+    /// The time in `units` units from now.
     fn after(&self, units: Nanos) -> Nanos {
         self.now + units * self.unit
     }

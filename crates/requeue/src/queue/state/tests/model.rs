@@ -14,7 +14,7 @@ pub(super) struct Model {
     queue: VecDeque<Key>,
     dirty: BTreeSet<Key>,
     processing: BTreeSet<Key>,
-    /// Until when a key waits, and when it was told to, by key.
+    /// The deadline of each delayed key, and the number of its delay.
     waiting: BTreeMap<Key, (Nanos, usize)>,
     told: usize,
     closed: bool,
@@ -174,7 +174,7 @@ impl Model {
         keys.extend(later.into_iter().filter(|key| !self.dirty.contains(key)));
         for key in &keys {
             self.unplan(*key);
-            // Nobody will ask for the failures of a key that has left.
+            // The failures of a forgotten key are never read.
             if !self.processing.contains(key) {
                 self.forget(*key);
             }
