@@ -5,7 +5,7 @@ use std::num::NonZeroU32;
 use requeue::Finish;
 use requeue_store::{Add, Backoff, FinishRequest, Token, When, micros_of};
 
-/// Encodes a token as it stands in records: 16 digits.
+/// Encodes a token as records contain it: 16 digits.
 pub(crate) fn token(token: Token) -> String {
     format!("{:016}", token.0)
 }

@@ -18,7 +18,7 @@ use requeue_store::{Owner, Phase, Token};
 #[derive(Debug, PartialEq, Eq)]
 pub(crate) struct Record {
     pub(crate) phase: Phase,
-    /// Since when the key is ready or dead.
+    /// The time at which the key became ready or dead.
     pub(crate) since: u64,
     /// The priority of a pending key.
     pub(crate) priority: Option<i8>,

@@ -14,7 +14,7 @@
 //!
 //! 1. A listener runs only while there are waiters, or until its command ends. It runs one
 //!    command at a time.
-//! 2. A removed marker is passed to one waiter. If there is none, it is set again.
+//! 2. A removed marker is passed to one waiter. Without a waiter it is set again.
 //! 3. A waiter that is cancelled after it got a marker passes it on, by invariant 2.
 //! 4. The first lease after a wait looks at what it leaves behind and sets the marker again.
 //!    A lease for which no marker was removed need not look.

@@ -13,7 +13,7 @@ local function first_entry(max_stale)
     end
 end
 
--- Returns the key that has been ready for the longest, since when, and its entry if it is in
+-- Returns the oldest ready key, the time at which it became ready, and its entry if it is in
 -- `ready`. Considers only the first key of each priority.
 local function oldest_ready(max_stale)
     local entry = first_entry(max_stale)

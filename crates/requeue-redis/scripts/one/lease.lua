@@ -6,8 +6,8 @@
 --
 -- KEYS: records, ready, ranked, leases, delays, meta. ARGV: the owner, and how long the lease
 -- lasts; in tests, the time in 16 digits.
--- Reply: the token, which is the time; since when the key was ready, in 16 digits; and the
--- key. In any other case nil, and nothing was changed.
+-- Reply: the token, which is the time; the time at which the key became ready, in 16 digits;
+-- and the key. In any other case nil, and nothing was changed.
 local call, sub, records, owner = redis.call, string.sub, KEYS[1], ARGV[1]
 local stamp = ARGV[3]
 if not stamp then

@@ -144,7 +144,7 @@ fn queues_of_one_name_are_added_up() {
     assert!(text.contains("workqueue_adds_total{name=\"deployment\"} 7\n"));
 }
 
-/// A queue that other processes share, with two gauges of its own.
+/// A queue that other processes share, with two extra gauges.
 fn shared(ready: usize, dead: usize) -> Gauges {
     let dead = Gauge { name: "dead", help: "Dead keys.", value: GaugeValue::Count(dead) };
     let age = GaugeValue::Seconds(Duration::from_millis(9500));
