@@ -1,0 +1,1 @@
+//! Kubernetes controllers on kube-rs with the `requeue` work queue.
