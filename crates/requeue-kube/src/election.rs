@@ -1,0 +1,1 @@
+//! Leader election on Leases of coordination.k8s.io.

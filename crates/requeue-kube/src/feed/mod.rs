@@ -1,0 +1,1 @@
+//! One task per watch: store first, queue second.

@@ -1,0 +1,1 @@
+//! A rate-limited recorder of Kubernetes events.
