@@ -98,8 +98,3 @@ mod waiters;
 
 pub use builder::RedisStoreBuilder;
 pub use store::RedisStore;
-
-/// Compiles the example of the page about stores.
-#[cfg(doctest)]
-#[doc = include_str!("../../../docs/STORES.md")]
-struct Stores;

@@ -378,23 +378,3 @@ pub use queue::{
     AddOptions, Added, AddedAll, Batch, Builder, Counts, Drain, Finish, Get, GetMany,
     Lease, LeasesBlocking, Queue, WaitIdle, WeakQueue,
 };
-
-/// The pages of the repository, so that their examples run as tests.
-#[cfg(doctest)]
-mod pages {
-    #[doc = include_str!("../../../README.md")]
-    struct Readme;
-    #[doc = include_str!("../../../docs/ARCHITECTURE.md")]
-    struct Architecture;
-    #[doc = include_str!("../../../docs/COMPARE.md")]
-    struct Compare;
-    #[doc = include_str!("../../../docs/DESIGN.md")]
-    struct Design;
-    #[doc = include_str!("../../../docs/LIMITERS.md")]
-    struct Limiters;
-    #[doc = include_str!("../../../docs/METRICS.md")]
-    struct Metrics;
-    #[cfg(feature = "tokio")]
-    #[doc = include_str!("../../../docs/TESTING.md")]
-    struct Testing;
-}
