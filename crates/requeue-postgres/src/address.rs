@@ -1,31 +1,40 @@
 //! The address of a database. Printed without its password.
 
-use std::ffi::OsString;
 use std::fmt;
 use std::str::FromStr;
 use std::task::{Context, Poll};
-use std::time::Duration;
 
 use requeue_store::{Error, ErrorKind};
-use tokio_postgres::config::{Host, SslMode};
+use tokio_postgres::config::{Host, LoadBalanceHosts};
 use tokio_postgres::{AsyncMessage, Config, Error as DriverError, NoTls};
 
-use crate::ssl::{self, Encryption};
-#[cfg(feature = "tls")]
-use crate::ssl::{Roots, Verification};
+use crate::error;
+use crate::params::Params;
+use crate::password::{Login, Passwords};
+use crate::ssl::{Encryption, Tls};
 
-/// Default time limit for connecting.
-const CONNECT_TIMEOUT: Duration = Duration::from_secs(5);
+/// Default time limit for connecting to one host, in seconds.
+const CONNECT_TIMEOUT: &str = "5";
+
+/// Finds dead peers within a minute. The system's default takes hours.
+const KEEPALIVES: [(&str, &str); 4] = [
+    ("keepalives_idle", "30"),
+    ("keepalives_interval", "10"),
+    ("keepalives_retries", "3"),
+    ("tcp_user_timeout", "60"),
+];
 
 /// Polls a connection for messages. Polling also drives its I/O.
 pub(crate) type Messages = Box<
     dyn FnMut(&mut Context<'_>) -> Poll<Option<Result<AsyncMessage, DriverError>>> + Send,
 >;
 
-/// A database on a server.
+/// A database on a server, or on several of which one accepts writes.
 #[derive(Clone)]
 pub(crate) struct Address {
-    config: Config,
+    /// One for each host.
+    configs: Vec<Config>,
+    passwords: Passwords,
     #[cfg(feature = "tls")]
     tls: Option<tokio_postgres_rustls::MakeRustlsConnect>,
 }
@@ -33,67 +42,198 @@ pub(crate) struct Address {
 impl Address {
     /// Parses a URL, `postgres://user:password@host:port/database`, or a list of `key=value`.
     pub(crate) fn parse(text: &str) -> Result<Self, Error> {
-        let (text, encryption) = ssl::take(&normalized(text)?)?;
+        let mut params = Params::parse(&normalized(text)?)?;
+        let tls = Tls::take(&mut params)?;
+        let passwords = Passwords::new(params.take("passfile"));
+        add_defaults(&mut params);
+        let writes_to_any = !params.has("target_session_attrs");
+        let text = params.render();
         // The driver's message may contain parts of a password.
-        let mut config =
+        let config =
             Config::from_str(&text).map_err(|error| invalid(&reason(&text, &error)))?;
-        if config.get_hosts().is_empty() && config.get_hostaddrs().is_empty() {
-            return Err(invalid("it has no host"));
-        }
-        add_password(&mut config, std::env::var_os("PGPASSWORD"));
-        config.ssl_mode(match encryption {
-            Encryption::None => SslMode::Disable,
-            Encryption::Preferred => SslMode::Prefer,
-            Encryption::Required(..) => SslMode::Require,
-        });
-        if config.get_connect_timeout().is_none() {
-            config.connect_timeout(CONNECT_TIMEOUT);
-        }
-        if config.get_application_name().is_none() {
-            config.application_name("requeue");
+        let mut configs = split(&config)?;
+        if configs.len() > 1 && writes_to_any {
+            let write = tokio_postgres::config::TargetSessionAttrs::ReadWrite;
+            for config in &mut configs {
+                config.target_session_attrs(write);
+            }
         }
         #[cfg(not(feature = "tls"))]
-        reject_tls(&encryption)?;
+        reject_tls(&tls)?;
         Ok(Self {
-            config,
+            configs,
+            passwords,
             #[cfg(feature = "tls")]
-            tls: connector(&encryption)?,
+            tls: connector(&tls)?,
         })
     }
 
-    /// Connects, with TLS if the address asks for it.
+    /// Connects to the first host that is willing, with TLS if the address asks for it.
+    ///
+    /// Returns the error of the last host. Each host has its own time limit, so that a
+    /// silent one does not keep the others from being tried.
     pub(crate) async fn connect(
         &self,
+    ) -> Result<(tokio_postgres::Client, Messages), Error> {
+        let mut configs: Vec<_> = self.configs.iter().collect();
+        if self.configs[0].get_load_balance_hosts() == LoadBalanceHosts::Random {
+            let first = crate::random(configs.len());
+            configs.rotate_left(first);
+        }
+        let mut failure = None;
+        for config in configs {
+            let connecting = self.connect_to(config);
+            let connected = match config.get_connect_timeout() {
+                Some(limit) => tokio::time::timeout(*limit, connecting).await,
+                None => Ok(connecting.await),
+            };
+            match connected {
+                Ok(Ok(connection)) => return Ok(connection),
+                Ok(Err(error)) => failure = Some(error::of_connecting(error, self)),
+                Err(_) => failure = Some(error::of_silent_server(self)),
+            }
+        }
+        Err(failure.unwrap_or_else(|| invalid("it has no host")))
+    }
+
+    async fn connect_to(
+        &self,
+        config: &Config,
     ) -> Result<(tokio_postgres::Client, Messages), DriverError> {
+        let mut config = config.clone();
+        if config.get_password().is_none() {
+            if let Some(password) = self.passwords.find(&login(&config)) {
+                config.password(password);
+            }
+        }
         #[cfg(feature = "tls")]
         if let Some(tls) = &self.tls {
-            let (client, mut connection) = self.config.connect(tls.clone()).await?;
+            let (client, mut connection) = config.connect(tls.clone()).await?;
             return Ok((client, Box::new(move |cx| connection.poll_message(cx))));
         }
-        let (client, mut connection) = self.config.connect(NoTls).await?;
+        let (client, mut connection) = config.connect(NoTls).await?;
         Ok((client, Box::new(move |cx| connection.poll_message(cx))))
+    }
+
+    /// Returns advice for a missing password.
+    pub(crate) fn password_advice(&self) -> String {
+        let advice = self.passwords.advice();
+        advice.map_or_else(String::new, |advice| format!("; {advice}"))
     }
 
     /// Returns the user, empty if the address has none.
     pub(crate) fn user(&self) -> &str {
-        self.config.get_user().unwrap_or_default()
+        self.configs[0].get_user().unwrap_or_default()
     }
 
     /// Returns the database, by default named after the user.
     pub(crate) fn database(&self) -> &str {
-        self.config.get_dbname().unwrap_or_else(|| self.user())
+        self.configs[0].get_dbname().unwrap_or_else(|| self.user())
     }
 }
 
-/// Uses the password of the environment if the address has none, as libpq does.
-fn add_password(config: &mut Config, password: Option<OsString>) {
-    let password = password.filter(|password| !password.is_empty());
-    if let (None, Some(password)) = (config.get_password(), password) {
-        config.password(password.as_encoded_bytes());
+fn add_defaults(params: &mut Params) {
+    let defaults =
+        [("connect_timeout", CONNECT_TIMEOUT), ("application_name", "requeue")];
+    for (name, value) in defaults.into_iter().chain(KEEPALIVES) {
+        if !params.has(name) {
+            params.push(name, value);
+        }
     }
 }
 
-fn invalid(why: &str) -> Error {
+/// Splits a configuration into one for each host.
+fn split(config: &Config) -> Result<Vec<Config>, Error> {
+    let (hosts, addresses) = (config.get_hosts(), config.get_hostaddrs());
+    let number = hosts.len().max(addresses.len());
+    if number == 0 {
+        return Err(invalid("it has no host"));
+    }
+    if !hosts.is_empty() && !addresses.is_empty() && hosts.len() != addresses.len() {
+        return Err(invalid("it has not one hostaddr for each host"));
+    }
+    let ports = config.get_ports();
+    if ports.len() > 1 && ports.len() != number {
+        return Err(invalid("it has not one port for each host"));
+    }
+    let one = |index: usize| {
+        let mut one = without_hosts(config);
+        match hosts.get(index) {
+            Some(Host::Tcp(name)) => drop(one.host(name)),
+            #[cfg(unix)]
+            Some(Host::Unix(path)) => drop(one.host_path(path)),
+            None => {}
+        }
+        if let Some(address) = addresses.get(index) {
+            one.hostaddr(*address);
+        }
+        one.port(ports.get(index).or(ports.first()).copied().unwrap_or(5432));
+        one
+    };
+    Ok((0..number).map(one).collect())
+}
+
+/// Copies everything but the hosts and ports.
+fn without_hosts(config: &Config) -> Config {
+    let mut copy = Config::new();
+    if let Some(user) = config.get_user() {
+        copy.user(user);
+    }
+    if let Some(password) = config.get_password() {
+        copy.password(password);
+    }
+    if let Some(database) = config.get_dbname() {
+        copy.dbname(database);
+    }
+    if let Some(options) = config.get_options() {
+        copy.options(options);
+    }
+    if let Some(name) = config.get_application_name() {
+        copy.application_name(name);
+    }
+    if let Some(timeout) = config.get_connect_timeout() {
+        copy.connect_timeout(*timeout);
+    }
+    if let Some(timeout) = config.get_tcp_user_timeout() {
+        copy.tcp_user_timeout(*timeout);
+    }
+    if let Some(interval) = config.get_keepalives_interval() {
+        copy.keepalives_interval(interval);
+    }
+    if let Some(retries) = config.get_keepalives_retries() {
+        copy.keepalives_retries(retries);
+    }
+    copy.keepalives(config.get_keepalives())
+        .keepalives_idle(config.get_keepalives_idle())
+        .ssl_mode(config.get_ssl_mode())
+        .ssl_negotiation(config.get_ssl_negotiation())
+        .target_session_attrs(config.get_target_session_attrs())
+        .channel_binding(config.get_channel_binding())
+        .load_balance_hosts(config.get_load_balance_hosts());
+    copy
+}
+
+/// Returns what identifies the password of a host in the password file.
+fn login(config: &Config) -> Login {
+    let user = config.get_user().unwrap_or_default();
+    let host = match config.get_hosts().first() {
+        Some(Host::Tcp(name)) => name.clone(),
+        #[cfg(unix)]
+        Some(Host::Unix(path)) => path.display().to_string(),
+        None => {
+            config.get_hostaddrs().first().map(ToString::to_string).unwrap_or_default()
+        }
+    };
+    Login {
+        host,
+        port: config.get_ports().first().copied().unwrap_or(5432),
+        database: config.get_dbname().unwrap_or(user).to_owned(),
+        user: user.to_owned(),
+    }
+}
+
+/// Returns the error for an address that cannot be used.
+pub(crate) fn invalid(why: &str) -> Error {
     let text = format!(
         "the address of the PostgreSQL database is invalid: {why}; expected \
          postgres://user:password@host:port/database"
@@ -178,22 +318,17 @@ fn port_out_of_range(text: &str) -> Option<&str> {
 
 #[cfg(feature = "tls")]
 fn connector(
-    encryption: &Encryption,
+    tls: &Tls,
 ) -> Result<Option<tokio_postgres_rustls::MakeRustlsConnect>, Error> {
-    match encryption {
-        Encryption::None => Ok(None),
-        Encryption::Preferred => {
-            crate::tls::connector(Verification::None, &Roots::Platform).map(Some)
-        }
-        Encryption::Required(verification, roots) => {
-            crate::tls::connector(*verification, roots).map(Some)
-        }
+    if tls.encryption == Encryption::None {
+        return Ok(None);
     }
+    crate::tls::connector(tls).map(Some)
 }
 
 #[cfg(not(feature = "tls"))]
-fn reject_tls(encryption: &Encryption) -> Result<(), Error> {
-    if let Encryption::None | Encryption::Preferred = encryption {
+fn reject_tls(tls: &Tls) -> Result<(), Error> {
+    if let Encryption::None | Encryption::Preferred = tls.encryption {
         return Ok(());
     }
     let text = "the address of the PostgreSQL database requires TLS (sslmode), but this \
@@ -204,15 +339,10 @@ fn reject_tls(encryption: &Encryption) -> Result<(), Error> {
 /// `host:port/database`, with all hosts if there are several.
 impl fmt::Display for Address {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let ports = self.config.get_ports();
-        for (number, host) in self.config.get_hosts().iter().enumerate() {
+        for (number, config) in self.configs.iter().enumerate() {
             let comma = if number == 0 { "" } else { "," };
-            let port = ports.get(number).or(ports.first()).copied().unwrap_or(5432);
-            match host {
-                Host::Tcp(name) => write!(f, "{comma}{name}:{port}")?,
-                #[cfg(unix)]
-                Host::Unix(path) => write!(f, "{comma}{}:{port}", path.display())?,
-            }
+            let Login { host, port, .. } = login(config);
+            write!(f, "{comma}{host}:{port}")?;
         }
         write!(f, "/{}", self.database())
     }
@@ -236,7 +366,7 @@ mod tests {
     }
 
     #[test]
-    fn several_hosts_are_told_each_with_its_port() {
+    fn several_hosts_are_printed_each_with_its_port() {
         let address = Address::parse("postgres://me@one:1,two:2/app").unwrap();
         assert_eq!(address.to_string(), "one:1,two:2/app");
     }
@@ -255,10 +385,10 @@ mod tests {
     fn the_last_at_sign_ends_the_password() {
         let address = Address::parse("postgres://me:hun@ter@2@db:1/app").unwrap();
         assert_eq!(address.to_string(), "db:1/app");
-        assert_eq!(address.config.get_password(), Some(&b"hun@ter@2"[..]));
+        assert_eq!(address.configs[0].get_password(), Some(&b"hun@ter@2"[..]));
         let address = Address::parse("postgres://me@corp:a%40b@db/app").unwrap();
         assert_eq!(address.user(), "me@corp");
-        assert_eq!(address.config.get_password(), Some(&b"a@b"[..]));
+        assert_eq!(address.configs[0].get_password(), Some(&b"a@b"[..]));
     }
 
     /// Parts of the first two passwords were printed as the database or the host.
@@ -291,18 +421,23 @@ mod tests {
         }
     }
 
+    /// The driver connects to any server by default, also to a standby.
     #[test]
-    fn password_of_the_environment_is_the_default() {
-        let password = |url: &str, told: Option<&str>| {
-            let mut config = Config::from_str(url).unwrap();
-            add_password(&mut config, told.map(OsString::from));
-            config.get_password().map(|told| String::from_utf8(told.to_vec()).unwrap())
+    fn one_of_several_hosts_must_accept_writes_unless_the_address_says_otherwise() {
+        use tokio_postgres::config::TargetSessionAttrs;
+        let target = |url: &str| {
+            let address = Address::parse(url).unwrap();
+            address
+                .configs
+                .iter()
+                .map(Config::get_target_session_attrs)
+                .collect::<Vec<_>>()
         };
-        let (with, without) = ("postgres://me:a@db", "postgres://me@db");
-        assert_eq!(password(with, Some("b")).as_deref(), Some("a"));
-        assert_eq!(password(without, Some("b")).as_deref(), Some("b"));
-        assert_eq!(password(without, Some("")), None);
-        assert_eq!(password(without, None), None);
+        let (any, write) = (TargetSessionAttrs::Any, TargetSessionAttrs::ReadWrite);
+        assert_eq!(target("postgres://me@one/app"), [any]);
+        assert_eq!(target("postgres://me@one,two/app"), [write, write]);
+        let url = "postgres://me@one,two/app?target_session_attrs=any";
+        assert_eq!(target(url), [any, any]);
     }
 
     #[test]

@@ -129,8 +129,7 @@ impl PostgresStoreBuilder {
 
     /// Connects, creates or migrates the tables if needed, and opens the queue.
     ///
-    /// The connections belong to the current tokio runtime. If the address has no password,
-    /// the environment variable `PGPASSWORD` is used.
+    /// The connections belong to the current tokio runtime.
     ///
     /// # Errors
     ///

@@ -41,12 +41,19 @@ pub(crate) fn of_connecting(error: tokio_postgres::Error, address: &Address) -> 
             (ErrorKind::Invalid, text)
         }
         _ if says(&error, "password") => {
-            let text = format!("PostgreSQL at {address} requires a password");
+            let advice = address.password_advice();
+            let text = format!("PostgreSQL at {address} requires a password{advice}");
             (ErrorKind::Denied, text)
         }
         _ => (ErrorKind::Unavailable, format!("cannot reach PostgreSQL at {address}")),
     };
     Error::new(kind, text).because(error)
+}
+
+/// Returns the error for a server that accepts connections and does not answer.
+pub(crate) fn of_silent_server(address: &Address) -> Error {
+    let text = format!("PostgreSQL at {address} does not answer");
+    Error::new(ErrorKind::Unavailable, text)
 }
 
 /// Classifies the error of a call.

@@ -83,9 +83,17 @@
 //! ```
 //!
 //! Trusted authorities are those of the operating system, or those in the file
-//! `sslrootcert`. With `require` and no such file, the certificate is not verified. Without
-//! the feature `tls`, an address that requires TLS is rejected. Client certificates are not
-//! supported.
+//! `sslrootcert`. With `require` and no such file, the certificate is not verified.
+//! `sslcert` and `sslkey` are the files of a client certificate and its private key, in PEM
+//! format; the key must be readable by its owner only. Without the feature `tls`, an address
+//! that requires TLS is rejected.
+//!
+//! # Password
+//!
+//! If the address has no password, that is the environment variable `PGPASSWORD`, or the
+//! entry for the host, port, database and user in the password file of libpq: `passfile` in
+//! the address, `PGPASSFILE`, or `~/.pgpass`. The file is ignored if other users can read
+//! it. It is read for each connection, so a store finds a new password by itself.
 //!
 //! # Limitations
 //!
@@ -110,6 +118,8 @@ mod finish_batch;
 mod inspect;
 mod lease;
 mod number;
+mod params;
+mod password;
 mod pool;
 mod schema;
 mod session;
@@ -123,4 +133,4 @@ mod watermark;
 pub use builder::{Durability, PostgresStoreBuilder};
 pub use store::PostgresStore;
 
-use number::{duration, number, signed};
+use number::{duration, number, random, signed};

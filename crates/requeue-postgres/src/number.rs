@@ -1,5 +1,6 @@
 //! Conversions to and from the signed integers of PostgreSQL.
 
+use std::hash::{BuildHasher, RandomState};
 use std::time::Duration;
 
 /// Converts to `bigint`, saturating.
@@ -25,4 +26,10 @@ pub(crate) fn number(value: usize) -> i32 {
 /// Converts microseconds to a duration. A negative number is no time.
 pub(crate) fn duration(micros: i64) -> Duration {
     Duration::from_micros(unsigned(micros))
+}
+
+/// Returns a random number below `limit`, which is not 0.
+pub(crate) fn random(limit: usize) -> usize {
+    let random = RandomState::new().hash_one(0_u8);
+    usize::try_from(random % limit as u64).unwrap_or_default()
 }

@@ -94,10 +94,9 @@ impl PoolOptions {
 
     async fn connect_with(&self, settings: String) -> Result<Session, Error> {
         let session = Session::open(&self.address, &settings);
-        tokio::time::timeout(self.timeout, session).await.unwrap_or_else(|_| {
-            let text = format!("PostgreSQL at {} does not answer", self.address);
-            Err(Error::new(ErrorKind::Unavailable, text))
-        })
+        tokio::time::timeout(self.timeout, session)
+            .await
+            .unwrap_or_else(|_| Err(error::of_silent_server(&self.address)))
     }
 }
 

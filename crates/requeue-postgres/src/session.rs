@@ -31,9 +31,7 @@ pub(crate) struct Session {
 impl Session {
     /// Connects and applies the settings, then `more` of them.
     pub(crate) async fn open(address: &Address, more: &str) -> Result<Self, Error> {
-        let connected = address.connect().await;
-        let (client, mut messages) =
-            connected.map_err(|error| error::of_connecting(error, address))?;
+        let (client, mut messages) = address.connect().await?;
         let driver = tokio::spawn(async move {
             // The waiting call reports why a connection ends.
             while let Some(Ok(_)) = poll_fn(|cx| messages(cx)).await {}

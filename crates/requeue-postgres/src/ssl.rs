@@ -8,7 +8,10 @@
 //! | `verify-ca` | yes | that the certificate is from a trusted authority |
 //! | `verify-full` | yes | that, and that it is for this host |
 
-use requeue_store::{Error, ErrorKind};
+use requeue_store::Error;
+
+use crate::address::invalid;
+use crate::params::Params;
 
 /// How the server's certificate is verified.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -28,166 +31,144 @@ pub(crate) enum Roots {
 }
 
 /// The encryption that an address asks for.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Encryption {
     None,
     Preferred,
-    Required(Verification, Roots),
+    Required(Verification),
 }
 
-/// Removes the TLS parameters from an address, a URL or a list of `key=value`. The driver
-/// supports only some of them.
-pub(crate) fn take(text: &str) -> Result<(String, Encryption), Error> {
-    let is_url = text.starts_with("postgres://") || text.starts_with("postgresql://");
-    let (rest, params) = if is_url { from_url(text) } else { from_list(text) };
-    Ok((rest, encryption(&params)?))
+/// The files of a client certificate and its private key.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct Identity {
+    pub(crate) certificate: String,
+    pub(crate) key: String,
 }
 
-/// The values of `sslmode` and `sslrootcert`.
-#[derive(Default)]
-struct TlsParams {
-    mode: Option<String>,
-    root: Option<String>,
+/// The TLS settings of an address.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct Tls {
+    pub(crate) encryption: Encryption,
+    pub(crate) roots: Roots,
+    pub(crate) identity: Option<Identity>,
 }
 
-impl TlsParams {
-    /// Takes a parameter. Returns whether it is one of these.
-    fn take(&mut self, name: &str, value: String) -> bool {
-        match name {
-            "sslmode" => self.mode = Some(value),
-            "sslrootcert" => self.root = Some(value),
-            _ => return false,
+impl Tls {
+    /// Takes the TLS parameters out of an address. Leaves a `sslmode` that the driver
+    /// understands, and never a weaker one.
+    pub(crate) fn take(params: &mut Params) -> Result<Self, Error> {
+        let root = params.take("sslrootcert");
+        let mode = params.take("sslmode");
+        let encryption = encryption(mode.as_deref(), root.is_some())?;
+        params.push(
+            "sslmode",
+            match encryption {
+                Encryption::None => "disable",
+                Encryption::Preferred => "prefer",
+                Encryption::Required(_) => "require",
+            },
+        );
+        let roots = match root {
+            Some(path) if path != "system" => Roots::File(path),
+            _ => Roots::Platform,
+        };
+        let identity = match (params.take("sslcert"), params.take("sslkey")) {
+            (Some(certificate), Some(key)) => Some(Identity { certificate, key }),
+            (None, None) => None,
+            (Some(_), None) => return Err(invalid("it has sslcert, but no sslkey")),
+            (None, Some(_)) => return Err(invalid("it has sslkey, but no sslcert")),
+        };
+        if identity.is_some() && encryption == Encryption::None {
+            return Err(invalid("it has sslcert, but its sslmode does not use TLS"));
         }
-        true
+        Ok(Self { encryption, roots, identity })
     }
 }
 
-fn from_url(text: &str) -> (String, TlsParams) {
-    let mut params = TlsParams::default();
-    let Some((base, query)) = text.split_once('?') else {
-        return (text.to_owned(), params);
-    };
-    let is_other = |param: &&str| {
-        param
-            .split_once('=')
-            .is_none_or(|(name, value)| !params.take(name, decoded(value)))
-    };
-    let others: Vec<_> = query.split('&').filter(is_other).collect();
-    let mark = if others.is_empty() { "" } else { "?" };
-    (format!("{base}{mark}{}", others.join("&")), params)
-}
-
-fn from_list(text: &str) -> (String, TlsParams) {
-    let mut params = TlsParams::default();
-    let is_other = |word: &&str| {
-        word.split_once('=').is_none_or(|(name, value)| {
-            !params.take(name.trim(), value.trim_matches('\'').to_owned())
-        })
-    };
-    let mut quoted = false;
-    let words = text.split(|c: char| {
-        quoted ^= c == '\'';
-        !quoted && c.is_whitespace()
-    });
-    let others: Vec<_> = words.filter(is_other).collect();
-    (others.join(" "), params)
-}
-
-/// Decodes percent-encoding.
-fn decoded(text: &str) -> String {
-    let mut bytes = Vec::new();
-    let mut rest = text.as_bytes();
-    while let [first, more @ ..] = rest {
-        let pair = more.get(..2).and_then(|pair| std::str::from_utf8(pair).ok());
-        let byte = pair.and_then(|pair| u8::from_str_radix(pair, 16).ok());
-        match byte {
-            Some(byte) if *first == b'%' => {
-                bytes.push(byte);
-                rest = &more[2..];
-            }
-            _ => {
-                bytes.push(*first);
-                rest = more;
-            }
-        }
-    }
-    String::from_utf8_lossy(&bytes).into_owned()
-}
-
-fn encryption(params: &TlsParams) -> Result<Encryption, Error> {
-    let roots = match params.root.as_deref() {
-        None | Some("system") => Roots::Platform,
-        Some(path) => Roots::File(path.to_owned()),
-    };
-    let verification = match (params.mode.as_deref().unwrap_or("disable"), &params.root) {
+fn encryption(mode: Option<&str>, has_root: bool) -> Result<Encryption, Error> {
+    let verification = match (mode.unwrap_or("disable"), has_root) {
         ("disable" | "allow", _) => return Ok(Encryption::None),
         ("prefer", _) => return Ok(Encryption::Preferred),
-        ("require", None) => Verification::None,
+        ("require", false) => Verification::None,
         ("require" | "verify-ca", _) => Verification::Authority,
         ("verify-full", _) => Verification::AuthorityAndName,
         (other, _) => {
-            let text = format!(
-                "the address of the PostgreSQL database has sslmode={other}; expected \
-                 disable, prefer, require, verify-ca or verify-full"
-            );
-            return Err(Error::new(ErrorKind::Invalid, text));
+            return Err(invalid(&format!(
+                "it has sslmode={other}; valid are disable, prefer, require, verify-ca and \
+                 verify-full"
+            )));
         }
     };
-    Ok(Encryption::Required(verification, roots))
+    Ok(Encryption::Required(verification))
 }
 
 #[cfg(test)]
 mod tests {
+    use requeue_store::ErrorKind;
+
     use super::*;
 
-    fn taken(text: &str) -> (String, Encryption) {
-        take(text).unwrap()
+    fn taken(text: &str) -> (String, Tls) {
+        let mut params = Params::parse(text).unwrap();
+        let tls = Tls::take(&mut params).unwrap();
+        (params.render(), tls)
     }
 
     #[test]
-    fn tls_parameters_are_removed_from_a_url() {
-        let url = "postgres://me:p@db/app?connect_timeout=3&sslmode=verify-full\
-                   &sslrootcert=%2Fetc%2Fmy%20ca.pem";
-        let file = Roots::File("/etc/my ca.pem".to_owned());
-        let expected = Encryption::Required(Verification::AuthorityAndName, file);
-        assert_eq!(
-            taken(url),
-            ("postgres://me:p@db/app?connect_timeout=3".to_owned(), expected)
-        );
-        assert_eq!(
-            taken("postgresql://db/app?sslmode=require"),
-            (
-                "postgresql://db/app".to_owned(),
-                Encryption::Required(Verification::None, Roots::Platform)
-            )
-        );
-        assert_eq!(taken("postgres://db/app").1, Encryption::None);
-        assert_eq!(taken("postgres://db/app?sslmode=prefer").1, Encryption::Preferred);
+    fn parameters_are_taken_out_of_a_url() {
+        let (rest, tls) =
+            taken("postgres://me@db/app?sslmode=verify-full&sslrootcert=%2Fca.pem&a=b");
+        assert_eq!(rest, "postgres://me@db/app?a=b&sslmode=require");
+        let full = Encryption::Required(Verification::AuthorityAndName);
+        assert_eq!((tls.encryption, tls.roots), (full, Roots::File("/ca.pem".into())));
+    }
+
+    /// Spaces around `=` or an escaped quote before `sslmode` turned TLS off.
+    #[test]
+    fn mode_of_a_list_is_found_behind_spaces_and_escaped_quotes() {
+        for text in [
+            "host=db sslmode = require",
+            "host=db sslmode= 'require'",
+            r"host=db password='it\'s' sslmode=require",
+            r"host=db password=it\'s sslmode=require",
+            "host=db\tsslmode=require",
+            "postgres://db/app?ssl%6Dode=require",
+        ] {
+            let (rest, tls) = taken(text);
+            assert_eq!(
+                tls.encryption,
+                Encryption::Required(Verification::None),
+                "{text}"
+            );
+            assert!(rest.contains("require"), "{rest}");
+        }
     }
 
     #[test]
-    fn tls_parameters_are_removed_from_a_list() {
-        let list = "host=db password='a b' sslmode=verify-ca sslrootcert='/my ca.pem'";
-        let expected = Encryption::Required(
-            Verification::Authority,
-            Roots::File("/my ca.pem".to_owned()),
-        );
-        assert_eq!(taken(list), ("host=db password='a b'".to_owned(), expected));
-    }
-
-    #[test]
-    fn require_with_an_authority_verifies_it() {
+    fn require_with_authorities_verifies_the_certificate() {
         let url = "postgres://db/app?sslmode=require&sslrootcert=system";
-        assert_eq!(
-            taken(url).1,
-            Encryption::Required(Verification::Authority, Roots::Platform)
-        );
+        let tls = taken(url).1;
+        let expected = Encryption::Required(Verification::Authority);
+        assert_eq!((tls.encryption, tls.roots), (expected, Roots::Platform));
     }
 
     #[test]
     fn unknown_mode_is_rejected_with_the_valid_ones() {
-        let error = take("postgres://me:secret@db/app?sslmode=verify").unwrap_err();
+        let url = "postgres://me:secret@db/app?sslmode=verify";
+        let error = Tls::take(&mut Params::parse(url).unwrap()).unwrap_err();
         assert_eq!(error.kind(), ErrorKind::Invalid);
         assert!(error.to_string().contains("sslmode=verify;"), "{error}");
+    }
+
+    #[test]
+    fn client_certificate_needs_its_key_and_tls() {
+        for text in [
+            "host=db sslmode=require sslcert=a",
+            "host=db sslmode=require sslkey=a",
+            "host=db sslcert=a sslkey=b",
+        ] {
+            let error = Tls::take(&mut Params::parse(text).unwrap()).unwrap_err();
+            assert_eq!(error.kind(), ErrorKind::Invalid);
+        }
     }
 }

@@ -9,27 +9,78 @@ use rustls::client::danger::{
 };
 use rustls::crypto::{CryptoProvider, ring};
 use rustls::pki_types::pem::PemObject;
-use rustls::pki_types::{CertificateDer, ServerName, UnixTime};
+use rustls::pki_types::{CertificateDer, PrivateKeyDer, ServerName, UnixTime};
 use rustls::{CertificateError, ClientConfig, DigitallySignedStruct, RootCertStore};
 use rustls::{Error as TlsError, SignatureScheme};
 use tokio_postgres_rustls::MakeRustlsConnect;
 
-use crate::ssl::{Roots, Verification};
+use crate::ssl::{Encryption, Identity, Roots, Tls, Verification};
 
 /// Returns the connector for TLS connections.
-pub(crate) fn connector(
-    verification: Verification,
-    roots: &Roots,
-) -> Result<MakeRustlsConnect, Error> {
+pub(crate) fn connector(tls: &Tls) -> Result<MakeRustlsConnect, Error> {
+    let verification = match tls.encryption {
+        Encryption::Required(verification) => verification,
+        Encryption::None | Encryption::Preferred => Verification::None,
+    };
     let provider = Arc::new(ring::default_provider());
-    let verifier = verifier(verification, roots, &provider)?;
+    let verifier = verifier(verification, &tls.roots, &provider)?;
     let config = ClientConfig::builder_with_provider(provider)
         .with_safe_default_protocol_versions()
         .map_err(|error| invalid("cannot set up TLS").because(error))?
         .dangerous()
-        .with_custom_certificate_verifier(verifier)
-        .with_no_client_auth();
+        .with_custom_certificate_verifier(verifier);
+    let config = match &tls.identity {
+        None => config.with_no_client_auth(),
+        Some(identity) => {
+            let (chain, key) = read_identity(identity)?;
+            config.with_client_auth_cert(chain, key).map_err(|error| {
+                let Identity { certificate, key } = identity;
+                invalid(format!("sslcert={certificate} and sslkey={key} do not fit"))
+                    .because(error)
+            })?
+        }
+    };
     Ok(MakeRustlsConnect::new(config))
+}
+
+/// Reads the certificates and the private key of the client.
+fn read_identity(
+    identity: &Identity,
+) -> Result<(Vec<CertificateDer<'static>>, PrivateKeyDer<'static>), Error> {
+    let Identity { certificate, key } = identity;
+    let unreadable =
+        || invalid(format!("cannot read the certificates in sslcert={certificate}"));
+    let chain = CertificateDer::pem_file_iter(certificate)
+        .and_then(Iterator::collect::<Result<Vec<_>, _>>)
+        .map_err(|error| unreadable().because(error))?;
+    if chain.is_empty() {
+        return Err(unreadable());
+    }
+    check_private(key)?;
+    let key = PrivateKeyDer::from_pem_file(key).map_err(|error| {
+        invalid(format!("cannot read the private key in sslkey={key}")).because(error)
+    })?;
+    Ok((chain, key))
+}
+
+/// Fails if others can read a private key. The rule of libpq: only the owner may, or also
+/// the group if root is the owner.
+#[cfg(unix)]
+fn check_private(path: &str) -> Result<(), Error> {
+    use std::os::unix::fs::MetadataExt;
+    let metadata = std::fs::metadata(path).map_err(|error| {
+        invalid(format!("cannot read the private key in sslkey={path}")).because(error)
+    })?;
+    let forbidden = if metadata.uid() == 0 { 0o037 } else { 0o077 };
+    if metadata.mode() & forbidden == 0 {
+        return Ok(());
+    }
+    Err(invalid(format!("other users can read the private key {path}; chmod 600 {path}")))
+}
+
+#[cfg(not(unix))]
+fn check_private(_: &str) -> Result<(), Error> {
+    Ok(())
 }
 
 fn verifier(

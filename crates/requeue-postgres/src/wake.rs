@@ -14,7 +14,6 @@
 
 use std::fmt;
 use std::future::{Future, poll_fn};
-use std::hash::{BuildHasher, RandomState};
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
 use std::time::{Duration, Instant};
 
@@ -216,7 +215,7 @@ async fn listen_once(
 ) -> Result<(), Error> {
     let address = &options.address;
     let wrap = |error| error::of_connecting(error, address);
-    let (client, mut messages) = address.connect().await.map_err(wrap)?;
+    let (client, mut messages) = address.connect().await?;
     let heard = Arc::clone(ready);
     let driver = tokio::spawn(async move {
         while let Some(Ok(message)) = poll_fn(|cx| messages(cx)).await {
@@ -234,8 +233,7 @@ async fn listen_once(
 
 /// Returns `time`, give or take a tenth, so that waiters do not all look at once.
 fn jittered(time: Duration) -> Duration {
-    let random = RandomState::new().hash_one(0_u8) % 1000;
-    let share = u32::try_from(random).unwrap_or_default();
+    let share = u32::try_from(crate::random(1000)).unwrap_or_default();
     time * (900 + share / 5) / 1000
 }
 

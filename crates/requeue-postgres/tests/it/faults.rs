@@ -52,6 +52,28 @@ fn missing_password_is_denied() {
     assert_eq!(error.kind(), ErrorKind::Denied);
 }
 
+/// The password file was not read.
+#[test]
+fn password_comes_from_the_password_file_unless_others_can_read_it() {
+    use std::os::unix::fs::PermissionsExt;
+    let Some(url) = url() else { return };
+    let (password, host, database) = parts(&url);
+    let path = std::env::temp_dir().join(new_name());
+    std::fs::write(&path, format!("{host}:{database}:requeue:{password}\n")).unwrap();
+    let mode = |mode| {
+        std::fs::set_permissions(&path, PermissionsExt::from_mode(mode)).unwrap();
+    };
+    let address =
+        format!("postgres://requeue@{host}/{database}?passfile={}", path.display());
+    mode(0o644);
+    let error = block_on(refused(&address));
+    assert_eq!(error.kind(), ErrorKind::Denied);
+    assert!(error.to_string().contains("chmod 600"), "{error}");
+    mode(0o600);
+    block_on(PostgresStore::builder(address).open()).unwrap();
+    std::fs::remove_file(path).unwrap();
+}
+
 #[test]
 fn unknown_database_is_named() {
     let Some(url) = url() else { return };

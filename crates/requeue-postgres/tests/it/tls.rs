@@ -10,9 +10,10 @@ use tokio_postgres::Client;
 
 use crate::tools::{block_on, connect, new_name, url};
 
-/// A file with the certificate of the authority, removed on drop.
+/// An authority, and a file with its certificate, removed on drop.
 struct Authority {
     path: PathBuf,
+    issuer: CertifiedIssuer<'static, KeyPair>,
 }
 
 impl Drop for Authority {
@@ -40,7 +41,7 @@ async fn certify(client: &Client, url: &str) -> Authority {
 
     let path = std::env::temp_dir().join(format!("{}.pem", new_name()));
     std::fs::write(&path, authority.pem()).unwrap();
-    let told = Authority { path };
+    let told = Authority { path, issuer: authority };
     while let Err(error) = open(&with(url, "sslmode=require")).await {
         assert!(error.to_string().contains("does not support TLS"), "{error}");
     }
@@ -113,4 +114,101 @@ async fn rejects_untrusted_certificates(url: &str, root: &str) {
     }
     let any_name = with(&elsewhere, &format!("sslmode=verify-ca&{root}"));
     open(&any_name).await.expect("the name is not asked for");
+}
+
+/// Returns the address as a list of `key=value`.
+fn list(url: &str, settings: &str) -> String {
+    let rest = url.strip_prefix("postgres://").expect("the address is a URL");
+    let (user, rest) = rest.split_once(':').expect("it has a user");
+    let (password, rest) = rest.split_once('@').expect("it has a password");
+    let (host, rest) = rest.split_once(':').expect("it has a host");
+    let (port, database) = rest.split_once('/').expect("it has a port");
+    format!(
+        "host={host} port={port} dbname={database} user={user} password={password} {settings}"
+    )
+}
+
+/// Spaces around `=`, or an escaped quote before `sslmode`, turned TLS off silently.
+#[test]
+fn list_with_sslmode_is_encrypted_however_it_is_written() {
+    let Some(url) = url() else { return };
+    block_on(async {
+        let client = connect(&url).await;
+        let _authority = certify(&client, &url).await;
+        let modes = ["sslmode = require", "options='-c a.b=it\\\'s' sslmode=require"];
+        for mode in modes {
+            let name = new_name();
+            let settings = format!("application_name={name} {mode}");
+            let store = open(&list(&url, &settings)).await.expect(mode);
+            assert_eq!(store.stats().await.unwrap().dead, 0);
+            assert_eq!(encrypted(&client, &name).await, (1, 1), "{mode}");
+        }
+    });
+}
+
+/// Writes a file that only this user can read, unless `mode` says otherwise.
+fn write_private(path: &std::path::Path, text: &str, mode: u32) {
+    use std::os::unix::fs::PermissionsExt;
+    std::fs::write(path, text).unwrap();
+    std::fs::set_permissions(path, PermissionsExt::from_mode(mode)).unwrap();
+}
+
+/// A client certificate was rejected as an unknown parameter.
+#[test]
+fn client_certificate_replaces_the_password() {
+    let Some(url) = url() else { return };
+    block_on(async {
+        let client = connect(&url).await;
+        let authority = certify(&client, &url).await;
+        let user = new_name();
+        let folder: String =
+            client.query_one("show data_directory", &[]).await.unwrap().get(0);
+        let root = std::fs::read_to_string(&authority.path).unwrap();
+        write(&client, &format!("{folder}/root.crt"), &root).await;
+        let rule = format!(
+            "create role {user} login; grant create on database requeue to {user};
+             alter system set ssl_ca_file = 'root.crt';
+             copy (select 'hostssl all {user} all cert') to program
+             'cat - \"{folder}/pg_hba.conf\" >\"{folder}/new\" && mv \"{folder}/new\" \"{folder}/pg_hba.conf\"'"
+        );
+        for statement in rule.split(';') {
+            client.batch_execute(statement).await.unwrap();
+        }
+        client.batch_execute("select pg_reload_conf()").await.unwrap();
+
+        let key = KeyPair::generate().unwrap();
+        let mut params = CertificateParams::new(Vec::new()).unwrap();
+        params.distinguished_name.push(rcgen::DnType::CommonName, &*user);
+        let certificate = params.signed_by(&key, &authority.issuer).unwrap();
+        let folder = std::env::temp_dir();
+        let (cert, private) = (folder.join(format!("{user}.crt")), folder.join(&user));
+        write_private(&cert, &certificate.pem(), 0o644);
+        write_private(&private, &key.serialize_pem(), 0o644);
+
+        let (_, place) = url.split_once('@').unwrap();
+        let address = format!(
+            "postgres://{user}@{place}?sslmode=verify-full&sslrootcert={}&sslcert={}&sslkey={}",
+            authority.path.display(),
+            cert.display(),
+            private.display(),
+        );
+        let builder = || PostgresStore::builder(&*address).schema(&*user);
+        let error = builder().open().await.unwrap_err();
+        assert!(error.to_string().contains("chmod 600"), "{error}");
+        write_private(&private, &key.serialize_pem(), 0o600);
+        // The server may not have read its files yet.
+        let store = loop {
+            match builder().open().await {
+                Ok(store) => break store,
+                Err(error) => assert_ne!(error.kind(), ErrorKind::Invalid, "{error}"),
+            }
+        };
+        assert_eq!(store.stats().await.unwrap().dead, 0);
+        drop(store);
+        std::fs::remove_file(cert).unwrap();
+        std::fs::remove_file(private).unwrap();
+        let drop =
+            format!("drop schema {user} cascade; drop owned by {user}; drop role {user}");
+        client.batch_execute(&drop).await.unwrap();
+    });
 }
