@@ -56,9 +56,10 @@ impl Action {
     /// Returns the delay of [`requeue`](Self::requeue) or
     /// [`retry_after`](Self::retry_after).
     pub const fn requeue_after(&self) -> Option<Duration> {
-        match self.0 {
-            Finish::RequeueAfter(delay) | Finish::RetryAfter(delay) => Some(delay),
-            _ => None,
+        if let Finish::RequeueAfter(delay) | Finish::RetryAfter(delay) = self.0 {
+            Some(delay)
+        } else {
+            None
         }
     }
 

@@ -1,5 +1,7 @@
 //! Kubernetes controllers on kube-rs with the `requeue` work queue.
 
+#![cfg_attr(docsrs, feature(doc_cfg))]
+
 mod action;
 mod controller;
 mod election;
@@ -8,7 +10,8 @@ mod feed;
 mod finalizer;
 mod health;
 mod recorder;
-#[cfg(any(test, feature = "testing"))]
+#[cfg(feature = "testing")]
+#[cfg_attr(docsrs, doc(cfg(feature = "testing")))]
 pub mod testing;
 
 pub use self::action::Action;
