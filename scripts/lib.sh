@@ -40,3 +40,13 @@ check_names() {
         fi
     done
 }
+
+# Prints a port without a listener, below the ephemeral ports.
+free_port() {
+    local port
+    while :; do
+        port=$((20000 + RANDOM % 12000))
+        if ! (exec 3<>"/dev/tcp/127.0.0.1/$port") 2>/dev/null; then break; fi
+    done
+    echo "$port"
+}
