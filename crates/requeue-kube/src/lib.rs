@@ -7,7 +7,7 @@ mod controller;
 mod election;
 mod error;
 mod feed;
-mod finalizer;
+pub mod finalizer;
 mod health;
 mod recorder;
 #[cfg(feature = "testing")]
@@ -16,4 +16,8 @@ pub mod testing;
 
 pub use self::action::Action;
 pub use self::controller::Controller;
+pub use self::election::{Candidate, Election, ElectionError, Ended, OnLoss, Term};
 pub use self::error::{Error, SyncError};
+pub use self::finalizer::finalizer;
+pub use self::health::{Check, Health, HealthReport, HealthServer};
+pub use self::recorder::{PublishError, Published, Recorder};
