@@ -62,11 +62,13 @@ impl RunSpan {
     /// Reports a failure. The alternate form of many errors includes their causes.
     pub(super) fn failed(&self, failure: &Failure, dead: bool) {
         self.report(|_| {
-            let error = format_args!("{failure:#}");
             if dead {
-                tracing::error!(error, "run failed, the key is dead");
+                tracing::error!(
+                    error = format_args!("{failure:#}"),
+                    "run failed, the key is dead"
+                );
             } else {
-                tracing::warn!(error, "run failed");
+                tracing::warn!(error = format_args!("{failure:#}"), "run failed");
             }
         });
     }
