@@ -13,6 +13,7 @@ use requeue_redis::RedisStore;
 use requeue_store::{Error, ErrorKind, Store};
 
 use crate::flags::{QueueFlags, StoreFlags};
+use crate::password;
 use crate::report::{brief, chain};
 use crate::retry::{PATIENCE, for_a_while, retry};
 
@@ -82,6 +83,11 @@ impl StoreAddress {
             }
             Location::Directory(_) | Location::Redis(_) | Location::Postgres(_) => Ok(()),
         }
+    }
+
+    /// Returns the environment variables with the password of the store.
+    pub(crate) fn secrets(&self) -> Vec<&'static str> {
+        password::variables(matches!(self.location, Location::Postgres(_)))
     }
 
     /// Returns the directory of an embedded store.

@@ -76,7 +76,9 @@ Exit codes:
   126  the command cannot be executed
   127  the command was not found
   130  stopped by Ctrl-C with work left
-       (143 by TERM, 129 by HUP, 131 by QUIT)
+       (143 by TERM, 129 by HUP, 131 by QUIT); a worker that TERM stops
+       exits with 0 after its running commands have finished
+  141  the output was closed with work left
 
 Signals:
   The first Ctrl-C or TERM starts no more commands and waits for the
@@ -84,11 +86,24 @@ Signals:
   sends KILL. The fourth exits at once. QUIT sends KILL at once. USR1
   prints a summary.
 
+Placeholders:
+  {}    the key
+  {.}   the key without its extension
+  {/}   the part after the last slash
+  {//}  the part before the last slash, or .
+  {#}   the number of the run, counted from 1
+
+Input:
+  A line is at most 131,072 bytes long, as the kernel accepts no longer
+  argument. A longer line ends the run with exit code 2.
+
 Environment of the command:
   REQUEUE_KEY      the key
   REQUEUE_ATTEMPT  1 for the first run of a key, 2 for its first retry
   REQUEUE_SLOT     1 to --workers; different for all running commands
   REQUEUE_TOKEN    with --store: grows with each run of a key
+  An address of a store that contains a password is removed from the
+  environment, and so is PGPASSWORD if the store is PostgreSQL.
   Standard input is empty. A command that reads from the terminal is
   stopped, like any background job, until it is terminated.
 
@@ -217,7 +232,7 @@ pub(crate) struct RunFlags {
 
     /// The command and its arguments; {} becomes the key
     ///
-    /// Without any {}, the key is appended. Words after ::: are keys; standard input is then
+    /// Without any placeholder, the key is appended. Words after ::: are keys; standard input is then
     /// not read.
     #[arg(
         required = true,
@@ -255,9 +270,16 @@ pub(crate) struct ExecutionFlags {
         value_parser = values::count::<NonZeroUsize>
     )]
     pub(crate) workers: Option<NonZeroUsize>,
-    /// Run through sh; {} becomes the shell-quoted key
+    /// Run through sh; {} becomes the key as one word, inside and outside of quotes
+    ///
+    /// A key never becomes code: the script gets it as a variable. Programs that run their
+    /// arguments as code, such as eval, sh -c and ssh, are an exception: let them read the
+    /// variable `REQUEUE_KEY` themselves.
     #[arg(long)]
     pub(crate) shell: bool,
+    /// Print the commands instead of running them; the store is not opened
+    #[arg(long, conflicts_with = "worker")]
+    pub(crate) dry_run: bool,
     /// Send TERM to a command that runs longer than this; it fails with exit code 124
     #[arg(long, value_name = "DURATION", value_parser = values::timeout)]
     pub(crate) timeout: Option<Duration>,

@@ -73,22 +73,25 @@ impl Source {
     }
 }
 
+/// Maximum length of a line or NUL record, in bytes. The kernel accepts no longer argument.
+pub(crate) const MAX_LINE: usize = 128 * 1024;
+
 fn read_stream(
     mut stream: Box<dyn BufRead + Send>,
     separator: u8,
     mut take: impl FnMut(Record<'_>) -> ControlFlow<()>,
 ) -> io::Result<ControlFlow<()>> {
-    let mut open = Vec::new();
+    let mut lines = Lines { separator, open: Vec::new(), number: 1 };
     loop {
         let chunk = match stream.fill_buf() {
             Err(error) if error.kind() == io::ErrorKind::Interrupted => continue,
             chunk => chunk?,
         };
         if chunk.is_empty() {
-            return Ok(take_line(&open, separator, &mut take));
+            return Ok(lines.take_open(&mut take));
         }
         let length = chunk.len();
-        let taken = take_chunk(chunk, separator, &mut open, &mut take);
+        let taken = lines.take_chunk(chunk, &mut take)?;
         if taken.is_break() || take(Record::Pause).is_break() {
             return Ok(ControlFlow::Break(()));
         }
@@ -96,32 +99,55 @@ fn read_stream(
     }
 }
 
-/// Takes the lines that end in `chunk`. `open` holds the unfinished line before and after it.
-fn take_chunk(
-    mut chunk: &[u8],
+/// Splits a stream into lines.
+struct Lines {
     separator: u8,
-    open: &mut Vec<u8>,
-    take: &mut impl FnMut(Record<'_>) -> ControlFlow<()>,
-) -> ControlFlow<()> {
-    while let Some(end) = chunk.iter().position(|byte| *byte == separator) {
-        open.extend_from_slice(&chunk[..end]);
-        take_line(open, separator, take)?;
-        open.clear();
-        chunk = &chunk[end + 1..];
-    }
-    open.extend_from_slice(chunk);
-    ControlFlow::Continue(())
+    /// The beginning of a line whose end is not read yet.
+    open: Vec<u8>,
+    /// The number of that line, counted from 1.
+    number: u64,
 }
 
-fn take_line(
-    line: &[u8],
-    separator: u8,
-    take: &mut impl FnMut(Record<'_>) -> ControlFlow<()>,
-) -> ControlFlow<()> {
-    if is_blank(line, separator) {
-        ControlFlow::Continue(())
-    } else {
-        take(Record::Line(line))
+impl Lines {
+    /// Takes the lines that end in `chunk`. Fails if a line is too long.
+    fn take_chunk(
+        &mut self,
+        mut chunk: &[u8],
+        take: &mut impl FnMut(Record<'_>) -> ControlFlow<()>,
+    ) -> io::Result<ControlFlow<()>> {
+        while let Some(end) = chunk.iter().position(|byte| *byte == self.separator) {
+            self.extend(&chunk[..end])?;
+            if self.take_open(take).is_break() {
+                return Ok(ControlFlow::Break(()));
+            }
+            self.open.clear();
+            self.number += 1;
+            chunk = &chunk[end + 1..];
+        }
+        self.extend(chunk)?;
+        Ok(ControlFlow::Continue(()))
+    }
+
+    fn extend(&mut self, part: &[u8]) -> io::Result<()> {
+        if self.open.len() + part.len() > MAX_LINE {
+            let name = if self.separator == 0 { "record" } else { "line" };
+            let number = self.number;
+            let text = format!("{name} {number} is longer than {MAX_LINE} bytes");
+            return Err(io::Error::new(io::ErrorKind::InvalidData, text));
+        }
+        self.open.extend_from_slice(part);
+        Ok(())
+    }
+
+    fn take_open(
+        &self,
+        take: &mut impl FnMut(Record<'_>) -> ControlFlow<()>,
+    ) -> ControlFlow<()> {
+        if is_blank(&self.open, self.separator) {
+            ControlFlow::Continue(())
+        } else {
+            take(Record::Line(&self.open))
+        }
     }
 }
 

@@ -2,11 +2,13 @@
 
 mod address;
 mod command;
+mod dry_run;
 mod flags;
 mod hex;
+mod http;
 mod input;
 mod journal;
-mod metrics;
+mod key_set;
 mod password;
 mod plan;
 mod queue;
@@ -63,17 +65,22 @@ fn main() -> ExitCode {
     }
 }
 
-/// Prints a usage error with passwords masked, or the requested help.
+/// Prints a usage error with passwords masked and control characters escaped, or the requested
+/// help.
 fn usage_error(error: &clap::Error) -> ExitCode {
-    match password::masked(&error.to_string()) {
-        Some(text) => report::print_error(&text),
-        None => error.exit(),
+    let plain = error.to_string();
+    let masked = password::masked(&plain);
+    let shown = report::escaped_lines(masked.as_deref().unwrap_or(&plain));
+    if !error.use_stderr() || shown == plain {
+        error.exit(); // with colours
     }
+    report::print_error(&shown);
     ExitCode::from(USAGE)
 }
 
 fn run(flags: RunFlags) -> Result<u8> {
-    run::run(Plan::new(flags)?)
+    let plan = Plan::new(flags)?;
+    if plan.dry_run { dry_run::dry_run(plan) } else { run::run(plan) }
 }
 
 fn completions(shell: clap_complete::Shell) -> Result<u8> {

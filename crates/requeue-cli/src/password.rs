@@ -9,6 +9,9 @@ use std::process::Command;
 /// Set if requeue itself moved the address of the store into the environment.
 const MOVED: &str = "REQUEUE_STORE_MOVED";
 
+/// The address of the store.
+const STORE: &str = "REQUEUE_STORE";
+
 /// Moves an address with a password into the environment, by executing this program again.
 ///
 /// Only the user can read the environment. Returns if the address has no password, or if the
@@ -20,13 +23,23 @@ pub(crate) fn hide(address: Option<&OsStr>) -> Option<io::Error> {
     let words = without(words.collect(), address)?;
     let program = env::current_exe().ok()?;
     let mut command = Command::new(program);
-    command.arg0(name).args(words).env("REQUEUE_STORE", address).env(MOVED, "1");
+    command.arg0(name).args(words).env(STORE, address).env(MOVED, "1");
     Some(command.exec())
 }
 
-/// Removes the address from the environment of a command.
-pub(crate) fn withhold(command: &mut Command) {
-    command.env_remove(MOVED).env_remove("REQUEUE_STORE");
+/// Returns the variables with the password of the store.
+///
+/// A command does not inherit them. An address without a password is inherited, because a
+/// command may add keys.
+pub(crate) fn variables(is_postgres: bool) -> Vec<&'static str> {
+    let mut secrets = vec![MOVED];
+    if was_moved() || env::var_os(STORE).is_some_and(|address| has_password(&address)) {
+        secrets.push(STORE);
+    }
+    if is_postgres {
+        secrets.push("PGPASSWORD");
+    }
+    secrets
 }
 
 /// Returns whether the address was moved into the environment by requeue itself.

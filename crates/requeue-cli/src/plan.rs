@@ -6,7 +6,7 @@ pub(crate) use self::store::StorePlan;
 
 use std::ffi::OsString;
 use std::fs::{self, File};
-use std::io::{self, BufReader, IsTerminal, Read};
+use std::io::{self, BufRead, BufReader, IsTerminal};
 use std::net::TcpListener;
 use std::num::{NonZeroU32, NonZeroUsize};
 use std::path::{Path, PathBuf};
@@ -22,7 +22,7 @@ use crate::flags::{
     RunFlags, SchedulingFlags,
 };
 use crate::input::{Input, Mode, Source};
-use crate::report::{Log, Resumed, resume};
+use crate::report::{Log, Resumed};
 use crate::values::{Backoff, Codes, MaxRetries, Rate};
 
 /// Everything that `requeue run` needs.
@@ -39,6 +39,7 @@ pub(crate) struct Plan {
     pub(crate) resumed: Option<Resumed>,
     pub(crate) metrics: Option<TcpListener>,
     pub(crate) store: Option<StorePlan>,
+    pub(crate) dry_run: bool,
 }
 
 /// The time limit of a run, and the time between TERM and KILL.
@@ -149,6 +150,8 @@ impl Plan {
         let store = store::plan(&flags, mode)?;
         let input = input(&flags.input, keys, flags.scheduling.priority, mode)?;
         let resumed = flags.record.resume.as_deref();
+        let dry_run = flags.execution.dry_run;
+        let log = flags.record.log.as_deref();
         Ok(Self {
             workers: workers(&flags.execution),
             limits: TimeLimits {
@@ -159,13 +162,12 @@ impl Plan {
             progress: progress(flags.output.progress, &input),
             input,
             policy: policy(&flags.scheduling, flags.retries)?,
-            output: output(flags.output)?,
-            resumed: resumed
-                .map(|path| read_resumed(path, flags.record.log.as_deref()))
-                .transpose()?,
-            log: flags.record.log.as_deref().map(open_log).transpose()?,
+            output: output(flags.output, dry_run)?,
+            resumed: resumed.map(|path| read_resumed(path, log)).transpose()?,
+            log: log.filter(|_| !dry_run).map(open_log).transpose()?,
             metrics: flags.record.metrics.map(listen).transpose()?,
             store,
+            dry_run,
         })
     }
 }
@@ -231,7 +233,7 @@ fn is_standard(path: &Path) -> bool {
     path.as_os_str() == "-"
 }
 
-pub(crate) fn open_keys(path: &Path) -> Result<Box<dyn io::BufRead + Send>> {
+pub(crate) fn open_keys(path: &Path) -> Result<Box<dyn BufRead + Send>> {
     if is_standard(path) {
         return Ok(Box::new(BufReader::with_capacity(READ_AHEAD, io::stdin())));
     }
@@ -289,10 +291,12 @@ fn grouping(pattern: &str) -> Result<Grouping> {
     }
 }
 
-fn output(flags: OutputFlags) -> Result<Output> {
+fn output(flags: OutputFlags, dry_run: bool) -> Result<Output> {
     if let Some(dir) = flags.output {
-        fs::create_dir_all(&dir)
-            .with_context(|| format!("cannot create --output {}", dir.display()))?;
+        if !dry_run {
+            fs::create_dir_all(&dir)
+                .with_context(|| format!("cannot create --output {}", dir.display()))?;
+        }
         return Ok(Output::Files(dir));
     }
     let tag = flags.tag;
@@ -319,18 +323,19 @@ fn can_redraw() -> bool {
 
 /// Reads the log to resume from. It may be missing if this run also writes it.
 fn read_resumed(path: &Path, log: Option<&Path>) -> Result<Resumed> {
-    let mut text = Vec::new();
-    match File::open(path) {
-        Ok(mut file) => {
-            file.read_to_end(&mut text).with_context(|| unreadable(path))?;
+    let file = match File::open(path) {
+        Ok(file) => file,
+        Err(error) if error.kind() == io::ErrorKind::NotFound && log == Some(path) => {
+            return Ok(Resumed::default());
         }
-        Err(error) if error.kind() == io::ErrorKind::NotFound && log == Some(path) => {}
         Err(error) => return Err(error).with_context(|| unreadable(path)),
-    }
-    if text.first().is_some_and(|byte| *byte != b'{') {
+    };
+    let mut file = BufReader::with_capacity(READ_AHEAD, file);
+    let start = file.fill_buf().with_context(|| unreadable(path))?;
+    if start.first().is_some_and(|byte| *byte != b'{') {
         bail!("--resume {} was not written by --log", path.display());
     }
-    Ok(resume(&text))
+    Resumed::read(file).with_context(|| unreadable(path))
 }
 
 fn unreadable(path: &Path) -> String {

@@ -1,6 +1,5 @@
 //! The queue of `requeue run`: in memory or in a store.
 
-mod key_set;
 mod lease_count;
 mod memory;
 mod outage;

@@ -10,16 +10,17 @@ use std::time::Duration;
 use anyhow::{Context, Result};
 use requeue::metrics::Prometheus;
 use requeue_store::Stats;
+use signal_hook::consts::{SIGPIPE, SIGTERM};
 
 use crate::USAGE;
 use crate::command::{Group, is_alive};
+use crate::http;
 use crate::input::{Input, Key, Mode};
 use crate::journal::Journal;
-use crate::metrics;
 use crate::plan::{Plan, Policy, Progress, StorePlan};
 use crate::queue::{self, MemoryQueue, RunQueue, StoreQueue, fatal};
 use crate::reader::Reader;
-use crate::report::{Left, Report, Resumed, View, brief, count, shown};
+use crate::report::{Left, Report, Resumed, View, Work, brief, count, shown};
 use crate::signals::{self, Control, Reason, Request, Stage};
 use crate::slots::Slots;
 use crate::start_limiter::StartLimiter;
@@ -39,6 +40,7 @@ pub(crate) struct Runner {
     pub(crate) report: Arc<Report>,
     pub(crate) slots: Slots,
     pub(crate) start_limiter: Option<StartLimiter>,
+    mode: Mode,
     /// Unfinished keys.
     left: Mutex<Vec<Key>>,
     /// The reason to stop was printed.
@@ -67,6 +69,7 @@ pub(crate) fn run(plan: Plan) -> Result<u8> {
         report,
         slots: Slots::new(plan.workers),
         start_limiter: start_limiter(&plan.policy),
+        mode: plan.input.mode,
         left: Mutex::default(),
         explained: AtomicBool::new(false),
     });
@@ -74,9 +77,16 @@ pub(crate) fn run(plan: Plan) -> Result<u8> {
     if let (Some(listener), Some(prometheus)) = (plan.metrics, prometheus) {
         runner.serve_metrics(listener, prometheus)?;
     }
+    let secrets = plan.store.as_ref().map_or(Vec::new(), |store| store.address.secrets());
     let ticker = runner.tick(plan.progress)?;
-    let workers =
-        Worker::start_all(&runner, plan.template, plan.limits, plan.policy, plan.output)?;
+    let workers = Worker::start_all(
+        &runner,
+        plan.template,
+        plan.limits,
+        plan.policy,
+        plan.output,
+        secrets,
+    )?;
     runner.warn_about_orphans(plan.resumed.as_ref());
     match plan.input.mode {
         Mode::Worker => runner.work_on_store(),
@@ -316,13 +326,16 @@ impl Runner {
     ) -> Result<()> {
         let address = listener.local_addr().context("cannot read the metrics address")?;
         self.report.note(&format!("metrics at http://{address}/metrics"));
+        let this = Arc::clone(self);
+        let router = http::metrics(Prometheus::CONTENT_TYPE, move || {
+            // The gauges of a store are those of the last call.
+            this.queue.store().map(StoreQueue::stats);
+            prometheus.encode() + &this.report.metrics()
+        });
         self.spawn("metrics server", move |runner| {
-            let page = || {
-                // The gauges of a store are those of the last call.
-                runner.queue.store().map(StoreQueue::stats);
-                prometheus.encode() + &runner.report.metrics()
-            };
-            metrics::serve(&listener, Prometheus::CONTENT_TYPE, page);
+            if let Err(error) = http::serve(listener, &router) {
+                runner.report.note(&format!("cannot serve metrics: {error}"));
+            }
         })
     }
 
@@ -345,7 +358,14 @@ impl Runner {
 
     fn view(&self) -> View {
         let running = self.slots.running();
-        View { counts: self.queue.counts(), workers: self.slots.len(), running }
+        let work = match (self.mode, self.control.all_read()) {
+            (Mode::Worker, _) => Work::Endless,
+            (Mode::UntilEmpty, true) => Work::Known,
+            (Mode::UntilEmpty, false) => Work::Growing,
+        };
+        let counts = self.queue.counts();
+        let retrying = self.queue.store().map(StoreQueue::failing);
+        View { counts, workers: self.slots.len(), running, retrying, work }
     }
 
     /// Closes the queue and remembers the keys that were not started.
@@ -390,12 +410,12 @@ impl Runner {
         }
     }
 
-    /// Stops if the output could not be printed. A broken pipe needs no message.
+    /// Stops if the output could not be printed.
     pub(crate) fn check_output(&self, printed: io::Result<()>) {
         match printed {
             Ok(()) => {}
             Err(error) if error.kind() == io::ErrorKind::BrokenPipe => {
-                self.stop(Reason::BrokenPipe);
+                self.stop_because(Reason::BrokenPipe, "the output was closed");
             }
             Err(error) => self.fail(&format!("cannot write the output: {error}")),
         }
@@ -444,21 +464,28 @@ impl Runner {
             self.count_dead(stats);
         }
         let left = self.count_left(stats.as_ref());
-        if self.control.reason() != Some(Reason::BrokenPipe) {
-            self.report.summary(&self.view(), left);
-        }
+        let unread = !self.control.all_read();
+        self.report.summary(&self.view(), left, unread);
         self.check_log(self.report.ended(left));
         self.exit_code(left)
     }
 
+    /// Returns whether a worker has finished its commands and told the store. Other workers
+    /// process the remaining keys.
+    fn is_drained(&self, left: Left) -> bool {
+        self.mode == Mode::Worker
+            && self.control.stage() == Stage::Finishing
+            && matches!(left, Left::Exactly(_))
+    }
+
     fn exit_code(&self, left: Left) -> u8 {
-        let unread = !self.control.all_read();
+        let work_left = !self.control.all_read() || !left.is_none();
         match self.control.reason() {
             Some(Reason::CannotRun(code)) => code,
             Some(Reason::Fault) => USAGE,
-            Some(Reason::Signal(signal)) if unread || !left.is_none() => {
-                signals::exit_code(signal)
-            }
+            Some(Reason::Signal(SIGTERM)) if self.is_drained(left) => 0,
+            Some(Reason::Signal(signal)) if work_left => signals::exit_code(signal),
+            Some(Reason::BrokenPipe) if work_left => signals::exit_code(SIGPIPE),
             _ if self.report.has_failures() => FAILED,
             _ if self.report.has_rejected() => USAGE,
             Some(Reason::Signal(_) | Reason::Failure | Reason::BrokenPipe) | None => 0,

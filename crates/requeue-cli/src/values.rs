@@ -142,6 +142,14 @@ pub(crate) struct Backoff {
     pub(crate) max: Duration,
 }
 
+impl Backoff {
+    /// Returns the delay after this many failures in a row.
+    pub(crate) fn after(self, failures: u32) -> Duration {
+        let doublings = failures.saturating_sub(1).min(31);
+        self.base.saturating_mul(1 << doublings).min(self.max)
+    }
+}
+
 const BACKOFF: Expected =
     Expected("BASE..MAX, two durations with BASE not longer than MAX, such as 200ms..5m");
 
@@ -258,6 +266,9 @@ mod tests {
         let [base, max] = [Duration::from_millis(200), Duration::from_secs(300)];
         assert_eq!(backoff("200ms..5m"), Ok(Backoff { base, max }));
         assert_eq!(backoff("200ms"), Ok(Backoff { base, max: base }));
+        let after = |failures| backoff("200ms..5m").unwrap().after(failures);
+        assert_eq!([1, 2, 4].map(after), [base, base * 2, base * 8]);
+        assert_eq!(after(u32::MAX), max);
         for text in ["5m..200ms", "..", "1s..", "..1s", "x"] {
             assert_eq!(backoff(text), Err(BACKOFF), "{text}");
         }

@@ -7,18 +7,19 @@ use std::io;
 use std::os::unix::ffi::OsStrExt;
 use std::process::Command;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::thread::{self, JoinHandle};
+use std::time::Duration;
 
 use anyhow::{Context, Result};
 use requeue::{Clock, Finish, Lease, SystemClock};
 
-use crate::command::{CannotRun, Exit, Group, Process, Template};
+use crate::command::{CannotRun, Exit, Group, Process, Subject, Template};
 use crate::input::Key;
 use crate::journal::Journal;
-use crate::password;
 use crate::plan::{Output, Policy, TimeLimits};
 use crate::queue::{MemoryQueue, RunLease, RunQueue, fatal};
-use crate::report::{Capture, FinishedRun, error_text};
+use crate::report::{Capture, FinishedRun, RetryDelay, error_text};
 use crate::run::Runner;
 use crate::signals::{Reason, Stage};
 use crate::slots::RunningCommand;
@@ -31,8 +32,10 @@ pub(crate) struct Worker {
     limits: TimeLimits,
     policy: Policy,
     output: Output,
-    /// Remove the address of the store from the environment of commands.
-    hide_store: bool,
+    /// Variables with secrets of the store, which commands do not inherit.
+    secrets: Vec<&'static str>,
+    /// The number of started runs.
+    started: AtomicU64,
 }
 
 /// The worker threads.
@@ -97,12 +100,19 @@ impl Worker {
         limits: TimeLimits,
         policy: Policy,
         output: Output,
+        secrets: Vec<&'static str>,
     ) -> Result<Workers> {
         let runner = Arc::clone(runner);
         let slots = runner.slots.len();
-        let hide_store = password::was_moved();
-        let worker =
-            Arc::new(Self { runner, template, limits, policy, output, hide_store });
+        let worker = Arc::new(Self {
+            runner,
+            template,
+            limits,
+            policy,
+            output,
+            secrets,
+            started: AtomicU64::new(0),
+        });
         let start = |slot: usize| {
             let worker = Arc::clone(&worker);
             let thread = thread::Builder::new().name(format!("worker {}", slot + 1));
@@ -175,9 +185,13 @@ impl Worker {
     fn retry(&self, lease: Lease<Key>) {
         let (key, failures) = (lease.key().clone(), lease.num_requeues() + 1);
         let entry = self.runner.report.reserve();
-        let delay = lease.retry();
+        let delay = self.retry_delay(failures, lease.retry());
         let report = &self.runner.report;
         self.runner.check_log(report.retried(entry, &key, failures, delay));
+    }
+
+    fn retry_delay(&self, failures: u32, actual: Duration) -> RetryDelay {
+        RetryDelay { actual, backoff: self.policy.backoff.after(failures) }
     }
 
     fn finish_and_get(
@@ -208,8 +222,12 @@ impl Worker {
         let finished = FinishedRun { key, attempt, exit, took, last_line };
         self.runner.check_log(self.runner.report.finished(&finished));
         let decision = self.decide(&finished);
-        if matches!(decision, Decision::Finish(Finish::GiveUp, _)) {
-            self.give_up(&finished);
+        match decision {
+            Decision::Finish(Finish::GiveUp, _) => self.give_up(&finished),
+            Decision::Finish(Finish::Retry, _) => {
+                self.runner.report.will_retry(&finished);
+            }
+            Decision::Finish(..) | Decision::LeaseLost => {}
         }
         decision
     }
@@ -239,10 +257,11 @@ impl Worker {
     /// decision if it could not run to its end.
     fn execute(&self, run: &KeyRun<'_>) -> Result<(Exit, String), Decision> {
         let mut capture = self.runner.report.capture(&self.output, run.key());
-        let mut command = self.template.command(run.key());
+        let number = self.started.fetch_add(1, Ordering::Relaxed) + 1;
+        let mut command = self.template.command(Subject { key: run.key(), number });
         run.set_environment(&mut command);
-        if self.hide_store {
-            password::withhold(&mut command);
+        for secret in &self.secrets {
+            command.env_remove(secret);
         }
         let wiring = capture.connect(&mut command).map_err(|error| {
             self.runner.fail(&format!("cannot write to the files of --output: {error}"));

@@ -1,8 +1,10 @@
 //! The command to run for a key: its template, its process, its exit.
 
+mod placeholder;
 mod process;
 mod process_id;
 mod program;
+mod shell;
 mod template;
 
 pub(crate) use process::{Group, Process, Sink, Stream, Wiring, is_alive};
@@ -10,7 +12,7 @@ pub(crate) use process_id::ProcessId;
 #[cfg(test)]
 pub(crate) use process_id::cat;
 pub(crate) use program::CannotRun;
-pub(crate) use template::Template;
+pub(crate) use template::{Subject, Template};
 
 use std::io;
 use std::os::unix::process::ExitStatusExt;

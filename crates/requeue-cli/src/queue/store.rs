@@ -22,10 +22,10 @@ use tokio::runtime::Runtime;
 use tokio::sync::watch;
 use tokio::task::JoinHandle;
 
-use super::key_set::KeySet;
 use super::lease_count::{CountedLease, LeaseCount};
 use super::outage::{Outage, hopeless};
 use crate::input::Key;
+use crate::key_set::KeySet;
 use crate::report::Report;
 use crate::retry::retry;
 
@@ -343,6 +343,11 @@ impl StoreQueue {
             latest.at = Some(SystemClock.now());
         }
         to_counts(&latest.stats)
+    }
+
+    /// Returns the number of keys that will be retried, as of the last [`counts`](Self::counts).
+    pub(crate) fn failing(&self) -> u64 {
+        self.latest().stats.failing
     }
 
     fn latest(&self) -> MutexGuard<'_, Latest> {

@@ -1,6 +1,5 @@
 //! The destination of the output of one run.
 
-use std::borrow::Cow;
 use std::ffi::OsString;
 use std::fmt::Write as _;
 use std::fs::File;
@@ -10,7 +9,7 @@ use std::process::Command;
 
 use super::output_buffer::{OutputBuffer, last_line_of};
 use super::screen::Screen;
-use super::text::{last_line, one_line};
+use super::text::{last_line, tag as tag_text};
 use crate::command::{Exit, Sink, Stream, Wiring};
 use crate::plan::{Output, Shown};
 
@@ -24,7 +23,7 @@ pub(crate) enum Capture<'r> {
 
 impl<'r> Capture<'r> {
     pub(super) fn new(output: &'r Output, key: &'r [u8], screen: &'r Screen) -> Self {
-        let tagged = |tag: bool| tag.then(|| one_line(key));
+        let tagged = |tag: bool| tag.then(|| tag_text(key));
         match output {
             Output::Grouped { tag, only } => {
                 Self::Grouped(Grouped::new(screen, tagged(*tag), *only))
@@ -80,14 +79,14 @@ impl Sink for Capture<'_> {
 #[derive(Debug)]
 pub(crate) struct Grouped<'r> {
     screen: &'r Screen,
-    tag: Option<Cow<'r, [u8]>>,
+    tag: Option<Vec<u8>>,
     only: Shown,
     out: OutputBuffer,
     err: OutputBuffer,
 }
 
 impl<'r> Grouped<'r> {
-    fn new(screen: &'r Screen, tag: Option<Cow<'r, [u8]>>, only: Shown) -> Self {
+    fn new(screen: &'r Screen, tag: Option<Vec<u8>>, only: Shown) -> Self {
         Self {
             screen,
             tag,
@@ -117,7 +116,7 @@ impl<'r> Grouped<'r> {
 #[derive(Debug)]
 pub(crate) struct Lines<'r> {
     screen: &'r Screen,
-    tag: Option<Cow<'r, [u8]>>,
+    tag: Option<Vec<u8>>,
     out: Vec<u8>,
     err: Vec<u8>,
     last: String,
@@ -125,7 +124,7 @@ pub(crate) struct Lines<'r> {
 }
 
 impl<'r> Lines<'r> {
-    fn new(screen: &'r Screen, tag: Option<Cow<'r, [u8]>>) -> Self {
+    fn new(screen: &'r Screen, tag: Option<Vec<u8>>) -> Self {
         let (out, err) = (Vec::new(), Vec::new());
         Self { screen, tag, out, err, last: String::new(), printed: Ok(()) }
     }

@@ -19,6 +19,7 @@ use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
 use requeue::{Clock, SystemClock};
 
+use super::text::json;
 use crate::hex::hex;
 
 /// An open log file.
@@ -176,7 +177,7 @@ impl Line {
     }
 
     pub(crate) fn text(self, name: &str, text: &str) -> Self {
-        self.value(name, serde_json::Value::from(text))
+        self.value(name, json(&text.into()))
     }
 
     pub(crate) fn number(self, name: &str, number: impl Display) -> Self {

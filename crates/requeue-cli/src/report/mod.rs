@@ -2,23 +2,26 @@
 //! module that prints.
 
 mod capture;
+mod histogram;
+mod key_failures;
 mod log;
 mod output_buffer;
 mod progress;
 mod resume;
 mod run_stats;
 mod screen;
+mod speed;
 mod status;
 mod text;
 
 pub(crate) use capture::Capture;
+pub(crate) use key_failures::error_text;
 pub(crate) use log::{Log, LogEntry};
-pub(crate) use progress::{Left, RunningKey, View};
-pub(crate) use resume::{Resumed, resume};
-pub(crate) use run_stats::error_text;
+pub(crate) use progress::{Left, RunningKey, View, Work};
+pub(crate) use resume::Resumed;
 pub(crate) use screen::redraw;
 pub(crate) use status::{dead_json, dead_table, status_json, status_text};
-pub(crate) use text::{chain, count, duration as brief, shown};
+pub(crate) use text::{chain, count, duration as brief, escaped_lines, shown};
 
 use std::io::{self, Write};
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -30,6 +33,7 @@ use requeue::{Added, Clock, SystemClock};
 use self::log::Line;
 use self::run_stats::RunStats;
 use self::screen::Screen;
+use self::text::escaped;
 use crate::command::Exit;
 use crate::plan::{Output, Progress};
 
@@ -47,7 +51,7 @@ pub(crate) fn error(error: &anyhow::Error) {
 
 /// Prints one line to standard error.
 pub(crate) fn note(text: &str) {
-    print_error(&format!("requeue: {text}\n"));
+    print_error(&format!("requeue: {}\n", escaped(text)));
 }
 
 /// Prints to standard error. Ignores failures, which could not be reported anyway.
@@ -91,6 +95,14 @@ pub(crate) struct FinishedRun<'r> {
     pub(crate) took: Duration,
     /// The last line of its standard error.
     pub(crate) last_line: String,
+}
+
+/// The delay before a retry.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct RetryDelay {
+    pub(crate) actual: Duration,
+    /// The longest delay that the backoff alone would cause.
+    pub(crate) backoff: Duration,
 }
 
 impl Report {
@@ -194,9 +206,10 @@ impl Report {
         entry: Option<LogEntry<'_>>,
         key: &[u8],
         failures: u32,
-        delay: Duration,
+        delay: RetryDelay,
     ) -> io::Result<()> {
         self.stats().retried(SystemClock.now(), delay);
+        let delay = delay.actual;
         let Some(entry) = entry else { return Ok(()) };
         let line = entry
             .line("retried")
@@ -205,6 +218,11 @@ impl Report {
             .millis("delay_ms", delay)
             .time("next", entry.time.saturating_add(delay));
         entry.buffer(line)
+    }
+
+    /// Reports a failed run whose key will run again.
+    pub(crate) fn will_retry(&self, run: &FinishedRun<'_>) {
+        self.stats().will_retry(run);
     }
 
     /// Reports a key that failed for good.
@@ -238,24 +256,24 @@ impl Report {
 
     /// Prints one line to standard error, above the status.
     pub(crate) fn note(&self, text: &str) {
-        self.screen.say(&format!("requeue: {text}\n"));
+        self.screen.say(&format!("requeue: {}\n", escaped(text)));
     }
 
     /// Shows the progress and returns the status line. As plain text, it is not repeated if it
     /// equals `before`.
     pub(crate) fn draw(&self, view: &View, before: &str) -> String {
-        let status = self.snapshot(view).status();
+        let bar = self.snapshot(view).bar(self.screen.columns());
         match self.progress {
-            Progress::Bar => self.screen.draw(&status, &view.running),
-            Progress::Line if status != before => self.note(&status),
+            Progress::Bar => self.screen.draw(&bar, &view.running),
+            Progress::Line if bar.text != before => self.note(&bar.text),
             Progress::Line | Progress::None => {}
         }
-        status
+        bar.text
     }
 
     /// Prints the status, the running keys, and the failed and slowest keys.
     pub(crate) fn details(&self, view: &View) {
-        let mut text = self.snapshot(view).status();
+        let mut text = self.snapshot(view).counts();
         for key in &view.running {
             text.push_str("\n  ");
             text.push_str(&key.line());
@@ -264,12 +282,14 @@ impl Report {
     }
 
     /// Prints the summary at the end.
-    pub(crate) fn summary(&self, view: &View, left: Left) {
+    pub(crate) fn summary(&self, view: &View, left: Left, unread: bool) {
         self.screen.clear();
-        let quiet =
-            self.progress == Progress::None && left.is_none() && !self.has_failures();
+        let quiet = self.progress == Progress::None
+            && left.is_none()
+            && !unread
+            && !self.has_failures();
         if !quiet {
-            let summary = self.snapshot(view).summary(left);
+            let summary = self.snapshot(view).summary(left, unread);
             self.screen.say(&format!("requeue: {summary}\n{}", self.stats().details()));
         }
     }
@@ -317,10 +337,14 @@ impl Report {
             merged: self.input.merged.load(Ordering::Relaxed),
             skipped: self.input.skipped.load(Ordering::Relaxed),
             runs: stats.runs(),
+            retries: stats.retries(),
             succeeded: stats.succeeded(),
             failed: stats.failed_keys(),
+            retrying: stats.retrying_keys(),
             per_second: stats.rate(now),
+            done_per_second: stats.done_rate(now),
             next_retry: stats.next_retry(now),
+            throttled: stats.is_throttled(now),
             times: stats.times(),
         }
     }

@@ -2,6 +2,7 @@
 
 use std::fs::{self, File, OpenOptions};
 use std::io::{self, Read, Seek, SeekFrom, Write};
+use std::os::unix::fs::OpenOptionsExt;
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use super::text::last_line;
@@ -72,13 +73,19 @@ impl OutputBuffer {
     }
 }
 
-/// Creates a temporary file that is deleted when it is closed.
-fn unnamed_file() -> io::Result<File> {
+/// Creates a temporary file that only this user can open, and that is deleted when it is
+/// closed.
+pub(crate) fn unnamed_file() -> io::Result<File> {
     static NUMBER: AtomicU64 = AtomicU64::new(0);
     let number = NUMBER.fetch_add(1, Ordering::Relaxed);
     let name = format!("requeue-{}-{number}", std::process::id());
     let path = std::env::temp_dir().join(name);
-    let file = OpenOptions::new().read(true).write(true).create_new(true).open(&path)?;
+    let file = OpenOptions::new()
+        .read(true)
+        .write(true)
+        .create_new(true)
+        .mode(0o600)
+        .open(&path)?;
     fs::remove_file(path)?;
     Ok(file)
 }

@@ -2,30 +2,30 @@
 //!
 //! A key is finished if its last run succeeded and the key was not added again after that run
 //! started. Unreadable lines are skipped: a crash may have cut one off.
+//!
+//! The log is read as a stream. Memory depends on the number of finished keys, 32 bytes for
+//! each, and not on the length of the log or of the keys.
 
-use std::collections::{HashMap, HashSet};
+use std::collections::HashMap;
+use std::collections::hash_map::RandomState;
+use std::hash::BuildHasher;
+use std::io::{self, BufRead, Read};
 
 use serde_json::Value;
 
 use crate::hex::unhex;
 
+/// Maximum length of a line, in bytes. A longer one was not written by `--log`.
+const MAX_LINE: u64 = 4 * 1024 * 1024;
+
 /// The state that an earlier run left behind.
-#[derive(Debug, Default, PartialEq, Eq)]
+#[derive(Debug, Default)]
 pub(crate) struct Resumed {
-    finished: HashSet<Vec<u8>>,
-    /// Keys that were started and did not end, with the pids of their commands.
-    running: Vec<(Vec<u8>, i32)>,
-}
-
-impl Resumed {
-    pub(crate) fn is_finished(&self, key: &[u8]) -> bool {
-        self.finished.contains(key)
-    }
-
-    /// Returns the keys whose commands may still be running, with their pids.
-    pub(crate) fn running(&self) -> impl Iterator<Item = (&[u8], i32)> {
-        self.running.iter().map(|(key, pid)| (&key[..], *pid))
-    }
+    /// Keys that are running or finished. All others have to run.
+    keys: HashMap<u128, KeyState>,
+    /// Keys that were started and did not end.
+    running: HashMap<u128, Vec<u8>>,
+    hashers: [RandomState; 2],
 }
 
 /// The state of a key while the log is read.
@@ -40,30 +40,65 @@ enum KeyState {
     Finished,
 }
 
-pub(crate) fn resume(log: &[u8]) -> Resumed {
-    let mut keys = HashMap::new();
-    for line in log.split(|byte| *byte == b'\n') {
-        if let Ok(line) = serde_json::from_slice::<Value>(line) {
-            apply(&mut keys, &line);
-        }
-    }
-    let mut resumed = Resumed::default();
-    for (key, state) in keys {
-        match state {
-            KeyState::Due => {}
-            KeyState::Finished => drop(resumed.finished.insert(key)),
-            KeyState::Running(pid) | KeyState::RunningDirty(pid) => {
-                resumed.running.push((key, pid));
+impl Resumed {
+    /// Reads a log.
+    pub(crate) fn read(mut log: impl BufRead) -> io::Result<Self> {
+        let mut resumed = Self::default();
+        let mut line = Vec::new();
+        loop {
+            line.clear();
+            let length = log.by_ref().take(MAX_LINE).read_until(b'\n', &mut line)?;
+            if length == 0 {
+                return Ok(resumed);
+            }
+            if let Ok(line) = serde_json::from_slice::<Value>(&line) {
+                resumed.apply(&line);
             }
         }
     }
-    resumed
-}
 
-fn apply(keys: &mut HashMap<Vec<u8>, KeyState>, line: &Value) {
-    let (Some(event), Some(key)) = (line["event"].as_str(), key(line)) else { return };
-    let before = keys.get(&key).copied().unwrap_or(KeyState::Due);
-    keys.insert(key, next(before, event, line));
+    /// Among a billion keys, another key is mistaken for a known one with a probability of
+    /// 3e-30: the hash has 128 bits.
+    fn hash(&self, key: &[u8]) -> u128 {
+        let [high, low] =
+            [0, 1].map(|at: usize| u128::from(self.hashers[at].hash_one(key)));
+        high << 64 | low
+    }
+
+    fn apply(&mut self, line: &Value) {
+        let (Some(event), Some(key)) = (line["event"].as_str(), key(line)) else {
+            return;
+        };
+        let hash = self.hash(&key);
+        let before = self.keys.get(&hash).copied().unwrap_or(KeyState::Due);
+        let after = next(before, event, line);
+        match after {
+            KeyState::Due => drop(self.keys.remove(&hash)),
+            KeyState::Running(_) | KeyState::RunningDirty(_) | KeyState::Finished => {
+                self.keys.insert(hash, after);
+            }
+        }
+        match after {
+            KeyState::Running(_) | KeyState::RunningDirty(_) => {
+                self.running.insert(hash, key);
+            }
+            KeyState::Due | KeyState::Finished => drop(self.running.remove(&hash)),
+        }
+    }
+
+    pub(crate) fn is_finished(&self, key: &[u8]) -> bool {
+        self.keys.get(&self.hash(key)) == Some(&KeyState::Finished)
+    }
+
+    /// Returns the keys whose commands may still be running, with their pids.
+    pub(crate) fn running(&self) -> impl Iterator<Item = (&[u8], i32)> {
+        self.running.iter().filter_map(|(hash, key)| match self.keys.get(hash)? {
+            KeyState::Running(pid) | KeyState::RunningDirty(pid) => {
+                Some((&key[..], *pid))
+            }
+            KeyState::Due | KeyState::Finished => None,
+        })
+    }
 }
 
 fn next(before: KeyState, event: &str, line: &Value) -> KeyState {
@@ -92,7 +127,7 @@ mod tests {
     use super::*;
 
     fn log(lines: &[&str]) -> Resumed {
-        resume(lines.join("\n").as_bytes())
+        Resumed::read(lines.join("\n").as_bytes()).unwrap()
     }
 
     #[test]

@@ -1,54 +1,65 @@
 //! Statistics about all runs, and the failed and slowest keys.
 
 use std::cmp::Reverse;
-use std::collections::{BinaryHeap, HashMap};
+use std::collections::BTreeSet;
 use std::fmt::Write as _;
 use std::time::{Duration, Instant};
 
-use super::FinishedRun;
-use super::text::{count, duration, shown};
-use crate::command::Exit;
+use super::histogram::Histogram;
+use super::key_failures::{KeyFailure, KeyFailures};
+use super::speed::Speed;
+use super::text::{duration, shown};
+use super::{FinishedRun, RetryDelay};
 
 /// How many of the slowest keys are listed.
 const SLOWEST: usize = 5;
 
-/// How many failed keys are listed; the rest are counted.
-const FAILED_LISTED: usize = 20;
+/// How many due times of retries are kept. Only the earliest is shown.
+const MAX_RETRIES: usize = 1000;
 
-/// Why a key failed for good.
-#[derive(Clone, Debug)]
-enum KeyFailure {
-    /// Its last run here failed.
-    LastRun { exit: Exit, runs: u32, last_line: String },
-    /// It died in the store, for this reason, but not because of its last run here.
-    Died(String),
-}
+/// A delay that exceeds the backoff by less is not counted as limited: a store rounds times.
+const CLOCK_ERROR: Duration = Duration::from_millis(50);
+
+/// Shorter runs are not listed among the slowest.
+const SLOW: Duration = Duration::from_millis(100);
 
 /// Statistics about all runs.
 #[derive(Debug)]
 pub(crate) struct RunStats {
     runs: u64,
+    /// Runs of a key after its first.
+    retries: u64,
     succeeded: u64,
     /// Keys that failed for good.
-    failed: HashMap<Vec<u8>, KeyFailure>,
+    failed: KeyFailures,
+    /// Keys whose last run failed, and that will run again.
+    retrying: KeyFailures,
     /// Slowest first.
     slowest: Vec<(Duration, Vec<u8>)>,
     times: Histogram,
-    /// When retries are due.
-    retries: BinaryHeap<Reverse<Instant>>,
+    /// When retries are due. The number tells equal times apart.
+    due: BTreeSet<(Instant, u64)>,
+    /// When the last retry is due that waits for the rate limit.
+    throttled_until: Option<Instant>,
     speed: Speed,
+    /// The speed at which keys are done, for the time left.
+    done_speed: Speed,
 }
 
 impl RunStats {
     pub(super) fn new(began: Instant) -> Self {
         Self {
             runs: 0,
+            retries: 0,
             succeeded: 0,
-            failed: HashMap::new(),
+            failed: KeyFailures::default(),
+            retrying: KeyFailures::default(),
             slowest: Vec::new(),
             times: Histogram::default(),
-            retries: BinaryHeap::new(),
-            speed: Speed { since: began, runs_then: 0, latest: 0.0 },
+            due: BTreeSet::new(),
+            throttled_until: None,
+            speed: Speed::new(began),
+            done_speed: Speed::new(began),
         }
     }
 
@@ -56,21 +67,31 @@ impl RunStats {
         self.runs
     }
 
+    pub(super) fn retries(&self) -> u64 {
+        self.retries
+    }
+
     pub(super) fn succeeded(&self) -> u64 {
         self.succeeded
     }
 
     pub(super) fn failed_keys(&self) -> u64 {
-        self.failed.len() as u64
+        self.failed.len()
+    }
+
+    pub(super) fn retrying_keys(&self) -> u64 {
+        self.retrying.len()
     }
 
     pub(super) fn finished(&mut self, run: &FinishedRun<'_>) {
         self.runs += 1;
+        self.retries += u64::from(run.attempt > 1);
         self.times.add(run.took);
         self.record_slow(run.key, run.took);
         if run.exit.is_success() {
             self.succeeded += 1;
             self.failed.remove(run.key);
+            self.retrying.remove(run.key);
         }
     }
 
@@ -89,40 +110,54 @@ impl RunStats {
     }
 
     pub(super) fn gave_up(&mut self, run: &FinishedRun<'_>) {
-        let failure = KeyFailure::LastRun {
-            exit: run.exit,
-            runs: run.attempt,
-            last_line: run.last_line.clone(),
-        };
-        self.failed.insert(run.key.to_vec(), failure);
+        self.retrying.remove(run.key);
+        self.failed.insert(run.key, last_run(run));
     }
 
     /// Records a key that is dead in the store. Returns whether it was not known as failed.
     pub(super) fn died(&mut self, key: &[u8], reason: &str) -> bool {
-        if self.failed.contains_key(key) {
-            return false;
+        let new = !self.failed.contains(key);
+        if new {
+            self.retrying.remove(key);
+            self.failed.insert(key, KeyFailure::Died(reason.to_owned()));
         }
-        self.failed.insert(key.to_vec(), KeyFailure::Died(reason.to_owned()));
-        true
+        new
     }
 
-    pub(super) fn retried(&mut self, now: Instant, delay: Duration) {
+    /// Records a failed run whose key will run again.
+    pub(super) fn will_retry(&mut self, run: &FinishedRun<'_>) {
+        self.retrying.insert(run.key, last_run(run));
+    }
+
+    /// Records when a retry is due.
+    pub(super) fn retried(&mut self, now: Instant, delay: RetryDelay) {
         self.drop_past_retries(now);
-        if let Some(moment) = now.checked_add(delay) {
-            self.retries.push(Reverse(moment));
+        if let Some(moment) = now.checked_add(delay.actual) {
+            self.due.insert((moment, self.runs));
+            if delay.actual > delay.backoff + CLOCK_ERROR {
+                self.throttled_until = Some(moment);
+            }
+        }
+        if self.due.len() > MAX_RETRIES {
+            self.due.pop_last();
         }
     }
 
     fn drop_past_retries(&mut self, now: Instant) {
-        while self.retries.peek().is_some_and(|Reverse(moment)| *moment <= now) {
-            self.retries.pop();
+        while self.due.first().is_some_and(|(moment, _)| *moment <= now) {
+            self.due.pop_first();
         }
+    }
+
+    /// Returns whether a retry waits for the rate limit, and not for its backoff.
+    pub(super) fn is_throttled(&self, now: Instant) -> bool {
+        self.throttled_until.is_some_and(|until| now < until)
     }
 
     /// Returns the time until the next retry.
     pub(super) fn next_retry(&mut self, now: Instant) -> Option<Duration> {
         self.drop_past_retries(now);
-        self.retries.peek().map(|Reverse(moment)| *moment - now)
+        self.due.first().map(|(moment, _)| *moment - now)
     }
 
     /// Returns the recent number of runs per second.
@@ -130,31 +165,32 @@ impl RunStats {
         self.speed.at(now, self.runs)
     }
 
+    /// Returns the recent number of keys per second that were done.
+    pub(super) fn done_rate(&mut self, now: Instant) -> f64 {
+        // A key that fails, and succeeds later, counts once.
+        let done = self.succeeded + self.failed.len();
+        self.done_speed.at(now, done)
+    }
+
     /// Returns the 50th and 99th percentile of run times.
     pub(super) fn times(&self) -> Option<(Duration, Duration)> {
         (self.runs > 0).then(|| (self.times.quantile(0.5), self.times.quantile(0.99)))
     }
 
-    /// Lists the failed keys and the slowest keys.
+    /// Lists the failed keys, the keys waiting for a retry, and the slowest keys.
     pub(super) fn details(&self) -> String {
         let mut text = String::new();
-        let mut failed: Vec<_> = self.failed.iter().collect();
-        failed.sort_by_key(|(key, _)| *key);
-        for (key, failure) in failed.iter().take(FAILED_LISTED) {
-            line(&mut text, &format!("  failed: {}: {}", shown(key), reason(failure)));
-        }
-        if failed.len() > FAILED_LISTED {
-            let more = failed.len() - FAILED_LISTED;
-            line(&mut text, &format!("  and {more} more failed keys"));
+        let failures = self.failed.list("failed").into_iter();
+        for line in failures.chain(self.retrying.list("retrying")) {
+            // Writing to a string cannot fail.
+            writeln!(text, "  {line}").unwrap_or_default();
         }
         if self.runs > 1 && self.slowest.first().is_some_and(|(took, _)| *took >= SLOW) {
             let named = self.slowest.iter().filter(|(took, _)| *took >= SLOW);
             let named =
                 named.map(|(took, key)| format!("{} {}", shown(key), duration(*took)));
-            line(
-                &mut text,
-                &format!("  slowest: {}", named.collect::<Vec<_>>().join(", ")),
-            );
+            let named = named.collect::<Vec<_>>().join(", ");
+            writeln!(text, "  slowest: {named}").unwrap_or_default();
         }
         text
     }
@@ -181,129 +217,11 @@ impl RunStats {
     }
 }
 
-/// Shorter runs are not listed among the slowest.
-const SLOW: Duration = Duration::from_millis(100);
-
-fn line(text: &mut String, line: &str) {
-    // Writing to a string cannot fail.
-    writeln!(text, "{line}").unwrap_or_default();
-}
-
-/// Formats a failed run: its exit and the last line of its standard error.
-pub(crate) fn error_text(exit: Exit, last_line: &str) -> String {
-    with_last_line(exit_text(exit), last_line)
-}
-
-fn with_last_line(text: String, last_line: &str) -> String {
-    if last_line.is_empty() { text } else { format!("{text}: {last_line}") }
-}
-
-fn exit_text(exit: Exit) -> String {
-    match exit {
-        Exit::TimedOut => "timed out".to_owned(),
-        Exit::NotStarted | Exit::InvalidKey => "could not start".to_owned(),
-        Exit::Status(_) => match exit.signal() {
-            Some(signal) => format!("killed by signal {signal}"),
-            None => format!("exit code {}", exit.code()),
-        },
-    }
-}
-
-fn reason(failure: &KeyFailure) -> String {
-    match failure {
-        KeyFailure::Died(reason) => shown(reason.as_bytes()),
-        KeyFailure::LastRun { exit, runs, last_line } => {
-            let runs = count(u64::from(*runs), "run", "runs");
-            with_last_line(format!("{} after {runs}", exit_text(*exit)), last_line)
-        }
-    }
-}
-
-/// The time between two measurements of the speed. A shorter one would flicker.
-const SPEED_OVER: Duration = Duration::from_secs(2);
-
-/// The number of runs per second between the last two measurements.
-#[derive(Debug)]
-struct Speed {
-    since: Instant,
-    runs_then: u64,
-    latest: f64,
-}
-
-impl Speed {
-    #[expect(clippy::cast_precision_loss, reason = "a speed is shown without decimals")]
-    fn at(&mut self, now: Instant, runs: u64) -> f64 {
-        let passed = now.saturating_duration_since(self.since);
-        if passed >= SPEED_OVER || (self.latest == 0.0 && !passed.is_zero()) {
-            self.latest = (runs - self.runs_then) as f64 / passed.as_secs_f64();
-        }
-        if passed >= SPEED_OVER {
-            (self.since, self.runs_then) = (now, runs);
-        }
-        self.latest
-    }
-}
-
-/// Buckets per doubling: the error of a quantile is about 1 %.
-const PER_DOUBLING: f64 = 64.0;
-
-/// From one microsecond to about fifty days.
-const BUCKETS: usize = 64 * 42;
-
-/// A histogram of run times.
-#[derive(Debug)]
-struct Histogram {
-    counts: Vec<u64>,
-    total: u64,
-    shortest: Duration,
-    longest: Duration,
-}
-
-impl Default for Histogram {
-    fn default() -> Self {
-        let (shortest, longest) = (Duration::MAX, Duration::ZERO);
-        Self { counts: vec![0; BUCKETS], total: 0, shortest, longest }
-    }
-}
-
-impl Histogram {
-    #[expect(
-        clippy::cast_possible_truncation,
-        clippy::cast_sign_loss,
-        reason = "the logarithm of at least one microsecond is small and not negative"
-    )]
-    fn add(&mut self, took: Duration) {
-        let micros = (took.as_secs_f64() * 1e6).max(1.0);
-        let bucket = (micros.log2() * PER_DOUBLING) as usize;
-        self.counts[bucket.min(BUCKETS - 1)] += 1;
-        self.total += 1;
-        self.shortest = self.shortest.min(took);
-        self.longest = self.longest.max(took);
-    }
-
-    /// Returns a quantile of the run times. It is exact if it is the shortest or longest run,
-    /// which is the usual case if there are few.
-    #[expect(
-        clippy::cast_possible_truncation,
-        clippy::cast_precision_loss,
-        clippy::cast_sign_loss,
-        reason = "a fraction of the number of runs is not greater than that number"
-    )]
-    fn quantile(&self, part: f64) -> Duration {
-        let rank = (self.total as f64 * part).ceil() as u64;
-        if rank <= 1 {
-            return self.shortest;
-        }
-        if rank >= self.total {
-            return self.longest;
-        }
-        let mut left = rank;
-        let bucket = self.counts.iter().position(|count| {
-            left = left.saturating_sub(*count);
-            left == 0
-        });
-        let micros = ((bucket.unwrap_or(BUCKETS) as f64 + 0.5) / PER_DOUBLING).exp2();
-        Duration::from_secs_f64(micros / 1e6).clamp(self.shortest, self.longest)
+fn last_run(run: &FinishedRun<'_>) -> KeyFailure {
+    KeyFailure::LastRun {
+        exit: run.exit,
+        runs: run.attempt,
+        last_line: run.last_line.clone(),
     }
 }
 
@@ -315,6 +233,7 @@ mod tests {
     use requeue::{Clock, SystemClock};
 
     use super::*;
+    use crate::command::Exit;
 
     fn finished(key: &[u8], code: i32, millis: u64) -> FinishedRun<'_> {
         let exit = Exit::Status(ExitStatus::from_raw(code << 8));
@@ -353,6 +272,19 @@ mod tests {
         );
     }
 
+    /// Ctrl-C during backoff once reported "0 keys failed" and nothing else.
+    #[test]
+    fn keys_waiting_for_a_retry_are_listed_with_their_error() {
+        let mut stats = RunStats::new(SystemClock.now());
+        stats.will_retry(&failed(b"k", "disk on fire"));
+        assert_eq!(
+            stats.details(),
+            "  retrying: k: exit code 3 after 6 runs: disk on fire\n"
+        );
+        stats.finished(&finished(b"k", 0, 1));
+        assert_eq!((stats.details().as_str(), stats.retrying_keys()), ("", 0));
+    }
+
     #[test]
     fn slowest_keys_are_listed_once_each() {
         let mut stats = RunStats::new(SystemClock.now());
@@ -363,49 +295,19 @@ mod tests {
     }
 
     #[test]
-    fn quantiles_are_nearly_exact() {
-        let mut times = Histogram::default();
-        for millis in 1..=100 {
-            times.add(Duration::from_millis(millis));
-        }
-        for (part, exact) in [(0.5, 50.0), (0.99, 99.0)] {
-            let quantile = times.quantile(part).as_secs_f64() * 1e3;
-            assert!((quantile / exact - 1.0).abs() < 0.01, "{quantile} is not {exact}");
-        }
-        times.add(Duration::MAX);
-        times.add(Duration::ZERO);
-    }
-
-    /// A single run of 7 seconds was once reported as 7.3 seconds, and the longer one of two
-    /// runs as shorter than it was.
-    #[test]
-    fn quantiles_of_few_runs_are_exact() {
-        let second = Duration::from_secs(1);
-        let quantiles = |seconds: &[u32]| {
-            let mut times = Histogram::default();
-            for count in seconds {
-                times.add(second * *count);
-            }
-            (times.quantile(0.5), times.quantile(0.99))
-        };
-        assert_eq!(quantiles(&[7]), (second * 7, second * 7));
-        assert_eq!(quantiles(&[900, 7]), (second * 7, second * 900));
-        let (half, most) = quantiles(&[900, 7, 30]);
-        assert_eq!((duration(half).as_str(), most), ("29.9s", second * 900));
-        assert_eq!(quantiles(&[7, 7, 7]).0, second * 7);
-    }
-
-    #[test]
     fn next_retry_is_the_earliest_in_the_future() {
         let now = SystemClock.now();
         let mut stats = RunStats::new(now);
         let second = Duration::from_secs(1);
-        stats.retried(now, second * 3);
-        stats.retried(now, second);
+        let delay = |actual| RetryDelay { actual, backoff: second * 2 };
+        stats.retried(now, delay(second));
+        assert!(!stats.is_throttled(now));
+        stats.retried(now, delay(second * 3));
+        assert!(stats.is_throttled(now) && !stats.is_throttled(now + second * 3));
         assert_eq!(stats.next_retry(now), Some(second));
         assert_eq!(stats.next_retry(now + second), Some(second * 2));
         assert_eq!(stats.next_retry(now + second * 3), None);
-        stats.retried(now, Duration::MAX);
+        stats.retried(now, delay(Duration::MAX));
     }
 
     #[test]
@@ -423,15 +325,5 @@ mod tests {
         listed.sort_unstable();
         exported.sort_unstable();
         assert_eq!(listed, exported);
-    }
-
-    #[test]
-    fn speed_is_measured_between_two_calls() {
-        let now = SystemClock.now();
-        let mut stats = RunStats::new(now);
-        assert!(stats.rate(now).abs() < 1e-9);
-        (0..40).for_each(|_| stats.finished(&finished(b"k", 0, 1)));
-        assert!((stats.rate(now + SPEED_OVER) - 20.0).abs() < 1e-9);
-        assert!(stats.rate(now + SPEED_OVER * 2).abs() < 1e-9, "no runs since then");
     }
 }

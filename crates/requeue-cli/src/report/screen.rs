@@ -13,7 +13,7 @@ use std::io::{self, IsTerminal, Write};
 use std::os::fd::AsFd;
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
-use super::progress::RunningKey;
+use super::progress::{Bar, RunningKey};
 use crate::plan::Progress;
 
 /// How many running keys are shown. Terminals are slow with many changing lines.
@@ -23,11 +23,14 @@ const ERASE: &str = "\r\x1b[J";
 const UP: &str = "\x1b[A";
 const WRAP_OFF: &str = "\x1b[?7l";
 const WRAP_ON: &str = "\x1b[?7h";
+const RED: &str = "\x1b[31m";
+const PLAIN: &str = "\x1b[0m";
 
 /// Prints blocks of output without interleaving them.
 #[derive(Debug)]
 pub(crate) struct Screen {
     draws: bool,
+    colours: bool,
     /// Both streams go to the terminal.
     shared: bool,
     /// Locked while a block is printed to either stream.
@@ -48,6 +51,7 @@ impl Screen {
         let terminal = io::stderr().is_terminal();
         Self {
             draws: terminal && progress == Progress::Bar,
+            colours: std::env::var_os("NO_COLOR").is_none_or(|value| value.is_empty()),
             shared: terminal && io::stdout().is_terminal(),
             status: Mutex::new(Status { drawn: String::new(), line_ended: true }),
         }
@@ -91,11 +95,11 @@ impl Screen {
     }
 
     /// Draws the status line and the longest running keys.
-    pub(crate) fn draw(&self, line: &str, running: &[RunningKey]) {
+    pub(super) fn draw(&self, bar: &Bar, running: &[RunningKey]) {
         if !self.draws {
             return;
         }
-        let mut lines = vec![format!("requeue  {line}")];
+        let mut lines = vec![bar.text.clone()];
         let shown = running.iter().take(RUNNING_SHOWN);
         lines.extend(shown.map(|key| format!("  {}", key.line())));
         if running.len() > RUNNING_SHOWN {
@@ -103,7 +107,16 @@ impl Screen {
         }
         let (mut status, mut err) = (self.status(), io::stderr().lock());
         status.drawn = frame(&lines, Window::of(&err));
+        if let Some(alarm) = bar.alarm.as_deref().filter(|_| self.colours) {
+            let red = format!("{RED}{alarm}{PLAIN}");
+            status.drawn = status.drawn.replacen(alarm, &red, 1);
+        }
         status.redraw(&mut err);
+    }
+
+    /// Returns the width of the terminal, or no bound without a terminal.
+    pub(super) fn columns(&self) -> usize {
+        if self.draws { Window::of(io::stderr()).columns } else { usize::MAX }
     }
 
     /// Removes the status.

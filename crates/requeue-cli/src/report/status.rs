@@ -6,7 +6,7 @@ use std::time::Duration;
 use requeue_store::{Dead, Failing, Stats, Worker};
 use serde_json::{Map, Value, json};
 
-use super::text::{duration, shown};
+use super::text::{duration, json as json_text, shown};
 use crate::hex::hex;
 
 /// Formats the state of `queue` as text.
@@ -139,7 +139,7 @@ pub(crate) fn status_json(
         "failing_keys": failing,
         "workers": workers,
     });
-    format!("{all}\n")
+    json_text(&all) + "\n"
 }
 
 fn failing_object(key: &Failing) -> Value {
@@ -168,7 +168,7 @@ pub(crate) fn dead_json(dead: &[Dead]) -> String {
         object.insert("retries".to_owned(), key.failures.into());
         object.insert("deliveries".to_owned(), key.deliveries.into());
         object.insert("worker".to_owned(), key.owner.as_str().into());
-        writeln!(text, "{}", Value::from(object)).unwrap_or_default();
+        writeln!(text, "{}", json_text(&object.into())).unwrap_or_default();
         text
     })
 }

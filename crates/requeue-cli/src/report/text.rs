@@ -2,7 +2,10 @@
 
 use std::borrow::Cow;
 use std::error::Error;
+use std::fmt::Write as _;
 use std::time::Duration;
+
+use serde_json::Value;
 
 /// Maximum number of bytes shown of a key or a line.
 const MAX_SHOWN: usize = 120;
@@ -10,29 +13,71 @@ const MAX_SHOWN: usize = 120;
 /// Formats bytes as one line of text: escapes control characters, cuts long text.
 pub(crate) fn shown(bytes: &[u8]) -> String {
     let cut = bytes.len() > MAX_SHOWN;
-    let text = String::from_utf8_lossy(beginning(bytes));
-    let mut plain = String::with_capacity(text.len());
-    for c in text.chars() {
-        if c.is_control() { plain.extend(c.escape_default()) } else { plain.push(c) }
-    }
+    let mut plain = escaped(&String::from_utf8_lossy(beginning(bytes))).into_owned();
     if cut {
         plain.push('…');
     }
     plain
 }
 
-/// Escapes line ends and tabs.
-pub(super) fn one_line(bytes: &[u8]) -> Cow<'_, [u8]> {
-    if !bytes.iter().any(|byte| b"\n\r\t".contains(byte)) {
-        return Cow::Borrowed(bytes);
+/// Escapes characters that a terminal obeys instead of showing.
+pub(crate) fn escaped(text: &str) -> Cow<'_, str> {
+    escape(text, is_unsafe)
+}
+
+/// Like [`escaped`], but keeps line ends and tabs.
+pub(crate) fn escaped_lines(text: &str) -> Cow<'_, str> {
+    escape(text, |c| is_unsafe(c) && !"\n\t".contains(c))
+}
+
+fn escape(text: &str, is_unsafe: impl Fn(char) -> bool) -> Cow<'_, str> {
+    if !text.contains(&is_unsafe) {
+        return Cow::Borrowed(text);
     }
-    let written = |byte: &u8| match byte {
-        b'\n' => b"\\n".to_vec(),
-        b'\r' => b"\\r".to_vec(),
-        b'\t' => b"\\t".to_vec(),
-        byte => vec![*byte],
-    };
-    Cow::Owned(bytes.iter().flat_map(written).collect())
+    let mut plain = String::with_capacity(text.len() + 8);
+    for c in text.chars() {
+        if is_unsafe(c) { plain.extend(c.escape_default()) } else { plain.push(c) }
+    }
+    Cow::Owned(plain)
+}
+
+/// Returns whether a character controls the terminal, or changes the order of the text around
+/// it.
+fn is_unsafe(c: char) -> bool {
+    c.is_control()
+        || matches!(c, '\u{200e}' | '\u{200f}' | '\u{2028}'..='\u{202e}' | '\u{2066}'..='\u{2069}')
+}
+
+/// Formats a key for `--tag`: complete, on one line, without control characters. Bytes that
+/// are not UTF-8 become `\x` and two digits.
+pub(super) fn tag(key: &[u8]) -> Vec<u8> {
+    let mut text = String::with_capacity(key.len());
+    for chunk in key.utf8_chunks() {
+        text += &escaped(chunk.valid());
+        for byte in chunk.invalid() {
+            // Writing to a string cannot fail.
+            write!(text, "\\x{byte:02x}").unwrap_or_default();
+        }
+    }
+    text.into_bytes()
+}
+
+/// Formats JSON in which no character controls a terminal.
+pub(crate) fn json(value: &Value) -> String {
+    let text = value.to_string();
+    if !text.contains(is_unsafe) {
+        return text;
+    }
+    let mut plain = String::with_capacity(text.len() + 8);
+    for c in text.chars() {
+        if is_unsafe(c) {
+            // They are all in strings, and all in the basic plane.
+            write!(plain, "\\u{:04x}", u32::from(c)).unwrap_or_default();
+        } else {
+            plain.push(c);
+        }
+    }
+    plain
 }
 
 /// Cuts bytes to the shown length without splitting a character.
@@ -96,6 +141,26 @@ mod tests {
         let long = format!("x{}", "ü".repeat(100));
         assert_eq!(shown(long.as_bytes()), format!("x{}…", "ü".repeat(59)));
         assert_eq!(shown(&[0x80; 500]).chars().count(), MAX_SHOWN + 1);
+    }
+
+    #[test]
+    fn text_cannot_change_the_order_of_a_line() {
+        assert_eq!(shown("a\u{202e}b\u{9b}".as_bytes()), "a\\u{202e}b\\u{9b}");
+        assert_eq!(escaped_lines("a\tb\n\x1b"), "a\tb\n\\u{1b}");
+        assert!(matches!(escaped("plain ü"), Cow::Borrowed(_)));
+    }
+
+    #[test]
+    fn tag_is_complete_and_printable() {
+        assert_eq!(tag(b"a\n\xff\x9bb"), b"a\\n\\xff\\x9bb");
+        assert_eq!(tag(&[b'x'; 500]).len(), 500);
+    }
+
+    #[test]
+    fn json_escapes_what_a_terminal_obeys() {
+        let value = Value::from("\u{9b}\u{202e}\u{7f}\n");
+        assert_eq!(json(&value), r#""\u009b\u202e\u007f\n""#);
+        assert_eq!(serde_json::from_str::<Value>(&json(&value)).unwrap(), value);
     }
 
     #[test]

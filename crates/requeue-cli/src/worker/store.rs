@@ -57,6 +57,7 @@ impl Worker {
 
     fn report_retry(&self, key: &[u8], failures: u32, delay: Duration) {
         let report = &self.runner.report;
+        let delay = self.retry_delay(failures, delay);
         self.runner.check_log(report.retried(report.reserve(), key, failures, delay));
     }
 

@@ -26,6 +26,28 @@ fn shell_is_used_only_on_request() {
 }
 
 #[test]
+fn placeholders_are_parts_of_the_key() {
+    let dir = Dir::new();
+    let command = ["-j1", "--", "echo", "{}", "{.}", "{/}", "{//}", "{#}"];
+    let ran = dir.run(command).stdin("a/b.c\nd\n").ran().expect(0);
+    assert_eq!(ran.out, "a/b.c a/b b.c a 1\nd d d . 2\n");
+    let script = "echo {.} '{/}' \"{//}\" {#}";
+    let ran = dir.run(["--shell", script]).stdin("a b/c.d\n").ran().expect(0);
+    assert_eq!(ran.out, "a b/c c.d a b 1\n");
+}
+
+#[test]
+fn dry_run_prints_commands_and_runs_nothing() {
+    let dir = Dir::new();
+    let flags = ["--dry-run", "--store", "q", "--log", "log", "--output", "out"];
+    let ran = dir.run(flags).args(["touch", "{}"]).stdin("a\nit's\na\n").ran().expect(0);
+    assert_eq!(ran.out, "touch a\ntouch 'it'\\''s'\n");
+    assert_eq!(std::fs::read_dir(dir.path(".")).unwrap().count(), 0);
+    let ran = dir.run(["--dry-run", "--shell", "echo {}", ":::", "k"]).ran().expect(0);
+    assert_eq!(ran.out, "REQUEUE_KEY=k sh -c 'echo \"${REQUEUE_KEY}\"'\n");
+}
+
+#[test]
 fn environment_has_key_attempt_and_slot() {
     let dir = Dir::new();
     let script = "echo $REQUEUE_KEY $REQUEUE_ATTEMPT $REQUEUE_SLOT $OTHER; [ $REQUEUE_ATTEMPT = 3 ] #";
@@ -100,7 +122,7 @@ fn run_ends_before_its_background_processes() {
     let script = "echo before; cat go > /dev/null & # ";
     let mut live = dir.run(["--shell", script, ":::", "k"]).start();
     assert_eq!(live.out_line(), "before");
-    live.err_line("1 succeeded");
+    live.err_line("1 key: 1 ok, 0 failed");
     dir.release("go");
     live.wait().expect(0);
 }

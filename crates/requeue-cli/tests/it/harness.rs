@@ -109,6 +109,14 @@ impl Dir {
         self.requeue().arg("run").args(args)
     }
 
+    /// Prepares a shell command line.
+    pub(crate) fn shell(&self, line: &str) -> Cmd {
+        let mut command = Command::new("sh");
+        command.args(["-c", line]).current_dir(&self.0).env_remove("CI");
+        command.env_remove("REQUEUE_STORE").env_remove("REQUEUE_QUEUE");
+        Cmd { command, stdin: Vec::new() }
+    }
+
     /// Prepares `requeue` with the default signal handlers. Under nohup, a test once waited
     /// forever for an ignored HUP.
     pub(crate) fn requeue(&self) -> Cmd {

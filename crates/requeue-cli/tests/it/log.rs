@@ -3,7 +3,7 @@
 use std::io::{Read, Write};
 use std::net::TcpStream;
 
-use crate::harness::{Dir, is_alive, numbers, signal};
+use crate::harness::{Dir, Live, is_alive, numbers, signal, with_timeout};
 
 #[test]
 fn log_has_every_event_of_a_key_in_order() {
@@ -136,6 +136,57 @@ fn metrics_are_served_during_the_run() {
         assert!(page.contains(line), "{line}{page}");
     }
     assert!(get("/other").starts_with("HTTP/1.1 404 "));
+    live.wait().expect(0);
+}
+
+/// Starts a run with metrics. Returns it and the address of its server.
+fn with_metrics(dir: &Dir, files: u32) -> (Live, String) {
+    let requeue = env!("CARGO_BIN_EXE_requeue");
+    let script = format!("ulimit -n {files}; exec {requeue} run --metrics 0 -- echo");
+    let mut live = dir.shell(&script).start();
+    let message = live.err_line("metrics at http://");
+    let address = message.split("http://").nth(1).unwrap();
+    (live, address.trim_end_matches("/metrics").to_owned())
+}
+
+fn get_metrics(address: &str) -> String {
+    let mut client = TcpStream::connect(address).unwrap();
+    client.write_all(b"GET /metrics HTTP/1.1\r\nHost: x\r\n\r\n").unwrap();
+    let mut page = String::new();
+    client.read_to_string(&mut page).unwrap();
+    page
+}
+
+/// One client that sent a byte every two seconds once blocked all others for hours.
+#[test]
+fn slow_client_does_not_block_metrics() {
+    let dir = Dir::new();
+    let (live, address) = with_metrics(&dir, 256);
+    let mut slow = TcpStream::connect(&address).unwrap();
+    let (stop, stopped) = std::sync::mpsc::channel::<()>();
+    let sender = std::thread::spawn(move || {
+        let pace = std::time::Duration::from_millis(500);
+        // Ends when the server closes the connection, or with the test.
+        while slow.write_all(b"G").is_ok() && stopped.recv_timeout(pace).is_err() {}
+    });
+    let page =
+        with_timeout("metrics beside a slow client", move || get_metrics(&address));
+    assert!(page.starts_with("HTTP/1.1 200 OK\r\n"), "{page}");
+    stop.send(()).unwrap_or_default();
+    sender.join().unwrap();
+    live.wait().expect(0);
+}
+
+/// Without free file descriptors, the server once called accept in a busy loop.
+#[test]
+fn metrics_recover_from_a_lack_of_file_descriptors() {
+    let dir = Dir::new();
+    let (live, address) = with_metrics(&dir, 40);
+    let clients: Vec<_> =
+        (0..60).map(|_| TcpStream::connect(&address).unwrap()).collect();
+    drop(clients);
+    let page = with_timeout("metrics after many clients", move || get_metrics(&address));
+    assert!(page.starts_with("HTTP/1.1 200 OK\r\n"), "{page}");
     live.wait().expect(0);
 }
 

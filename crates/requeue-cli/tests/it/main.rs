@@ -4,6 +4,7 @@
 
 mod command;
 mod harness;
+mod hostile;
 mod input;
 mod load;
 mod log;

@@ -88,7 +88,8 @@ fn worker_reports_start_and_end_of_an_outage_once() {
         live.signal("TERM");
         let ran = live.wait().expect(0);
         assert!(
-            ran.err.contains("1 run in") && !ran.err.contains("unreachable"),
+            ran.err.contains("1 ok, 0 failed; 1 run,")
+                && !ran.err.contains("unreachable"),
             "{}",
             ran.err
         );

@@ -219,7 +219,7 @@ fn debounced_key_runs_after_it_has_been_quiet() {
     assert_eq!(live.out_line(), "k");
     let ran = live.wait().expect(0);
     assert!(
-        ran.err.contains("1 run in") && ran.err.contains("merged 4 of 5 lines"),
+        ran.err.contains("1 run, 0 retries") && ran.err.contains("merged 4 of 5 lines"),
         "{}",
         ran.err
     );

@@ -136,7 +136,8 @@ fn key_waiting_for_a_retry_is_left_by_a_signal() {
     live.wait_for_status("delayed 1 (next ");
     live.signal("INT");
     let ran = live.wait().expect(130);
-    assert!(ran.err.contains("1 key left"), "{}", ran.err);
+    assert!(ran.err.contains("1 key left; 1 waiting for a retry"), "{}", ran.err);
+    assert!(ran.err.contains("retrying: k: exit code 1 after 1 run"), "{}", ran.err);
 }
 
 #[test]
@@ -166,8 +167,9 @@ fn command_that_cannot_be_executed_is_reported_once() {
     assert!(ran.err.contains("cannot execute command: ./fake"), "{}", ran.err);
 }
 
+/// `… | requeue run … | head -2` once ran three of ten keys, said nothing and exited with 0.
 #[test]
-fn broken_pipe_ends_the_run_silently() {
+fn broken_pipe_with_work_left_is_reported() {
     let dir = Dir::new();
     let mut live = dir.run(["-j1", "--progress=none", "echo"]).start();
     live.send("a");
@@ -178,7 +180,21 @@ fn broken_pipe_ends_the_run_silently() {
             break;
         }
     }
-    assert_eq!(live.wait().expect(0).err, "");
+    let err = live.wait().expect(141).err;
+    assert!(err.contains("the output was closed"), "{err}");
+    assert!(err.contains("left") || err.contains("input not read to its end"), "{err}");
+}
+
+#[test]
+fn broken_pipe_after_the_last_key_is_a_success() {
+    let dir = Dir::new();
+    dir.fifo("go");
+    let script = "cat go > /dev/null; echo x; echo x; echo x #";
+    let mut live = dir.run(["--shell", script, ":::", "k"]).start();
+    live.wait_for_status("running 1/");
+    live.close_output();
+    dir.release("go");
+    live.wait().expect(0);
 }
 
 /// Starts a run that blocks because its output is not read. Returns requeue, the pid of its

@@ -32,9 +32,12 @@ fn status_is_drawn_and_removed() {
     let dir = Dir::new();
     dir.fifo("go");
     let shown = on_terminal(&dir, &format!("{A_WHILE} ::: k"), "");
-    assert!(shown.contains("requeue  ready 0  running 1/"), "{shown:?}");
+    assert!(shown.contains("0/1 0 % · 0 retrying · 0 failed"), "{shown:?}");
     let after = shown.rsplit("\x1b[J").next().unwrap();
-    assert!(after.starts_with("requeue: 1 run in"), "{shown:?}");
+    assert!(
+        after.starts_with("requeue: 1 key: 0 ok, 1 failed; 1 run, 0 retries; "),
+        "{shown:?}"
+    );
 }
 
 /// The status once overwrote the keys while they were typed.
@@ -43,6 +46,6 @@ fn status_is_not_drawn_while_keys_are_typed() {
     let dir = Dir::new();
     dir.fifo("go");
     let shown = on_terminal(&dir, A_WHILE, "k\n\x04");
-    assert!(shown.contains("requeue: 1 run in"), "{shown:?}");
+    assert!(shown.contains("requeue: 1 key: 0 ok, 1 failed; "), "{shown:?}");
     assert!(!shown.contains('\x1b'), "{shown:?}");
 }

@@ -24,6 +24,15 @@ impl KeySet {
         self.hashes.contains(&self.hasher.hash_one(key))
     }
 
+    /// Removes a key. Returns whether it was a member.
+    pub(crate) fn remove(&mut self, key: &[u8]) -> bool {
+        self.hashes.remove(&self.hasher.hash_one(key))
+    }
+
+    pub(crate) fn len(&self) -> usize {
+        self.hashes.len()
+    }
+
     pub(crate) fn is_empty(&self) -> bool {
         self.hashes.is_empty()
     }
