@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use requeue::{Clock, SystemClock};
-use requeue_store::Error;
+use requeue_store::{Error, ErrorKind};
 
 /// How long opening a store and `requeue add` keep trying.
 pub(crate) const PATIENCE: Duration = Duration::from_secs(10);
@@ -31,7 +31,11 @@ async fn retry_on<T, F: Future<Output = Result<T, Error>>>(
     let mut pause = FIRST_PAUSE;
     loop {
         match call().await {
-            Err(error) if error.is_transient() && keep_trying(&error) => {}
+            // A wrong password is reported at once.
+            Err(error)
+                if error.is_transient()
+                    && error.kind() != ErrorKind::Denied
+                    && keep_trying(&error) => {}
             answer => return answer,
         }
         clock.timer(clock.now() + pause).await;
@@ -50,7 +54,7 @@ mod tests {
     use std::task::{Context, Poll, Waker};
 
     use requeue::testing::FakeClock;
-    use requeue_store::ErrorKind::{self, Denied, Unavailable, Unknown};
+    use requeue_store::ErrorKind::{Denied, Unavailable, Unknown};
 
     use super::*;
 

@@ -10,7 +10,9 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use anyhow::{Context, Result};
-use requeue_store::{Add, Grant, Key, LeaseRequest, Look, Owner, Phase, Store, When};
+use requeue_store::{
+    Add, Grant, Key, LeaseRequest, Look, Owner, Phase, RepliesExt, Store, When,
+};
 use tokio::runtime::Runtime;
 use tokio::task::JoinHandle;
 
@@ -239,7 +241,7 @@ async fn add_until_it_fails(store: Arc<dyn Store>, lane: u64) -> Vec<Key> {
             .collect();
         let add = |key: &Key| Add::new(key.clone(), When::Now);
         let adds: Vec<_> = keys.iter().map(add).collect();
-        if store.add(&adds).await.is_err() {
+        if store.add(&adds).all().await.is_err() {
             break;
         }
         acknowledged.extend(keys);
@@ -251,7 +253,7 @@ async fn add_until_it_fails(store: Arc<dyn Store>, lane: u64) -> Vec<Key> {
 async fn missing(store: &dyn Store, keys: &[Key]) -> Result<u64> {
     let mut missing = 0;
     for keys in keys.chunks(500) {
-        let looks = store::retry_transient(|| store.look(keys)).await?;
+        let looks = store::retry_transient(|| store.look(keys).all()).await?;
         missing += looks.iter().filter(|look| **look == Look::default()).count() as u64;
     }
     Ok(missing)
@@ -273,7 +275,7 @@ async fn undone(store: &dyn Store, grants: &[Grant]) -> Result<u64> {
     let mut undone = 0;
     for grants in grants.chunks(500) {
         let keys: Vec<_> = grants.iter().map(|grant| grant.key.clone()).collect();
-        let looks = store::retry_transient(|| store.look(&keys)).await?;
+        let looks = store::retry_transient(|| store.look(&keys).all()).await?;
         let pairs = grants.iter().zip(&looks);
         undone += pairs.filter(|(grant, look)| !is_current(grant, look)).count() as u64;
     }

@@ -24,7 +24,9 @@ use std::{iter, thread};
 use requeue::Finish;
 use requeue::{Clock, SystemClock};
 use requeue_fjall::FjallStore;
-use requeue_store::{Add, FinishRequest, Hold, Key, LeaseRequest, Owner, Store, When};
+use requeue_store::{
+    Add, FinishRequest, Hold, Key, LeaseRequest, Owner, RepliesExt, Store, When,
+};
 use tokio::sync::oneshot;
 
 /// Bytes of the record of a ready key: tag, key and value.
@@ -115,7 +117,7 @@ async fn adds(store: &FjallStore, tasks: usize, batch: usize, count: usize) {
     in_tasks(&name, tasks, batch, count, move |first| {
         let adds: Vec<_> = (first..first + batch as u64).map(|n| add(salt + n)).collect();
         let store = store.clone();
-        async move { drop(store.add(&adds).await.unwrap()) }
+        async move { drop(store.add(&adds).all().await.unwrap()) }
     })
     .await;
 }
@@ -163,12 +165,12 @@ async fn in_tasks<F: Future<Output = ()> + Send>(
 }
 
 async fn cycle(store: &FjallStore, number: u64) {
-    store.add(&[add(number)]).await.unwrap();
+    store.add(&[add(number)]).all().await.unwrap();
     let (owner, lease) = (Owner::new("bench"), Duration::from_secs(30));
     let request = LeaseRequest { owner, max: 1, lease, max_deliveries: None };
     let grant = store.lease(&request).await.unwrap().grants.pop().unwrap();
     let hold = Hold { key: grant.key, token: grant.token };
-    store.finish(&[FinishRequest::new(hold, Finish::Succeed)]).await.unwrap();
+    store.finish(&[FinishRequest::new(hold, Finish::Succeed)]).all().await.unwrap();
 }
 
 /// Measures how long opening a million keys takes, and their size on disk.
@@ -177,7 +179,7 @@ async fn million(folder: &Path) {
     let store = FjallStore::builder(&path).open().unwrap();
     for first in (0..1_000_000_u64).step_by(10_000) {
         let adds: Vec<_> = (first..first + 10_000).map(add).collect();
-        store.add(&adds).await.unwrap();
+        store.add(&adds).all().await.unwrap();
     }
     store.close().unwrap();
     let begun = SystemClock.now();

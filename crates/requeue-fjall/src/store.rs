@@ -10,7 +10,8 @@ use std::time::Duration;
 use requeue_store::machine::{Machine, TimeSource};
 use requeue_store::{
     Add, Dead, Error, Expired, Failing, FinishRequest, Finished, Hold, Key, LeaseRequest,
-    Leased, Look, Owner, Receipt, Reply, Stats, Store, Which, Worker, within,
+    Leased, Look, Owner, Receipt, Replies, Reply, Stats, Store, TakeRequest, Taken,
+    Which, Worker, every, within,
 };
 
 use crate::FjallStoreBuilder;
@@ -115,6 +116,15 @@ impl FjallStore {
     ) -> Reply<'a, T> {
         Box::pin(self.shared().call(act))
     }
+
+    /// As [`call`](Self::call) for `n` requests.
+    fn call_each<'a, T: Send + 'a>(
+        &'a self,
+        n: usize,
+        act: impl FnOnce(&mut Operation<'_>) -> Vec<T> + Send + 'a,
+    ) -> Replies<'a, T> {
+        Box::pin(async move { every(n, self.shared().call(act).await) })
+    }
 }
 
 impl fmt::Debug for FjallStore {
@@ -132,8 +142,8 @@ impl Store for FjallStore {
         format!("the queue at {}", self.shared().path.display())
     }
 
-    fn add<'a>(&'a self, adds: &'a [Add]) -> Reply<'a, Vec<Receipt>> {
-        self.call(|operation| {
+    fn add<'a>(&'a self, adds: &'a [Add]) -> Replies<'a, Receipt> {
+        self.call_each(adds.len(), |operation| {
             let add = |add: &Add| {
                 operation.durable_on_key(&add.key, |machine, now| machine.add(add, now))
             };
@@ -150,14 +160,20 @@ impl Store for FjallStore {
         owner: &'a Owner,
         held: &'a [Hold],
         lease: Duration,
-    ) -> Reply<'a, Vec<bool>> {
-        self.call(move |operation| {
+    ) -> Replies<'a, bool> {
+        self.call_each(held.len(), move |operation| {
             operation.buffered(|machine, now| machine.extend(owner, held, lease, now))
         })
     }
 
-    fn finish<'a>(&'a self, requests: &'a [FinishRequest]) -> Reply<'a, Vec<Finished>> {
+    fn heartbeat<'a>(&'a self, owner: &'a Owner) -> Reply<'a, ()> {
         self.call(|operation| {
+            operation.buffered(|machine, now| machine.heartbeat(owner, now))
+        })
+    }
+
+    fn finish<'a>(&'a self, requests: &'a [FinishRequest]) -> Replies<'a, Finished> {
+        self.call_each(requests.len(), |operation| {
             let finish = |request: &FinishRequest| {
                 let key = &request.hold.key;
                 operation.durable_on_key(key, |machine, now| machine.finish(request, now))
@@ -178,24 +194,30 @@ impl Store for FjallStore {
         })
     }
 
-    fn forget<'a>(&'a self, keys: &'a [Key]) -> Reply<'a, ()> {
-        self.call(move |operation| {
-            for key in keys {
-                operation.durable_on_key(key, |machine, _| machine.forget(key));
-            }
+    fn forget<'a>(&'a self, keys: &'a [Key]) -> Replies<'a, ()> {
+        self.call_each(keys.len(), |operation| {
+            let forget =
+                |key| operation.durable_on_key(key, |machine, _| machine.forget(key));
+            keys.iter().map(forget).collect()
         })
     }
 
-    fn remove<'a>(&'a self, keys: &'a [Key]) -> Reply<'a, Vec<bool>> {
-        self.call(|operation| {
+    fn remove<'a>(&'a self, keys: &'a [Key]) -> Replies<'a, bool> {
+        self.call_each(keys.len(), |operation| {
             let remove =
                 |key| operation.durable_on_key(key, |machine, _| machine.remove(key));
             keys.iter().map(remove).collect()
         })
     }
 
-    fn look<'a>(&'a self, keys: &'a [Key]) -> Reply<'a, Vec<Look>> {
+    fn take<'a>(&'a self, request: &'a TakeRequest) -> Reply<'a, Taken> {
         self.call(|operation| {
+            operation.buffered(|machine, now| machine.take(request, now))
+        })
+    }
+
+    fn look<'a>(&'a self, keys: &'a [Key]) -> Replies<'a, Look> {
+        self.call_each(keys.len(), |operation| {
             operation.buffered(|machine, now| {
                 machine.move_due(now);
                 keys.iter().map(|key| machine.look(key, now)).collect()

@@ -25,7 +25,7 @@ use requeue::Finish;
 use requeue::{Clock, SystemClock};
 use requeue_postgres::{Durability, PostgresStore};
 use requeue_store::{
-    Add, FinishRequest, Grant, Hold, Key, LeaseRequest, Owner, Store, When,
+    Add, FinishRequest, Grant, Hold, Key, LeaseRequest, Owner, RepliesExt, Store, When,
 };
 use tokio_postgres::{AsyncMessage, NoTls};
 
@@ -158,7 +158,7 @@ async fn long_line(url: &str, ready: usize) {
     let bench = Bench::named(url, "long", Durability::Server).await;
     let mut times = Vec::new();
     for batch in 0..200 {
-        bench.store.add(&adds("short", batch)).await.unwrap();
+        bench.store.add(&adds("short", batch)).all().await.unwrap();
         bench.lease_and_end(&mut times).await;
     }
     show("lease of 100, nothing else is ready", times);
@@ -329,7 +329,7 @@ impl Bench {
             let store = self.store.clone();
             async move {
                 for batch in (lane..keys / BATCH).step_by(LANES) {
-                    store.add(&adds("queued", batch)).await.unwrap();
+                    store.add(&adds("queued", batch)).all().await.unwrap();
                 }
             }
         })
@@ -356,7 +356,7 @@ impl Bench {
         let begun = SystemClock.now();
         let grants = self.store.lease(&request(BATCH)).await.unwrap().grants;
         times.push(begun.elapsed());
-        self.store.finish(&ends(&grants)).await.unwrap();
+        self.store.finish(&ends(&grants)).all().await.unwrap();
     }
 
     /// Finishes all leases.
@@ -366,7 +366,7 @@ impl Bench {
             loop {
                 let grants = held.lock().unwrap().pop();
                 let Some(grants) = grants else { return };
-                store.finish(&ends(&grants)).await.unwrap();
+                store.finish(&ends(&grants)).all().await.unwrap();
             }
         };
         tokio::join!(lane(), lane(), lane(), lane(), lane(), lane(), lane(), lane());
@@ -394,9 +394,9 @@ async fn cycles_of(stores: &[PostgresStore], keys: usize) {
         let store = stores[lane].clone();
         async move {
             for batch in (lane..keys / BATCH).step_by(LANES) {
-                store.add(&adds("cycle", batch)).await.unwrap();
+                store.add(&adds("cycle", batch)).all().await.unwrap();
                 let grants = store.lease(&request(BATCH)).await.unwrap().grants;
-                store.finish(&ends(&grants)).await.unwrap();
+                store.finish(&ends(&grants)).all().await.unwrap();
             }
         }
     })
@@ -458,10 +458,10 @@ async fn wake_ups(url: &str, durability: Durability, rounds: usize) -> Vec<Durat
         let waiting = tokio::spawn(next(worker.clone()));
         pass(REST).await;
         let begun = SystemClock.now();
-        producer.add(&[add(&round.to_string(), When::Now)]).await.unwrap();
+        producer.add(&[add(&round.to_string(), When::Now)]).all().await.unwrap();
         let (grants, at) = waiting.await.unwrap();
         times.push(at.saturating_duration_since(begun));
-        worker.finish(&ends(&grants)).await.unwrap();
+        worker.finish(&ends(&grants)).all().await.unwrap();
     }
     times
 }
@@ -476,11 +476,11 @@ async fn delays(url: &str, durability: Durability, rounds: usize) -> Vec<Duratio
     for round in 0..=rounds {
         let waiting = tokio::spawn(next(worker.clone()));
         let begun = SystemClock.now();
-        producer.add(&[add(&round.to_string(), When::After(delay))]).await.unwrap();
+        producer.add(&[add(&round.to_string(), When::After(delay))]).all().await.unwrap();
         let (grants, at) = waiting.await.unwrap();
         let late = at.saturating_duration_since(begun).checked_sub(delay);
         times.push(late.expect("no key is early"));
-        worker.finish(&ends(&grants)).await.unwrap();
+        worker.finish(&ends(&grants)).all().await.unwrap();
     }
     times.split_off(1)
 }
@@ -504,7 +504,7 @@ async fn many_delays(url: &str, durability: Durability) -> Vec<Duration> {
             worker.wait(leased.more_in.unwrap_or(Duration::MAX)).await.unwrap();
         } else {
             let worker = worker.clone();
-            let ending = async move { worker.finish(&ends(&leased.grants)).await };
+            let ending = async move { worker.finish(&ends(&leased.grants)).all().await };
             tokio::spawn(ending);
         }
     }
@@ -525,7 +525,7 @@ async fn plan(store: &PostgresStore, number: u32) -> (HashMap<Key, Instant>, Ins
             adds.push(add(&n.to_string(), When::After(delay)));
             due.insert(adds[adds.len() - 1].key.clone(), begun + delay);
         }
-        store.add(&adds).await.unwrap();
+        store.add(&adds).all().await.unwrap();
     }
     (due, first + Duration::from_secs(1))
 }

@@ -203,27 +203,21 @@ impl Client {
     pub(crate) async fn finish(
         &self,
         requests: &[FinishRequest],
-    ) -> Result<Vec<Finished>, Error> {
-        let mut results = vec![Finished::LeaseLost; requests.len()];
+    ) -> Vec<Result<Finished, Error>> {
+        let mut results: Vec<_> =
+            requests.iter().map(|_| Ok(Finished::LeaseLost)).collect();
         for batch in FinishBatch::split(requests) {
-            let finished =
-                batch.run(&self.pool, self.queue, self.now(), &mut results).await;
-            let in_part = results.iter().any(is_carried_out);
-            finished.map_err(|error| if in_part { error.in_part() } else { error })?;
+            batch.run(&self.pool, self.queue, self.now(), &mut results).await;
         }
-        let soon = |answer: &Finished| match answer {
-            Finished::Requeued => true,
-            Finished::Delayed(delay) => *delay < SOON,
-            Finished::Done
-            | Finished::Dead
-            | Finished::LeaseLost
-            | Finished::Busy
-            | _ => false,
+        let soon = |answer: &Result<Finished, Error>| match answer {
+            Ok(Finished::Requeued) => true,
+            Ok(Finished::Delayed(delay)) => *delay < SOON,
+            _ => false,
         };
         if results.iter().any(soon) {
             self.wakeups.wake_all();
         }
-        Ok(results)
+        results
     }
 
     pub(crate) async fn reclaim(
@@ -286,10 +280,6 @@ fn is_soon(receipt: &Receipt) -> bool {
         Added::Delayed => receipt.delay < SOON,
         Added::Dirty | Added::Duplicate | _ => false,
     }
-}
-
-fn is_carried_out(answer: &Finished) -> bool {
-    !matches!(answer, Finished::LeaseLost | Finished::Busy)
 }
 
 fn holds(held: &[&Hold]) -> (Vec<Vec<u8>>, Vec<i64>) {

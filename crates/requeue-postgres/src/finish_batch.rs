@@ -1,14 +1,14 @@
 //! Finishes of leases, in batches that one statement takes.
 //!
 //! A statement takes each key once, and one shared rate. If a transaction of a user holds
-//! one of its keys, the server undoes the whole statement. Its finishes are then
-//! [`Finished::Busy`], and the other batches go on.
+//! one of its keys, the server undoes the whole statement. Its finishes then fail, and the
+//! other batches go on.
 
 use std::collections::HashSet;
 use std::time::Duration;
 
 use requeue::Finish;
-use requeue_store::{Error, ErrorKind, FinishRequest, Finished, Rate, micros_of};
+use requeue_store::{Error, FinishRequest, Finished, Rate, micros_of};
 use tokio_postgres::Row;
 
 use crate::pool::Pool;
@@ -49,28 +49,25 @@ impl<'a> FinishBatch<'a> {
         pool: &Pool,
         queue: i32,
         now: Option<i64>,
-        results: &mut [Finished],
-    ) -> Result<(), Error> {
-        match pool.call_one("finish", &self.params(queue, now)).await {
-            Ok(row) => {
-                self.read(&row, results).map_err(|error| pool.unreadable("finish", error))
-            }
-            Err(error) if error.kind() == ErrorKind::Busy => {
-                self.sorted.iter().for_each(|&index| results[index] = Finished::Busy);
-                Ok(())
-            }
-            Err(error) => Err(error),
+        results: &mut [Result<Finished, Error>],
+    ) {
+        let row = pool.call_one("finish", &self.params(queue, now)).await;
+        let read = row.and_then(|row| {
+            self.read(&row, results).map_err(|error| pool.unreadable("finish", error))
+        });
+        if let Err(error) = read {
+            self.sorted.iter().for_each(|&index| results[index] = Err(error.clone()));
         }
     }
 
     fn read(
         &self,
         row: &Row,
-        results: &mut [Finished],
+        results: &mut [Result<Finished, Error>],
     ) -> Result<(), tokio_postgres::Error> {
         let done: Option<Vec<i32>> = row.try_get("done")?;
         for position in done.unwrap_or_default() {
-            results[self.index(position)] = Finished::Done;
+            results[self.index(position)] = Ok(Finished::Done);
         }
         let others: Option<Vec<i32>> = row.try_get("others")?;
         let names: Option<Vec<&str>> = row.try_get("results")?;
@@ -78,7 +75,7 @@ impl<'a> FinishBatch<'a> {
         let others = others.unwrap_or_default().into_iter();
         let outcomes = names.into_iter().flatten().zip(waits.into_iter().flatten());
         for (position, (name, wait)) in others.zip(outcomes) {
-            results[self.index(position)] = finished(name, duration(wait));
+            results[self.index(position)] = Ok(finished(name, duration(wait)));
         }
         Ok(())
     }

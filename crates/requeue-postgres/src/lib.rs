@@ -41,10 +41,9 @@
 //! ```
 //!
 //! While your transaction is open, it locks the keys that it added. All other keys continue.
-//! A call waits a quarter of a second for a locked key; then the server undoes it. Finishing
-//! such a lease returns [`Finished::Busy`](requeue_store::Finished::Busy), and adds and
-//! extensions fail with [`ErrorKind::Busy`](requeue_store::ErrorKind::Busy). Repeat them,
-//! batches in smaller parts; a `SharedQueue` does. Rare calls such as
+//! A call waits a quarter of a second for a locked key; then the server undoes it, and the
+//! keys of that statement fail with [`ErrorKind::Busy`](requeue_store::ErrorKind::Busy).
+//! Repeat them; a `SharedQueue` does. Rare calls such as
 //! [`remove`](requeue_store::Store::remove) are repeated until the
 //! [timeout](PostgresStoreBuilder::timeout). If your transaction stays open for longer than
 //! a lease, the worker that processes its key loses the lease.

@@ -6,8 +6,9 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use requeue_store::{
-    Add, Dead, EngineClock, Error, Expired, Failing, FinishRequest, Finished, Hold, Key,
-    LeaseRequest, Leased, Look, Owner, Receipt, Reply, Stats, Store, Which, Worker,
+    Add, Dead, EngineClock, Error, ErrorKind, Expired, Failing, FinishRequest, Finished,
+    Hold, Key, LeaseRequest, Leased, Look, Owner, Receipt, Replies, Reply, Stats, Store,
+    TakeRequest, Taken, Which, Worker, every,
 };
 use tokio_postgres::GenericClient;
 
@@ -100,8 +101,8 @@ impl Store for PostgresStore {
         self.client.pool.name().to_owned()
     }
 
-    fn add<'a>(&'a self, adds: &'a [Add]) -> Reply<'a, Vec<Receipt>> {
-        Box::pin(self.client.add(adds))
+    fn add<'a>(&'a self, adds: &'a [Add]) -> Replies<'a, Receipt> {
+        Box::pin(async { every(adds.len(), self.client.add(adds).await) })
     }
 
     fn lease<'a>(&'a self, request: &'a LeaseRequest) -> Reply<'a, Leased> {
@@ -113,11 +114,17 @@ impl Store for PostgresStore {
         owner: &'a Owner,
         held: &'a [Hold],
         lease: Duration,
-    ) -> Reply<'a, Vec<bool>> {
-        Box::pin(self.client.extend(owner, held, lease))
+    ) -> Replies<'a, bool> {
+        Box::pin(async move {
+            every(held.len(), self.client.extend(owner, held, lease).await)
+        })
     }
 
-    fn finish<'a>(&'a self, requests: &'a [FinishRequest]) -> Reply<'a, Vec<Finished>> {
+    fn heartbeat<'a>(&'a self, owner: &'a Owner) -> Reply<'a, ()> {
+        Box::pin(async { self.client.extend(owner, &[], Duration::ZERO).await.map(drop) })
+    }
+
+    fn finish<'a>(&'a self, requests: &'a [FinishRequest]) -> Replies<'a, Finished> {
         Box::pin(self.client.finish(requests))
     }
 
@@ -129,19 +136,25 @@ impl Store for PostgresStore {
         Box::pin(self.client.expire(max_deliveries))
     }
 
-    fn forget<'a>(&'a self, keys: &'a [Key]) -> Reply<'a, ()> {
+    fn forget<'a>(&'a self, keys: &'a [Key]) -> Replies<'a, ()> {
         Box::pin(async move {
             let params = params![self.client.queue, sorted(keys)];
-            self.client.pool.call_again("forget", &params).await.map(drop)
+            let forgotten = self.client.pool.call_again("forget", &params).await;
+            every(keys.len(), forgotten.map(|_| vec![(); keys.len()]))
         })
     }
 
-    fn remove<'a>(&'a self, keys: &'a [Key]) -> Reply<'a, Vec<bool>> {
-        Box::pin(self.client.remove(keys))
+    fn remove<'a>(&'a self, keys: &'a [Key]) -> Replies<'a, bool> {
+        Box::pin(async { every(keys.len(), self.client.remove(keys).await) })
     }
 
-    fn look<'a>(&'a self, keys: &'a [Key]) -> Reply<'a, Vec<Look>> {
-        Box::pin(self.client.look(keys))
+    fn look<'a>(&'a self, keys: &'a [Key]) -> Replies<'a, Look> {
+        Box::pin(async { every(keys.len(), self.client.look(keys).await) })
+    }
+
+    fn take<'a>(&'a self, request: &'a TakeRequest) -> Reply<'a, Taken> {
+        let text = format!("the limiter {:?} is not supported yet", request.limiter);
+        Box::pin(std::future::ready(Err(Error::new(ErrorKind::Server, text))))
     }
 
     fn stats(&self) -> Reply<'_, Stats> {

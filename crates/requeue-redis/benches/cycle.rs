@@ -19,7 +19,8 @@ use requeue::{Clock, SystemClock};
 use requeue_redis::RedisStore;
 use requeue_store::machine::TimeSource;
 use requeue_store::{
-    Add, FinishRequest, Hold, Key, LeaseRequest, Owner, SharedQueue, Store, When,
+    Add, FinishRequest, Hold, Key, LeaseRequest, Owner, RepliesExt, SharedQueue, Store,
+    When,
 };
 
 const BATCH: usize = 100;
@@ -346,7 +347,7 @@ async fn add_delayed(store: RedisStore, count: usize) -> Vec<Instant> {
     for n in 0..count {
         let delay = Duration::from_millis(50 + (n as u64 * 37) % 100);
         due.push(SystemClock.now() + delay);
-        store.add(&[Add::new(key(n), When::After(delay))]).await.unwrap();
+        store.add(&[Add::new(key(n), When::After(delay))]).all().await.unwrap();
         pause(Duration::from_millis(1)).await;
     }
     due
@@ -365,7 +366,7 @@ async fn add_many_delayed(store: &RedisStore, count: u32) -> Vec<Instant> {
             due.push(begun + delay);
             adds.push(Add::new(key(*n as usize), When::After(delay)));
         }
-        store.add(&adds).await.unwrap();
+        store.add(&adds).all().await.unwrap();
     }
     due
 }
@@ -429,7 +430,7 @@ fn key(n: usize) -> Key {
 async fn add(store: &RedisStore, from: usize, count: usize) {
     let add = |n| Add { revive_after: Duration::ZERO, ..Add::new(key(n), When::Now) };
     let adds: Vec<_> = (from..from + count).map(add).collect();
-    store.add(&adds).await.unwrap();
+    store.add(&adds).all().await.unwrap();
 }
 
 /// As [`add`], with priorities from 1 to 9.
@@ -437,7 +438,7 @@ async fn add_with_priorities(store: &RedisStore, from: usize, count: usize) {
     let priority = |n: usize| i8::try_from(n % 9 + 1).unwrap();
     let add = |n| Add { priority: priority(n), ..Add::new(key(n), When::Now) };
     let adds: Vec<_> = (from..from + count).map(add).collect();
-    store.add(&adds).await.unwrap();
+    store.add(&adds).all().await.unwrap();
 }
 
 fn request(max: usize) -> LeaseRequest {
@@ -458,7 +459,7 @@ async fn lease(store: &RedisStore, max: usize) -> Vec<Hold> {
 async fn finish(store: &RedisStore, holds: Vec<Hold>) {
     let request = |hold| FinishRequest::new(hold, Finish::Succeed);
     let requests: Vec<_> = holds.into_iter().map(request).collect();
-    store.finish(&requests).await.unwrap();
+    store.finish(&requests).all().await.unwrap();
 }
 
 async fn pause(time: Duration) {

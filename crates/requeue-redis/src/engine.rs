@@ -8,7 +8,7 @@ use redis::{Cmd, RedisError, Value};
 use requeue_store::{Error, ErrorKind};
 
 use crate::cluster::Cluster;
-use crate::error::{Stage, breaks_connection, store_error};
+use crate::error::{Stage, breaks_connection, in_part, store_error};
 use crate::node::{Node, ScriptCommand};
 
 #[derive(Debug)]
@@ -127,7 +127,7 @@ fn all_or_error(results: Vec<Result<Value, Error>>) -> Result<Vec<Value>, Error>
     };
     let any_executed = results.iter().any(may_be_executed);
     let results: Result<_, Error> = results.into_iter().collect();
-    results.map_err(|error| if any_executed { error.in_part() } else { error })
+    results.map_err(|error| if any_executed { in_part(error) } else { error })
 }
 
 #[cfg(test)]

@@ -107,3 +107,13 @@ pub(crate) fn unexpected_reply(topic: &str) -> Error {
     let text = format!("the server sent an unexpected reply about {topic}");
     Error::new(ErrorKind::Corrupt, text)
 }
+
+/// Turns the error of one part of a call into the error of the whole call: other parts may
+/// have been executed.
+pub(crate) fn in_part(error: Error) -> Error {
+    if error.kind() != ErrorKind::Unavailable {
+        return error;
+    }
+    let text = format!("{error}; a part of the call may have been executed");
+    Error::new(ErrorKind::Unknown, text).because(error)
+}

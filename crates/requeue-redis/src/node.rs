@@ -10,7 +10,7 @@ use redis::aio::MultiplexedConnection;
 use redis::{AsyncConnectionConfig, Cmd, ConnectionAddr, Pipeline, RedisError, Value};
 use requeue_store::Error;
 
-use crate::error::{Stage, breaks_connection, store_error};
+use crate::error::{Stage, breaks_connection, in_part, store_error};
 use crate::script::Script;
 
 /// The number of commands that are sent before their replies are awaited. The timeout is for
@@ -104,7 +104,7 @@ impl Node {
         let replies: Result<_, RedisError> = replies.collect();
         replies.map_err(|error| {
             let error = self.error(error);
-            if any_executed { error.in_part() } else { error }
+            if any_executed { in_part(error) } else { error }
         })
     }
 
@@ -118,7 +118,7 @@ impl Node {
         while calls.peek().is_some() {
             let is_first = replies.is_empty();
             let more = self.call_pipelined(calls.by_ref().take(PIPELINE_LEN)).await;
-            let in_part = |error: Error| if is_first { error } else { error.in_part() };
+            let in_part = |error: Error| if is_first { error } else { in_part(error) };
             replies.extend(more.map_err(in_part)?);
         }
         Ok(replies)

@@ -8,13 +8,16 @@ use std::sync::atomic::AtomicUsize;
 use std::time::Duration;
 
 use requeue_store::{
-    Add, Dead, Error, Expired, Failing, FinishRequest, Finished, Hold, Key, LeaseRequest,
-    Leased, Look, Owner, Receipt, Reply, Stats, Store, Which, Worker,
+    Add, Dead, Error, ErrorKind, Expired, Failing, FinishRequest, Finished, Hold, Key,
+    LeaseRequest, Leased, Look, Owner, Receipt, Replies, Reply, Stats, Store,
+    TakeRequest, Taken, Which, Worker, every,
 };
 
 use crate::builder::RedisStoreBuilder;
 use crate::client::Client;
+use crate::engine::Engine;
 use crate::operate::Exhume;
+use crate::partition::partition_of;
 use crate::waiters::{WAITERS_LOOK, Waiters};
 use crate::{add, finish, inspect, lease, operate, single};
 
@@ -90,8 +93,8 @@ impl Store for RedisStore {
         format!("{}, queue {}", self.client.engine.name(), self.client.queue)
     }
 
-    fn add<'a>(&'a self, adds: &'a [Add]) -> Reply<'a, Vec<Receipt>> {
-        Box::pin(add::add(&self.client, adds))
+    fn add<'a>(&'a self, adds: &'a [Add]) -> Replies<'a, Receipt> {
+        Box::pin(async { every(adds.len(), add::add(&self.client, adds).await) })
     }
 
     fn lease<'a>(&'a self, request: &'a LeaseRequest) -> Reply<'a, Leased> {
@@ -103,12 +106,22 @@ impl Store for RedisStore {
         owner: &'a Owner,
         held: &'a [Hold],
         lease: Duration,
-    ) -> Reply<'a, Vec<bool>> {
-        Box::pin(lease::extend(&self.client, owner, held, lease))
+    ) -> Replies<'a, bool> {
+        Box::pin(async move {
+            every(held.len(), lease::extend(&self.client, owner, held, lease).await)
+        })
     }
 
-    fn finish<'a>(&'a self, requests: &'a [FinishRequest]) -> Reply<'a, Vec<Finished>> {
-        Box::pin(finish::finish(&self.client, requests))
+    fn heartbeat<'a>(&'a self, owner: &'a Owner) -> Reply<'a, ()> {
+        Box::pin(async {
+            lease::extend(&self.client, owner, &[], Duration::ZERO).await.map(drop)
+        })
+    }
+
+    fn finish<'a>(&'a self, requests: &'a [FinishRequest]) -> Replies<'a, Finished> {
+        Box::pin(async {
+            every(requests.len(), finish::finish(&self.client, requests).await)
+        })
     }
 
     fn reclaim<'a>(&'a self, owner: &'a Owner, held: &'a [Hold]) -> Reply<'a, u64> {
@@ -119,16 +132,32 @@ impl Store for RedisStore {
         Box::pin(lease::expire(&self.client, max_deliveries))
     }
 
-    fn forget<'a>(&'a self, keys: &'a [Key]) -> Reply<'a, ()> {
-        Box::pin(operate::forget(&self.client, keys))
+    fn forget<'a>(&'a self, keys: &'a [Key]) -> Replies<'a, ()> {
+        Box::pin(async {
+            let forgotten = operate::forget(&self.client, keys).await;
+            every(keys.len(), forgotten.map(|()| vec![(); keys.len()]))
+        })
     }
 
-    fn remove<'a>(&'a self, keys: &'a [Key]) -> Reply<'a, Vec<bool>> {
-        Box::pin(operate::remove(&self.client, keys))
+    fn remove<'a>(&'a self, keys: &'a [Key]) -> Replies<'a, bool> {
+        Box::pin(async { every(keys.len(), operate::remove(&self.client, keys).await) })
     }
 
-    fn look<'a>(&'a self, keys: &'a [Key]) -> Reply<'a, Vec<Look>> {
-        Box::pin(inspect::look(&self.client, keys))
+    fn look<'a>(&'a self, keys: &'a [Key]) -> Replies<'a, Look> {
+        Box::pin(async { every(keys.len(), inspect::look(&self.client, keys).await) })
+    }
+
+    fn take<'a>(&'a self, request: &'a TakeRequest) -> Reply<'a, Taken> {
+        let text = format!("the limiter {:?} is not supported yet", request.limiter);
+        Box::pin(std::future::ready(Err(Error::new(ErrorKind::Server, text))))
+    }
+
+    /// The keys of a partition of a cluster are on one node.
+    fn lane(&self, key: &Key) -> usize {
+        match &*self.client.engine {
+            Engine::Server(_) => 0,
+            Engine::Cluster(_) => partition_of(key, self.client.partitions()),
+        }
     }
 
     fn stats(&self) -> Reply<'_, Stats> {

@@ -63,8 +63,6 @@ pub enum Finished {
     Dead,
     /// The lease was no longer held. Nothing was changed.
     LeaseLost,
-    /// The key is locked, for example by a transaction. Nothing was changed; try again.
-    Busy,
 }
 
 /// What [`Store::expire`](crate::Store::expire) moved.
@@ -72,7 +70,8 @@ pub enum Finished {
 pub struct Expired {
     /// The number of keys whose delay had ended.
     pub due: u64,
-    /// The number of keys that are ready again because their lease had expired.
+    /// The number of keys that are pending again because their lease had expired: ready, or
+    /// delayed if a dirty key was revived.
     pub returned: u64,
     /// The number of keys that are dead because their lease had expired too often.
     pub dead: u64,
@@ -164,6 +163,37 @@ pub struct Dead {
     pub deliveries: u32,
     /// The last holder.
     pub owner: Owner,
+}
+
+/// The answer to a [`TakeRequest`](crate::TakeRequest).
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum Taken {
+    /// The tokens were taken. The caller must wait for this long before it acts.
+    Granted {
+        /// The time until the tokens are available; zero if they are available now.
+        after: Duration,
+    },
+    /// The tokens would not be available in time. Nothing was taken.
+    Refused {
+        /// The time until the same request can be granted, if no other caller takes tokens.
+        retry_in: Duration,
+    },
+}
+
+/// What a migration of stored data did, or would do.
+///
+/// Returned by the `migrate` methods of the builders of stores.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Migration {
+    /// The version of the stored data before.
+    pub from: u32,
+    /// The version that this program writes.
+    pub to: u32,
+    /// A description of each step, in order. Empty if there was nothing to do.
+    pub steps: Vec<String>,
+    /// Whether the steps were executed. `false` for a dry run.
+    pub applied: bool,
 }
 
 /// An owner that was active recently.

@@ -3,7 +3,7 @@
 //!
 //! There are four kinds of tasks, and each runs only while it has work: one sends adds, one
 //! sends finishes, one fetches keys for getters, and the heartbeat extends held leases.
-//! Batches with a locked key continue in separate tasks, so that they delay no others.
+//! Failed adds and finishes are repeated by separate tasks, so that they delay no others.
 //!
 //! A task can end early, if it panics or its runtime shuts down. Each task owns a guard
 //! whose drop then fails the waiting callers and lets the next call start a new task.
@@ -19,11 +19,11 @@ use std::time::Duration;
 use requeue::metrics::{Gauges, Metrics, Probe, Probed};
 use requeue::{Clock, Finish};
 use tokio::runtime::Handle;
-use tokio::sync::{Notify, RwLock, Semaphore};
+use tokio::sync::{Notify, RwLock};
 
-use self::batch::Batcher;
 use self::getters::Getters;
 use self::held_leases::{FinishGuard, HeldLeases};
+use self::lanes::Lanes;
 use self::meter::Meter;
 use self::task_count::TaskCount;
 use crate::lease::RawLease;
@@ -34,15 +34,12 @@ mod fetch;
 pub(crate) mod getters;
 mod heartbeat;
 pub(crate) mod held_leases;
+mod lanes;
 pub(crate) mod meter;
 mod outage;
 mod reclaim;
 mod send;
 mod task_count;
-
-/// The number of concurrent calls for batches with a locked key. Each may block a
-/// connection for a while, and other calls need connections too.
-const MAX_BUSY_CALLS: usize = 3;
 
 /// Receives errors that no caller gets.
 pub(crate) type OnError = Arc<dyn Fn(&Error) + Send + Sync>;
@@ -69,11 +66,9 @@ pub(crate) struct Client<S: Store> {
     pub(crate) held: Arc<HeldLeases>,
     meter: Option<Meter>,
     runtime: Handle,
-    adds: Batcher<Add, Receipt>,
-    finishes: Batcher<FinishRequest, Finished, FinishGuard>,
+    adds: Lanes<Add, Receipt>,
+    finishes: Lanes<FinishRequest, Finished, FinishGuard>,
     getters: Getters<RawLease<S>>,
-    /// Limits calls for batches with a locked key.
-    busy_calls: Semaphore,
     /// Tasks that lease keys or release undelivered ones.
     leasing_tasks: Arc<TaskCount>,
     has_heartbeat: AtomicBool,
@@ -105,10 +100,9 @@ impl<S: Store> Client<S> {
             settings,
             runtime,
             held: Arc::new(HeldLeases::new(Arc::clone(&progress))),
-            adds: Batcher::new(Arc::clone(&progress)),
-            finishes: Batcher::new(Arc::clone(&progress)),
+            adds: Lanes::new(Arc::clone(&progress)),
+            finishes: Lanes::new(Arc::clone(&progress)),
             getters: Getters::new(),
-            busy_calls: Semaphore::new(MAX_BUSY_CALLS),
             leasing_tasks: TaskCount::new(Arc::clone(&progress)),
             has_heartbeat: AtomicBool::new(false),
             in_doubt: AtomicBool::new(false),

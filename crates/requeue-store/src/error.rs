@@ -2,39 +2,42 @@
 
 use std::error::Error as StdError;
 use std::fmt;
-
-type Cause = Box<dyn StdError + Send + Sync>;
+use std::sync::Arc;
 
 /// An error of a store or of a [`SharedQueue`](crate::SharedQueue).
 ///
-/// The [`kind`](Error::kind) says how to handle it, the text what was tried, and the
-/// [`source`](StdError::source) why it failed. No text contains a password.
+/// The [`kind`](Error::kind) says what happened, the [`class`](Error::class) how to handle
+/// it, the text what was tried, and the [`source`](StdError::source) why it failed. No text
+/// contains a password.
 ///
 /// # Examples
 ///
 /// ```
-/// use requeue_store::{ErrorKind, Key};
+/// use requeue_store::{Class, ErrorKind, Key};
 ///
 /// let error = Key::new(vec![b'x'; 5000]).unwrap_err();
 /// assert_eq!(error.kind(), ErrorKind::Invalid);
+/// assert_eq!(error.class(), Class::GiveUpKey);
 /// assert!(!error.is_transient());
 /// assert_eq!(error.to_string(), "the key has 5000 bytes; the maximum is 1024");
 /// ```
-#[derive(Debug)]
+#[derive(Clone, Debug)]
 pub struct Error {
     kind: ErrorKind,
     text: String,
-    source: Option<Cause>,
+    source: Option<Arc<dyn StdError + Send + Sync>>,
 }
 
 /// The kind of an [`Error`].
+///
+/// Each kind has a [`Class`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 #[non_exhaustive]
 pub enum ErrorKind {
     /// The store cannot be reached. Nothing was changed; try again later.
     Unavailable,
-    /// One of the keys is locked, for example by a transaction. Nothing was changed; the
-    /// call may succeed for the other keys.
+    /// The key is locked, for example by a transaction, or the server resolved a deadlock
+    /// or a conflict of transactions. Nothing was changed.
     Busy,
     /// The call was sent, but no answer came. It may or may not have been executed.
     ///
@@ -42,7 +45,15 @@ pub enum ErrorKind {
     /// too, but then [`LeaseLost`](Self::LeaseLost) means that the lease was either ended by
     /// the first attempt or lost before.
     Unknown,
+    /// The server is out of memory or disk space. Nothing was changed.
+    Full,
+    /// The server does not accept writes: it is a replica, or in a read-only mode. Nothing
+    /// was changed.
+    ReadOnly,
     /// The store denies access: a wrong password, or missing permissions.
+    ///
+    /// Opening a store fails at once. On an open store a password may just be changing, so
+    /// calls are repeated.
     Denied,
     /// The queue has other settings, or another process has its files open.
     Conflict,
@@ -62,8 +73,32 @@ pub enum ErrorKind {
     Closed,
     /// No key became ready in time.
     Timeout,
-    /// The server answered with an error.
+    /// The server answered with an error that this program does not know.
     Server,
+}
+
+/// How to handle an [`Error`].
+///
+/// | class | kinds |
+/// |---|---|
+/// | [`RetryHere`](Self::RetryHere) | [`Busy`](ErrorKind::Busy), [`Timeout`](ErrorKind::Timeout), [`Full`](ErrorKind::Full) |
+/// | [`RetryElsewhere`](Self::RetryElsewhere) | [`Unavailable`](ErrorKind::Unavailable), [`Unknown`](ErrorKind::Unknown), [`ReadOnly`](ErrorKind::ReadOnly), [`Denied`](ErrorKind::Denied) |
+/// | [`GiveUpKey`](Self::GiveUpKey) | [`LeaseLost`](ErrorKind::LeaseLost), [`Invalid`](ErrorKind::Invalid) |
+/// | [`GiveUp`](Self::GiveUp) | [`Conflict`](ErrorKind::Conflict), [`Corrupt`](ErrorKind::Corrupt), [`Version`](ErrorKind::Version), [`Poisoned`](ErrorKind::Poisoned), [`Closed`](ErrorKind::Closed), [`Server`](ErrorKind::Server) |
+///
+/// A [`SharedQueue`](crate::SharedQueue) repeats calls of the first two classes for its
+/// [patience](crate::SharedQueueBuilder::patience). They never close a handle.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+#[non_exhaustive]
+pub enum Class {
+    /// The same call may succeed a little later on the same connection.
+    RetryHere,
+    /// The same call may succeed on a new connection, perhaps to another server.
+    RetryElsewhere,
+    /// Repeating the call does not help for this key. Other keys are not affected.
+    GiveUpKey,
+    /// The store cannot be used.
+    GiveUp,
 }
 
 impl Error {
@@ -74,8 +109,8 @@ impl Error {
 
     /// Sets the source of the error.
     #[must_use]
-    pub fn because(mut self, source: impl Into<Cause>) -> Self {
-        self.source = Some(source.into());
+    pub fn because(mut self, source: impl Into<Box<dyn StdError + Send + Sync>>) -> Self {
+        self.source = Some(source.into().into());
         self
     }
 
@@ -84,47 +119,29 @@ impl Error {
         self.kind
     }
 
-    /// Returns whether the same call may succeed a little later.
-    pub fn is_transient(&self) -> bool {
-        matches!(
-            self.kind,
+    /// Returns the class of the [kind](Self::kind).
+    pub fn class(&self) -> Class {
+        match self.kind {
+            ErrorKind::Busy | ErrorKind::Timeout | ErrorKind::Full => Class::RetryHere,
             ErrorKind::Unavailable
-                | ErrorKind::Busy
-                | ErrorKind::Unknown
-                | ErrorKind::Timeout
-        )
-    }
-
-    /// Turns the error of one part of a call into the error of the whole call.
-    ///
-    /// For stores that split a call: `Unavailable` becomes `Unknown`, because other parts may
-    /// have been executed.
-    #[must_use]
-    pub fn in_part(self) -> Self {
-        if self.kind != ErrorKind::Unavailable {
-            return self;
+            | ErrorKind::Unknown
+            | ErrorKind::ReadOnly
+            | ErrorKind::Denied => Class::RetryElsewhere,
+            ErrorKind::LeaseLost | ErrorKind::Invalid => Class::GiveUpKey,
+            ErrorKind::Conflict
+            | ErrorKind::Corrupt
+            | ErrorKind::Version
+            | ErrorKind::Poisoned
+            | ErrorKind::Closed
+            | ErrorKind::Server => Class::GiveUp,
         }
-        let text = format!("{self}; a part of the call may have been executed");
-        Self::new(ErrorKind::Unknown, text).because(self)
     }
 
-    /// Copies the error for each caller of one call. Sources become text.
-    #[must_use]
-    pub(crate) fn duplicate(&self) -> Self {
-        let source = self.source.as_ref().map(|source| chain(&**source).into());
-        Self { kind: self.kind, text: self.text.clone(), source }
+    /// Returns whether the same call may succeed later: [`Class::RetryHere`] or
+    /// [`Class::RetryElsewhere`].
+    pub fn is_transient(&self) -> bool {
+        matches!(self.class(), Class::RetryHere | Class::RetryElsewhere)
     }
-}
-
-/// Formats an error and its sources on one line.
-fn chain(error: &dyn StdError) -> String {
-    let mut text = error.to_string();
-    let mut next = error.source();
-    while let Some(cause) = next {
-        text = format!("{text}: {cause}");
-        next = cause.source();
-    }
-    text
 }
 
 impl fmt::Display for Error {
@@ -144,18 +161,10 @@ mod tests {
     use super::*;
 
     #[test]
-    fn unavailable_part_makes_the_whole_call_unknown() {
-        let unavailable = Error::new(ErrorKind::Unavailable, "the server is down");
-        let in_part = unavailable.in_part();
-        assert_eq!(in_part.kind(), ErrorKind::Unknown);
-        assert_eq!(
-            in_part.to_string(),
-            "the server is down; a part of the call may have been executed"
-        );
-        let denied = Error::new(ErrorKind::Denied, "no").in_part();
-        assert_eq!(
-            (denied.kind(), denied.to_string().as_str()),
-            (ErrorKind::Denied, "no")
-        );
+    fn clone_keeps_the_source() {
+        let cause = Error::new(ErrorKind::Server, "cause");
+        let error = Error::new(ErrorKind::Unavailable, "no server").because(cause);
+        let copy = error.clone();
+        assert_eq!(copy.source().unwrap().to_string(), "cause");
     }
 }

@@ -5,20 +5,20 @@
 /// # Examples
 ///
 /// ```
-/// use requeue_store::{Add, Receipt, Reply, Store, forward_store};
+/// use requeue_store::{Add, Receipt, Replies, Store, forward_store};
 ///
 /// /// Logs the number of added keys.
 /// struct Logged<S>(S);
 ///
 /// impl<S: Store> Store for Logged<S> {
-///     fn add<'a>(&'a self, adds: &'a [Add]) -> Reply<'a, Vec<Receipt>> {
+///     fn add<'a>(&'a self, adds: &'a [Add]) -> Replies<'a, Receipt> {
 ///         println!("{} keys", adds.len());
 ///         self.0.add(adds)
 ///     }
 ///
-///     forward_store!(self => self.0; describe, lease, extend, finish, reclaim, expire,
-///         forget, remove, look, stats, failing, workers, dead, revive, drop_dead, pause,
-///         resume, wait);
+///     forward_store!(self => self.0; describe, lease, extend, heartbeat, finish, reclaim,
+///         expire, forget, remove, look, take, lane, stats, failing, workers, dead, revive,
+///         drop_dead, pause, resume, wait);
 /// }
 /// ```
 #[macro_export]
@@ -32,7 +32,7 @@ macro_rules! forward_store {
         }
     };
     (@add $self:ident $to:expr) => {
-        fn add<'a>(&'a $self, adds: &'a [$crate::Add]) -> $crate::Reply<'a, Vec<$crate::Receipt>> {
+        fn add<'a>(&'a $self, adds: &'a [$crate::Add]) -> $crate::Replies<'a, $crate::Receipt> {
             $to.add(adds)
         }
     };
@@ -42,12 +42,27 @@ macro_rules! forward_store {
         }
     };
     (@extend $self:ident $to:expr) => {
-        fn extend<'a>(&'a $self, owner: &'a $crate::Owner, held: &'a [$crate::Hold], lease: ::std::time::Duration) -> $crate::Reply<'a, Vec<bool>> {
+        fn extend<'a>(&'a $self, owner: &'a $crate::Owner, held: &'a [$crate::Hold], lease: ::std::time::Duration) -> $crate::Replies<'a, bool> {
             $to.extend(owner, held, lease)
         }
     };
+    (@heartbeat $self:ident $to:expr) => {
+        fn heartbeat<'a>(&'a $self, owner: &'a $crate::Owner) -> $crate::Reply<'a, ()> {
+            $to.heartbeat(owner)
+        }
+    };
+    (@take $self:ident $to:expr) => {
+        fn take<'a>(&'a $self, request: &'a $crate::TakeRequest) -> $crate::Reply<'a, $crate::Taken> {
+            $to.take(request)
+        }
+    };
+    (@lane $self:ident $to:expr) => {
+        fn lane(&$self, key: &$crate::Key) -> usize {
+            $to.lane(key)
+        }
+    };
     (@finish $self:ident $to:expr) => {
-        fn finish<'a>(&'a $self, requests: &'a [$crate::FinishRequest]) -> $crate::Reply<'a, Vec<$crate::Finished>> {
+        fn finish<'a>(&'a $self, requests: &'a [$crate::FinishRequest]) -> $crate::Replies<'a, $crate::Finished> {
             $to.finish(requests)
         }
     };
@@ -62,17 +77,17 @@ macro_rules! forward_store {
         }
     };
     (@forget $self:ident $to:expr) => {
-        fn forget<'a>(&'a $self, keys: &'a [$crate::Key]) -> $crate::Reply<'a, ()> {
+        fn forget<'a>(&'a $self, keys: &'a [$crate::Key]) -> $crate::Replies<'a, ()> {
             $to.forget(keys)
         }
     };
     (@remove $self:ident $to:expr) => {
-        fn remove<'a>(&'a $self, keys: &'a [$crate::Key]) -> $crate::Reply<'a, Vec<bool>> {
+        fn remove<'a>(&'a $self, keys: &'a [$crate::Key]) -> $crate::Replies<'a, bool> {
             $to.remove(keys)
         }
     };
     (@look $self:ident $to:expr) => {
-        fn look<'a>(&'a $self, keys: &'a [$crate::Key]) -> $crate::Reply<'a, Vec<$crate::Look>> {
+        fn look<'a>(&'a $self, keys: &'a [$crate::Key]) -> $crate::Replies<'a, $crate::Look> {
             $to.look(keys)
         }
     };

@@ -101,11 +101,12 @@ mod store;
 mod sync;
 
 pub use answer::{
-    Dead, Expired, Failing, Finished, Grant, Leased, Look, Phase, Receipt, Stats, Worker,
+    Dead, Expired, Failing, Finished, Grant, Leased, Look, Migration, Phase, Receipt,
+    Stats, Taken, Worker,
 };
 pub use builder::SharedQueueBuilder;
 pub use engine_time::{EngineClock, EngineTime, micros_of};
-pub use error::{Error, ErrorKind};
+pub use error::{Class, Error, ErrorKind};
 #[cfg(feature = "serde")]
 pub use key::Json;
 pub use key::{Key, StoreKey};
@@ -114,7 +115,8 @@ pub use memory::MemoryStore;
 pub use queue::{SharedQueue, WeakSharedQueue};
 pub use race::within;
 pub use request::{
-    Add, Backoff, FinishRequest, Hold, LeaseRequest, Owner, Rate, Token, When, Which,
+    Add, Backoff, FinishRequest, Hold, LeaseRequest, Owner, Rate, TakeRequest, Token,
+    When, Which,
 };
 pub use source::SharedGet;
-pub use store::{Reply, Store};
+pub use store::{Replies, RepliesExt, Reply, Store, every};

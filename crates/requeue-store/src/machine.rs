@@ -19,6 +19,7 @@
 //! 4. A dead key is neither in the queue nor delayed.
 //! 5. A record has `pending_priority` exactly if its key is ready, dirty or delayed. If the
 //!    key is ready or dirty, that is its priority in the queue.
+//! 6. `failing` and `dead` are the numbers of records that are failing and dead.
 
 use std::collections::{BTreeSet, HashMap};
 use std::num::NonZeroU32;
@@ -27,11 +28,13 @@ use std::time::Duration;
 use requeue::order::Priority;
 use requeue::{Finish, Lease, Queue};
 
+use self::arrival::Arrival;
 use crate::{
     Add, EngineTime, Expired, FinishRequest, Finished, Hold, Key, LeaseRequest, Leased,
-    Owner, Receipt, Token, When, Which,
+    Owner, Receipt, TakeRequest, Taken, Token, When, Which,
 };
 
+mod arrival;
 mod inspect;
 mod persisted;
 mod transitions;
@@ -52,8 +55,14 @@ pub struct Machine {
     ready_since: BTreeSet<(EngineTime, u64)>,
     owners: HashMap<Owner, EngineTime>,
     last_token: u64,
-    /// Theoretical arrival time of the shared rate.
-    arrival: EngineTime,
+    /// The shared rate of retries.
+    retries: Arrival,
+    /// The shared limiters by name.
+    limiters: HashMap<String, Arrival>,
+    /// The number of keys with failures that are not dead.
+    failing: u64,
+    /// The number of dead keys.
+    dead: u64,
     paused: bool,
     /// Orders entries with the same time.
     sequence: u64,
@@ -118,7 +127,10 @@ impl Machine {
             ready_since: BTreeSet::new(),
             owners: HashMap::new(),
             last_token: 0,
-            arrival: EngineTime::default(),
+            retries: Arrival::default(),
+            limiters: HashMap::new(),
+            failing: 0,
+            dead: 0,
             paused: false,
             sequence: 0,
             changed: None,
@@ -171,6 +183,23 @@ impl Machine {
     ) -> Vec<bool> {
         self.see_owner(owner, now);
         held.iter().map(|hold| self.extend_one(hold, now.after(lease))).collect()
+    }
+
+    /// As [`Store::heartbeat`](crate::Store::heartbeat).
+    pub fn heartbeat(&mut self, owner: &Owner, now: EngineTime) {
+        self.see_owner(owner, now);
+    }
+
+    /// As [`Store::take`](crate::Store::take).
+    pub fn take(&mut self, request: &TakeRequest, now: EngineTime) -> Taken {
+        let TakeRequest { limiter, rate, n, max_wait } = request;
+        let before = self.limiters.get(limiter).copied().unwrap_or_default();
+        let (after, wait) = before.reserve(rate, *n, now);
+        if wait > *max_wait {
+            return Taken::Refused { retry_in: wait.saturating_sub(*max_wait) };
+        }
+        self.limiters.insert(limiter.clone(), after);
+        Taken::Granted { after: wait }
     }
 
     /// As [`Store::finish`](crate::Store::finish) for one lease.
@@ -270,6 +299,9 @@ impl Machine {
         let dirty =
             record.held.as_mut().is_some_and(|held| std::mem::take(&mut held.dirty));
         let pending = dirty || record.since.is_some() || record.wake_at.is_some();
+        if dirty {
+            self.mark_changed(key);
+        }
         self.set_pending_priority(key, None);
         self.queue.remove(key);
         self.set_wake(key, None);

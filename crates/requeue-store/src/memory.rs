@@ -2,6 +2,7 @@
 
 use std::fmt;
 use std::num::NonZeroU32;
+use std::pin::pin;
 use std::sync::{Arc, Mutex, MutexGuard};
 use std::time::Duration;
 
@@ -11,9 +12,9 @@ use crate::engine_time::TimeSource;
 use crate::machine::Machine;
 use crate::sync::lock;
 use crate::{
-    Add, Dead, EngineClock, EngineTime, Error, Expired, Failing, FinishRequest, Finished,
-    Hold, Key, LeaseRequest, Leased, Look, Owner, Receipt, Reply, Stats, Store, Which,
-    Worker, within,
+    Add, Dead, EngineClock, EngineTime, Expired, Failing, FinishRequest, Finished, Hold,
+    Key, LeaseRequest, Leased, Look, Owner, Receipt, Replies, Reply, Stats, Store,
+    TakeRequest, Taken, Which, Worker, within,
 };
 
 /// A store in memory, for tests of code that uses a [`SharedQueue`](crate::SharedQueue).
@@ -30,9 +31,10 @@ pub struct MemoryStore {
 struct Shared {
     machine: Mutex<Machine>,
     time: TimeSource,
-    /// Notified when a key is ready. It keeps one wake-up for the next waiter, so a key that
-    /// becomes ready between a look and the wait is not missed.
-    ready: Notify,
+    /// Notified when a key is ready, and when the first delay ends earlier than before. It
+    /// keeps one wake-up for the next waiter, so a key that becomes ready between a look and
+    /// the wait is not missed.
+    news: Notify,
 }
 
 impl MemoryStore {
@@ -48,26 +50,53 @@ impl MemoryStore {
 
     fn with_time(time: TimeSource) -> Self {
         let machine = Mutex::new(Machine::new());
-        Self { shared: Arc::new(Shared { machine, time, ready: Notify::new() }) }
+        Self { shared: Arc::new(Shared { machine, time, news: Notify::new() }) }
     }
 
     fn machine(&self) -> MutexGuard<'_, Machine> {
         lock(&self.shared.machine)
     }
 
-    /// Executes a call, and wakes a waiter if a key is ready after it.
+    /// Executes a call, and wakes a waiter if a key is ready after it, or all if the first
+    /// delay ends earlier than before.
+    fn act<T>(&self, act: impl FnOnce(&mut Machine, EngineTime) -> T) -> T {
+        let mut machine = self.machine();
+        let before = machine.first_delay();
+        let answer = act(&mut machine, self.shared.time.now());
+        let (ready, after) = (machine.has_ready(), machine.first_delay());
+        drop(machine);
+        if after.is_some_and(|after| before.is_none_or(|before| after < before)) {
+            self.shared.news.notify_waiters();
+        }
+        if ready {
+            self.shared.news.notify_one();
+        }
+        answer
+    }
+
     fn call<T: Send + 'static>(
         &self,
         act: impl FnOnce(&mut Machine, EngineTime) -> T,
     ) -> Reply<'_, T> {
-        let mut machine = self.machine();
-        let answer = act(&mut machine, self.shared.time.now());
-        let ready = machine.has_ready();
-        drop(machine);
-        if ready {
-            self.shared.ready.notify_one();
-        }
-        Box::pin(std::future::ready(Ok::<_, Error>(answer)))
+        Box::pin(std::future::ready(Ok(self.act(act))))
+    }
+
+    /// Executes a call for each item.
+    fn call_each<I, T: Send + 'static>(
+        &self,
+        items: &[I],
+        act: impl Fn(&mut Machine, &I, EngineTime) -> T,
+    ) -> Replies<'_, T> {
+        let answers = self.act(|machine, now| {
+            items.iter().map(|item| Ok(act(machine, item, now))).collect()
+        });
+        Box::pin(std::future::ready(answers))
+    }
+
+    /// Returns the time until the first delay ends.
+    fn due_in(&self) -> Duration {
+        let first = self.machine().first_delay();
+        first.map_or(Duration::MAX, |at| at.since(self.shared.time.now()))
     }
 }
 
@@ -89,8 +118,8 @@ impl Store for MemoryStore {
         "a queue in memory".to_owned()
     }
 
-    fn add<'a>(&'a self, adds: &'a [Add]) -> Reply<'a, Vec<Receipt>> {
-        self.call(|machine, now| adds.iter().map(|add| machine.add(add, now)).collect())
+    fn add<'a>(&'a self, adds: &'a [Add]) -> Replies<'a, Receipt> {
+        self.call_each(adds, Machine::add)
     }
 
     fn lease<'a>(&'a self, request: &'a LeaseRequest) -> Reply<'a, Leased> {
@@ -102,14 +131,17 @@ impl Store for MemoryStore {
         owner: &'a Owner,
         held: &'a [Hold],
         lease: Duration,
-    ) -> Reply<'a, Vec<bool>> {
-        self.call(|machine, now| machine.extend(owner, held, lease, now))
+    ) -> Replies<'a, bool> {
+        let held = self.act(|machine, now| machine.extend(owner, held, lease, now));
+        Box::pin(std::future::ready(held.into_iter().map(Ok).collect()))
     }
 
-    fn finish<'a>(&'a self, requests: &'a [FinishRequest]) -> Reply<'a, Vec<Finished>> {
-        self.call(|machine, now| {
-            requests.iter().map(|request| machine.finish(request, now)).collect()
-        })
+    fn heartbeat<'a>(&'a self, owner: &'a Owner) -> Reply<'a, ()> {
+        self.call(|machine, now| machine.heartbeat(owner, now))
+    }
+
+    fn finish<'a>(&'a self, requests: &'a [FinishRequest]) -> Replies<'a, Finished> {
+        self.call_each(requests, Machine::finish)
     }
 
     fn reclaim<'a>(&'a self, owner: &'a Owner, held: &'a [Hold]) -> Reply<'a, u64> {
@@ -120,19 +152,24 @@ impl Store for MemoryStore {
         self.call(|machine, now| machine.expire(max_deliveries, now))
     }
 
-    fn forget<'a>(&'a self, keys: &'a [Key]) -> Reply<'a, ()> {
-        self.call(|machine, _| keys.iter().for_each(|key| machine.forget(key)))
+    fn forget<'a>(&'a self, keys: &'a [Key]) -> Replies<'a, ()> {
+        self.call_each(keys, |machine, key, _| machine.forget(key))
     }
 
-    fn remove<'a>(&'a self, keys: &'a [Key]) -> Reply<'a, Vec<bool>> {
-        self.call(|machine, _| keys.iter().map(|key| machine.remove(key)).collect())
+    fn remove<'a>(&'a self, keys: &'a [Key]) -> Replies<'a, bool> {
+        self.call_each(keys, |machine, key, _| machine.remove(key))
     }
 
-    fn look<'a>(&'a self, keys: &'a [Key]) -> Reply<'a, Vec<Look>> {
-        self.call(|machine, now| {
+    fn look<'a>(&'a self, keys: &'a [Key]) -> Replies<'a, Look> {
+        let looks = self.act(|machine, now| {
             machine.move_due(now);
-            keys.iter().map(|key| machine.look(key, now)).collect()
-        })
+            keys.iter().map(|key| Ok(machine.look(key, now))).collect()
+        });
+        Box::pin(std::future::ready(looks))
+    }
+
+    fn take<'a>(&'a self, request: &'a TakeRequest) -> Reply<'a, Taken> {
+        self.call(|machine, now| machine.take(request, now))
     }
 
     fn stats(&self) -> Reply<'_, Stats> {
@@ -172,7 +209,10 @@ impl Store for MemoryStore {
 
     fn wait(&self, at_most: Duration) -> Reply<'_, ()> {
         Box::pin(async move {
-            within(at_most, self.shared.ready.notified()).await;
+            let mut news = pin!(self.shared.news.notified());
+            // Listens before it looks, so that no earlier delay is missed.
+            news.as_mut().enable();
+            within(at_most.min(self.due_in()), news).await;
             Ok(())
         })
     }

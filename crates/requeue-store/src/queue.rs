@@ -15,8 +15,8 @@ use crate::client::getters::delivered;
 use crate::lease::{RawLease, SharedLease};
 use crate::race::race;
 use crate::{
-    Add, Backoff, Error, ErrorKind, Key, Look, Owner, Phase, Receipt, Stats, Store,
-    StoreKey, When,
+    Add, Backoff, Error, ErrorKind, Key, Look, Owner, Phase, Receipt, RepliesExt, Stats,
+    Store, StoreKey, When,
 };
 
 /// A queue on a store, for keys that must survive their process or that several machines
@@ -260,12 +260,12 @@ impl<K: StoreKey, S: Store> SharedQueue<K, S> {
     /// # Examples
     ///
     /// ```
-    /// use requeue_store::{Error, MemoryStore, SharedQueue, Store, When};
+    /// use requeue_store::{Error, MemoryStore, RepliesExt, SharedQueue, Store, When};
     ///
     /// # tokio::runtime::Builder::new_current_thread().build().unwrap().block_on(async {
     /// let queue = SharedQueue::<u64, _>::new(MemoryStore::new());
     /// let adds = [queue.to_add(&7, When::Now)?];
-    /// let receipts = queue.store().add(&adds).await?;
+    /// let receipts = queue.store().add(&adds).all().await?;
     /// queue.count_added(&adds, &receipts);
     /// assert_eq!(queue.len().await?, 1);
     /// # Ok::<(), Error>(())
@@ -427,7 +427,7 @@ impl<K: StoreKey, S: Store> SharedQueue<K, S> {
     /// Errors of the store.
     #[doc(alias = "Forget")]
     pub async fn forget(&self, key: &K) -> Result<(), Error> {
-        self.store().forget(&[Key::new(key.encode())?]).await
+        self.store().forget(&[Key::new(key.encode())?]).all().await.map(drop)
     }
 
     /// Cancels a pending key. Returns whether it was ready, delayed or dirty.
@@ -438,7 +438,7 @@ impl<K: StoreKey, S: Store> SharedQueue<K, S> {
     ///
     /// Errors of the store.
     pub async fn remove(&self, key: &K) -> Result<bool, Error> {
-        Ok(self.store().remove(&[Key::new(key.encode())?]).await?.contains(&true))
+        Ok(self.store().remove(&[Key::new(key.encode())?]).all().await?.contains(&true))
     }
 
     /// Returns how often a key has failed since its failures were last forgotten.
@@ -470,7 +470,7 @@ impl<K: StoreKey, S: Store> SharedQueue<K, S> {
     /// Errors of the store.
     #[must_use = "asking the store changes nothing"]
     pub async fn look(&self, key: &K) -> Result<Look, Error> {
-        let looks = self.store().look(&[Key::new(key.encode())?]).await?;
+        let looks = self.store().look(&[Key::new(key.encode())?]).all().await?;
         Ok(looks.into_iter().next().unwrap_or_default())
     }
 
@@ -491,7 +491,9 @@ impl<K: StoreKey, S: Store> SharedQueue<K, S> {
     /// Counts adds in the queue's [metrics](SharedQueueBuilder::metrics) that were sent to
     /// the store directly; see [`to_add`](Self::to_add).
     pub fn count_added(&self, adds: &[Add], receipts: &[Receipt]) {
-        self.client().measure(|meter| meter.added(adds, receipts));
+        for (add, receipt) in adds.iter().zip(receipts) {
+            self.client().measure(|meter| meter.added(add, receipt));
+        }
     }
 
     /// Returns how many keys are ready.

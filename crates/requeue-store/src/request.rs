@@ -53,8 +53,8 @@ impl fmt::Debug for Owner {
 
 /// The fencing token of one lease.
 ///
-/// Each lease of a key has a greater token than the leases before it, even if the engine
-/// lost its last writes in between. Pass the token to the systems that the work changes and
+/// Each lease of a key has a greater token than the leases before it; rule 5 of
+/// [`Store`](crate::Store) says what holds if the engine lost its last writes. Pass the token to the systems that the work changes and
 /// let them refuse smaller ones: then a worker that stalled past its lease cannot overwrite
 /// the work of the next.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -176,6 +176,19 @@ pub struct LeaseRequest {
     /// A key that has been delivered this often becomes dead when its lease expires. `None`
     /// sets no limit.
     pub max_deliveries: Option<NonZeroU32>,
+}
+
+/// A request for tokens of a shared limiter; see [`Store::take`](crate::Store::take).
+#[derive(Clone, Debug, PartialEq)]
+pub struct TakeRequest {
+    /// The name of the limiter. Each name has its own tokens.
+    pub limiter: String,
+    /// The rate at which tokens become available. Users of a limiter should agree on it.
+    pub rate: Rate,
+    /// The number of tokens.
+    pub n: u32,
+    /// The longest time that the caller would wait for them.
+    pub max_wait: Duration,
 }
 
 /// One held lease.

@@ -93,7 +93,7 @@ async fn probe(store: Arc<dyn Store>) -> Result<(), Error> {
 
 /// Returns whether an error means that the store is unreachable. A locked key does not.
 fn is_outage(error: &Error) -> bool {
-    error.is_transient() && error.kind() != ErrorKind::Busy
+    error.is_transient() && !matches!(error.kind(), ErrorKind::Busy | ErrorKind::Denied)
 }
 
 /// Waits until a pending call is hopeless: the store is abandoned, and is unreachable or has

@@ -15,7 +15,7 @@ use anyhow::{Context, Result};
 use requeue::metrics::Prometheus;
 use requeue::{Clock, Counts, Finish, SystemClock};
 use requeue_store::{
-    Add, Backoff, Dead, Error, ErrorKind, Finished, Key as StoreKey, Receipt,
+    Add, Backoff, Dead, Error, ErrorKind, Finished, Key as StoreKey, Receipt, RepliesExt,
     SharedLease, SharedQueue, Stats, Store, When,
 };
 use tokio::runtime::Runtime;
@@ -185,7 +185,9 @@ impl StoreQueue {
             self.outage.record(error);
             keep_trying()
         }));
-        answer.filter(|answer| !matches!(answer, Err(error) if error.is_transient()))
+        let is_unreachable =
+            |error: &Error| error.is_transient() && error.kind() != ErrorKind::Denied;
+        answer.filter(|answer| !answer.as_ref().is_err_and(is_unreachable))
     }
 
     /// Records that the store does not answer. The caller reports it.
@@ -225,7 +227,7 @@ impl StoreQueue {
 
     /// Adds keys in one call. Returns a receipt for each, or nothing if the queue is closed.
     pub(crate) fn add(&self, adds: &[Add]) -> Result<Vec<Receipt>, Error> {
-        let answer = self.call(|| self.store().add(adds), || !self.is_closed());
+        let answer = self.call(|| self.store().add(adds).all(), || !self.is_closed());
         let receipts = answer.transpose()?.unwrap_or_default();
         self.queue.count_added(adds, &receipts);
         let mut added = self.added();

@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use anyhow::{Context, Result};
 use requeue::Added;
-use requeue_store::{Add, Key, Receipt, Store, When};
+use requeue_store::{Add, Key, Receipt, RepliesExt, Store, When};
 use tokio::runtime::Runtime;
 
 use crate::USAGE;
@@ -130,7 +130,7 @@ impl Adder {
             return Ok(());
         }
         let adds = std::mem::take(&mut self.unsent);
-        let call = retry(|| self.store.add(&adds), for_a_while());
+        let call = retry(|| self.store.add(&adds).all(), for_a_while());
         let receipts = self.runtime.block_on(call);
         let keys = self.acknowledged();
         let receipts =

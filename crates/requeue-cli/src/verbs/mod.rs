@@ -11,7 +11,7 @@ use std::os::unix::ffi::OsStringExt;
 use std::sync::Arc;
 
 use anyhow::{Context, Result};
-use requeue_store::{Error, Key, Look, Phase, Store, Which};
+use requeue_store::{Error, Key, Look, Phase, RepliesExt, Store, Which};
 use tokio::runtime::Runtime;
 
 use crate::address::StoreAddress;
@@ -102,8 +102,8 @@ pub(crate) fn forget(flags: ForgetFlags) -> Result<u8> {
     words.dedup();
     let keys = read_keys(words)?;
     let looks = on_store(flags.store, async |store| {
-        let looks = store.look(&keys).await?;
-        store.forget(&keys).await.map(|()| looks)
+        let looks = store.look(&keys).all().await?;
+        store.forget(&keys).all().await.map(|_| looks)
     })?;
     let absent = looks.iter().filter(|look| !can_be_forgotten(look)).count() as u64;
     let forgotten = count(keys.len() as u64 - absent, "key", "keys");

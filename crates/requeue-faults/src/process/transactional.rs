@@ -9,7 +9,7 @@ use std::time::Duration;
 use anyhow::{Context, Result};
 use requeue::Added;
 use requeue_postgres::PostgresStore;
-use requeue_store::{Add, Key, Phase, Receipt, Store, When};
+use requeue_store::{Add, Key, Phase, Receipt, RepliesExt, Store, When};
 use tokio_postgres::{Client, NoTls};
 
 use super::Process;
@@ -112,7 +112,7 @@ impl Lane {
         if self.bug != Some(Bug::DoNothingAdd) {
             return Ok(false);
         }
-        let looks = self.store.look(std::slice::from_ref(key)).await?;
+        let looks = self.store.look(std::slice::from_ref(key)).all().await?;
         Ok(looks.iter().any(|look| look.phase != Phase::Absent))
     }
 

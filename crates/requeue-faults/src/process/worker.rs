@@ -5,7 +5,8 @@ use std::time::Duration;
 use anyhow::Result;
 use requeue::Finish;
 use requeue_store::{
-    FinishRequest, Grant, Hold, Key, LeaseRequest, Owner, Reply, SharedLease, Store,
+    FinishRequest, Grant, Hold, Key, LeaseRequest, Owner, RepliesExt, Reply, SharedLease,
+    Store,
 };
 
 use super::{BACKOFF, Process, Queue};
@@ -114,7 +115,7 @@ pub(super) async fn run_raw(process: Process) -> Result<()> {
         } else {
             let finishes = run_grants(&process, &leased.grants, &mut random).await?;
             if !finishes.is_empty() {
-                let call = process.store.finish(&finishes);
+                let call = process.store.finish(&finishes).all();
                 answer_of(&process, &request.owner, call).await;
             }
         }

@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use anyhow::Result;
 use requeue::{Clock, SystemClock};
-use requeue_store::{Error, Store};
+use requeue_store::{Error, RepliesExt, Store};
 
 use super::plan::{AN_HOUR, Plan};
 use crate::history::event::{DeadKey, FinalState};
@@ -56,7 +56,7 @@ async fn count_hour_long(store: &dyn Store, plan: &Plan) -> Result<u64, Error> {
     let half = Duration::from_micros(AN_HOUR / 2);
     let mut count = 0;
     for keys in plan.all_hour_long().chunks(KEYS_PER_CALL) {
-        let looks = store.look(keys).await?;
+        let looks = store.look(keys).all().await?;
         let is_long = |delay: Duration| delay > half;
         count +=
             looks.iter().filter(|look| look.delayed.is_some_and(is_long)).count() as u64;

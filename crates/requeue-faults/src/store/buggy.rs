@@ -13,8 +13,8 @@ use std::time::Duration;
 use requeue::{Added, Finish};
 use requeue_store::{
     Add, Backoff, Error, FinishRequest, Finished, Hold, Key, LeaseRequest, Leased, Look,
-    Owner, Phase, Rate, Receipt, Reply, Store, Token, When, Which, forward_store,
-    micros_of,
+    Owner, Phase, Rate, Receipt, Replies, RepliesExt, Reply, Store, Token, When, Which,
+    every, forward_store, micros_of,
 };
 
 use crate::store::bug::Bug;
@@ -67,7 +67,7 @@ impl BuggyStore {
         key: impl Fn(&T) -> &Key,
     ) -> Result<Vec<Look>, Error> {
         let keys: Vec<_> = items.iter().map(|item| key(item).clone()).collect();
-        self.store.look(&keys).await
+        self.store.look(&keys).all().await
     }
 
     /// Acknowledges all adds but skips those of keys in some phase.
@@ -82,7 +82,7 @@ impl BuggyStore {
             if add.when == When::Now && skips(&look.phase) {
                 receipts.push(Receipt { added: Added::Duplicate, delay: Duration::ZERO });
             } else {
-                receipts.extend(self.store.add(std::slice::from_ref(add)).await?);
+                receipts.extend(self.store.add(std::slice::from_ref(add)).all().await?);
             }
         }
         Ok(receipts)
@@ -94,10 +94,10 @@ impl BuggyStore {
             let When::After(delay) = add.when else { continue };
             if look.phase == Phase::Absent && look.delayed.is_some_and(|old| old < delay)
             {
-                self.store.remove(std::slice::from_ref(&add.key)).await?;
+                self.store.remove(std::slice::from_ref(&add.key)).all().await?;
             }
         }
-        self.store.add(adds).await
+        self.store.add(adds).all().await
     }
 
     async fn add_with_own_bucket(&self, adds: &[Add]) -> Result<Vec<Receipt>, Error> {
@@ -107,7 +107,7 @@ impl BuggyStore {
             }
             When::Now | When::After(_) | When::RateLimited(_) | _ => add.clone(),
         };
-        self.store.add(&adds.iter().map(own).collect::<Vec<_>>()).await
+        self.store.add(&adds.iter().map(own).collect::<Vec<_>>()).all().await
     }
 
     fn reserve(&self, rate: Rate) -> Duration {
@@ -123,14 +123,14 @@ impl BuggyStore {
             return Ok(());
         }
         let keys: Vec<_> = lock(&self.recent).iter().cloned().collect();
-        let looks = self.store.look(&keys).await?;
+        let looks = self.store.look(&keys).all().await?;
         let held = keys.into_iter().zip(looks).filter_map(|(key, look)| {
             let Phase::Processing { token, .. } = look.phase else { return None };
             Some(Hold { key, token })
         });
         let requests: Vec<_> =
             held.map(|hold| FinishRequest::new(hold, Finish::Release)).collect();
-        self.store.finish(&requests).await.map(drop)
+        self.store.finish(&requests).all().await.map(drop)
     }
 
     fn remember(&self, leased: &Leased) {
@@ -179,7 +179,7 @@ impl BuggyStore {
     async fn finish_real(
         &self,
         requests: &[FinishRequest],
-    ) -> Result<Vec<Finished>, Error> {
+    ) -> Vec<Result<Finished, Error>> {
         let real = |request: &FinishRequest| FinishRequest {
             hold: self.real(&request.hold),
             ..request.clone()
@@ -202,7 +202,7 @@ impl BuggyStore {
         };
         let requests: Vec<_> =
             requests.iter().zip(looks).map(with_current_token).collect();
-        self.store.finish(&requests).await
+        self.store.finish(&requests).all().await
     }
 
     async fn finish_dirty_ignored(
@@ -217,7 +217,9 @@ impl BuggyStore {
             if is_dirty {
                 answers.push(Finished::Requeued);
             } else {
-                answers.extend(self.store.finish(std::slice::from_ref(request)).await?);
+                answers.extend(
+                    self.store.finish(std::slice::from_ref(request)).all().await?,
+                );
             }
         }
         Ok(answers)
@@ -236,14 +238,14 @@ impl BuggyStore {
             request
         };
         let requests: Vec<_> = requests.iter().map(again).collect();
-        self.store.finish(&requests).await
+        self.store.finish(&requests).all().await
     }
 }
 
 impl Store for BuggyStore {
-    fn add<'a>(&'a self, adds: &'a [Add]) -> Reply<'a, Vec<Receipt>> {
+    fn add<'a>(&'a self, adds: &'a [Add]) -> Replies<'a, Receipt> {
         Box::pin(async move {
-            match self.bug {
+            let added = match self.bug {
                 Bug::NoDirtyBit => {
                     let skips = |phase: &Phase| matches!(phase, Phase::Processing { .. });
                     self.add_some(adds, skips).await
@@ -256,8 +258,9 @@ impl Store for BuggyStore {
                 }
                 Bug::LatestDelay => self.add_latest(adds).await,
                 Bug::BucketPerProcess => self.add_with_own_bucket(adds).await,
-                _ => self.store.add(adds).await,
-            }
+                _ => return self.store.add(adds).await,
+            };
+            every(adds.len(), added)
         })
     }
 
@@ -286,7 +289,7 @@ impl Store for BuggyStore {
         owner: &'a Owner,
         held: &'a [Hold],
         lease: Duration,
-    ) -> Reply<'a, Vec<bool>> {
+    ) -> Replies<'a, bool> {
         Box::pin(async move {
             self.store
                 .extend(owner, &self.real_all(held), self.lease_duration(lease))
@@ -294,14 +297,15 @@ impl Store for BuggyStore {
         })
     }
 
-    fn finish<'a>(&'a self, requests: &'a [FinishRequest]) -> Reply<'a, Vec<Finished>> {
+    fn finish<'a>(&'a self, requests: &'a [FinishRequest]) -> Replies<'a, Finished> {
         Box::pin(async move {
-            match self.bug {
+            let finished = match self.bug {
                 Bug::NoFence => self.finish_unfenced(requests).await,
                 Bug::DirtyFinishIgnored => self.finish_dirty_ignored(requests).await,
                 Bug::ExtraRun => self.finish_again(requests).await,
-                _ => self.finish_real(requests).await,
-            }
+                _ => return self.finish_real(requests).await,
+            };
+            every(requests.len(), finished)
         })
     }
 
@@ -309,7 +313,8 @@ impl Store for BuggyStore {
         Box::pin(async move { self.store.reclaim(owner, &self.real_all(held)).await })
     }
 
-    forward_store!(self => self.store; describe, expire, forget, remove, look, stats,
+    forward_store!(self => self.store; describe, heartbeat, expire, forget, remove, look,
+        take, lane, stats,
         failing, workers, dead, revive, drop_dead, pause, resume, wait);
 }
 

@@ -4,7 +4,9 @@ use std::collections::HashSet;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
-use requeue_store::{FinishRequest, Finished, Hold, Owner, Reply, Store, forward_store};
+use requeue_store::{
+    Error, FinishRequest, Finished, Hold, Owner, Replies, Store, forward_store,
+};
 
 /// Drops the heartbeats and finishes of crashed runs.
 pub(crate) struct CrashedRuns {
@@ -39,10 +41,15 @@ fn select<T: Clone>(items: &[T], selected: &[bool]) -> Vec<T> {
 }
 
 /// Returns one answer per item: the next of `answers` where selected, `other` elsewhere.
-fn merge<T: Clone>(answers: Vec<T>, selected: &[bool], other: &T) -> Vec<T> {
+fn merge<T: Clone>(
+    answers: Vec<Result<T, Error>>,
+    selected: &[bool],
+    other: &T,
+) -> Vec<Result<T, Error>> {
     let mut answers = answers.into_iter();
-    let answer =
-        |selected: &bool| if *selected { answers.next() } else { Some(other.clone()) };
+    let answer = |selected: &bool| {
+        if *selected { answers.next() } else { Some(Ok(other.clone())) }
+    };
     selected.iter().map_while(answer).collect()
 }
 
@@ -52,23 +59,23 @@ impl Store for CrashedRuns {
         owner: &'a Owner,
         held: &'a [Hold],
         lease: Duration,
-    ) -> Reply<'a, Vec<bool>> {
+    ) -> Replies<'a, bool> {
         Box::pin(async move {
             let alive = self.alive(held, |hold| hold);
-            let extended = self.store.extend(owner, &select(held, &alive), lease).await?;
-            Ok(merge(extended, &alive, &false))
+            let extended = self.store.extend(owner, &select(held, &alive), lease).await;
+            merge(extended, &alive, &false)
         })
     }
 
-    fn finish<'a>(&'a self, requests: &'a [FinishRequest]) -> Reply<'a, Vec<Finished>> {
+    fn finish<'a>(&'a self, requests: &'a [FinishRequest]) -> Replies<'a, Finished> {
         Box::pin(async move {
             let alive = self.alive(requests, |request| &request.hold);
-            let finished = self.store.finish(&select(requests, &alive)).await?;
-            Ok(merge(finished, &alive, &Finished::LeaseLost))
+            let finished = self.store.finish(&select(requests, &alive)).await;
+            merge(finished, &alive, &Finished::LeaseLost)
         })
     }
 
-    forward_store!(self => self.store; describe, add, lease, reclaim, expire, forget,
-        remove, look, stats, failing, workers, dead, revive, drop_dead, pause, resume,
+    forward_store!(self => self.store; describe, add, lease, heartbeat, reclaim, expire,
+        forget, remove, look, take, lane, stats, failing, workers, dead, revive, drop_dead, pause, resume,
         wait);
 }

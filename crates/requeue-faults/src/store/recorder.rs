@@ -5,8 +5,8 @@ use std::time::Duration;
 
 use requeue::{Added, Finish};
 use requeue_store::{
-    Add, Backoff, Dead, Error, FinishRequest, Finished, Hold, LeaseRequest, Leased,
-    Owner, Receipt, Reply, Store, When, Which, forward_store, micros_of,
+    Add, Backoff, Dead, Error, ErrorKind, FinishRequest, Finished, Hold, LeaseRequest,
+    Leased, Owner, Receipt, Replies, Reply, Store, When, Which, forward_store, micros_of,
 };
 
 use crate::history::event::{self, Answer, Request};
@@ -47,6 +47,36 @@ impl Recorder {
             result
         })
     }
+
+    /// As [`record`](Self::record) for a batch, as one call for each item: each has its own
+    /// result.
+    fn record_each<'a, I, T>(
+        &'a self,
+        items: &'a [I],
+        request: impl Fn(&I) -> Request + Send + 'a,
+        call: impl FnOnce() -> Replies<'a, T> + Send + 'a,
+        summarize: impl Fn(&I, &Result<T, Error>) -> Option<Answer> + Send + 'a,
+    ) -> Replies<'a, T>
+    where
+        I: Sync,
+        T: Send + 'a,
+    {
+        Box::pin(async move {
+            let sent = items.iter().map(|item| self.journal.sent(request(item)));
+            let numbers: Vec<_> = sent.collect();
+            let results = call().await;
+            for ((item, number), result) in items.iter().zip(numbers).zip(&results) {
+                let failed = || match result {
+                    Ok(_) => "an unknown answer".to_owned(),
+                    Err(error) => message(error),
+                };
+                let answer = summarize(item, result);
+                let answer = answer.unwrap_or_else(|| Answer::Failed(failed()));
+                self.journal.answered(number, answer);
+            }
+            results
+        })
+    }
 }
 
 fn message(error: &Error) -> String {
@@ -78,13 +108,14 @@ pub(crate) fn receipt(add: &Add, receipt: &Receipt) -> event::Receipt {
     event::Receipt { added, rate_delay: is_limited.then(|| micros_of(receipt.delay)) }
 }
 
-fn finished(finished: &Finished) -> event::FinishAnswer {
-    match finished {
-        Finished::LeaseLost => event::FinishAnswer::Refused,
-        Finished::Busy => event::FinishAnswer::Busy,
-        Finished::Dead => event::FinishAnswer::Dead,
-        Finished::Done | Finished::Requeued | Finished::Delayed(_) | _ => {
-            event::FinishAnswer::Accepted
+fn finished(result: &Result<Finished, Error>) -> Option<event::FinishAnswer> {
+    match result {
+        Err(error) if error.kind() == ErrorKind::Busy => Some(event::FinishAnswer::Busy),
+        Err(_) => None,
+        Ok(Finished::LeaseLost) => Some(event::FinishAnswer::Refused),
+        Ok(Finished::Dead) => Some(event::FinishAnswer::Dead),
+        Ok(Finished::Done | Finished::Requeued | Finished::Delayed(_) | _) => {
+            Some(event::FinishAnswer::Accepted)
         }
     }
 }
@@ -113,13 +144,13 @@ fn grants(leased: &Leased) -> Answer {
 }
 
 impl Store for Recorder {
-    fn add<'a>(&'a self, adds: &'a [Add]) -> Reply<'a, Vec<Receipt>> {
-        let keys = adds.iter().map(|add| add.key.to_string()).collect();
-        let summarize = |receipts: &Vec<Receipt>| {
-            let pairs = adds.iter().zip(receipts);
-            Answer::Added(pairs.map(|(add, answer)| receipt(add, answer)).collect())
+    fn add<'a>(&'a self, adds: &'a [Add]) -> Replies<'a, Receipt> {
+        let request = |add: &Add| Request::Add(vec![add.key.to_string()]);
+        let summarize = |add: &Add, answer: &Result<Receipt, Error>| {
+            let answer = answer.as_ref().ok()?;
+            Some(Answer::Added(vec![receipt(add, answer)]))
         };
-        self.record(Request::Add(keys), || self.store.add(adds), summarize)
+        self.record_each(adds, request, || self.store.add(adds), summarize)
     }
 
     fn lease<'a>(&'a self, request: &'a LeaseRequest) -> Reply<'a, Leased> {
@@ -131,22 +162,24 @@ impl Store for Recorder {
         owner: &'a Owner,
         holds: &'a [Hold],
         lease: Duration,
-    ) -> Reply<'a, Vec<bool>> {
-        let request = Request::Extend { held: held(holds), lease: micros_of(lease) };
-        self.record(
-            request,
-            move || self.store.extend(owner, holds, lease),
-            |answers| Answer::Extended(answers.clone()),
-        )
+    ) -> Replies<'a, bool> {
+        let request = move |hold: &Hold| Request::Extend {
+            held: held(std::slice::from_ref(hold)),
+            lease: micros_of(lease),
+        };
+        let call = move || self.store.extend(owner, holds, lease);
+        let summarize = |_: &Hold, answer: &Result<bool, Error>| {
+            Some(Answer::Extended(vec![*answer.as_ref().ok()?]))
+        };
+        self.record_each(holds, request, call, summarize)
     }
 
-    fn finish<'a>(&'a self, requests: &'a [FinishRequest]) -> Reply<'a, Vec<Finished>> {
-        let request = Request::Finish(requests.iter().map(finish).collect());
-        self.record(
-            request,
-            || self.store.finish(requests),
-            |answers| Answer::Finished(answers.iter().map(finished).collect()),
-        )
+    fn finish<'a>(&'a self, requests: &'a [FinishRequest]) -> Replies<'a, Finished> {
+        let request = |request: &FinishRequest| Request::Finish(vec![finish(request)]);
+        let summarize = |_: &FinishRequest, answer: &Result<Finished, Error>| {
+            Some(Answer::Finished(vec![finished(answer)?]))
+        };
+        self.record_each(requests, request, || self.store.finish(requests), summarize)
     }
 
     fn reclaim<'a>(&'a self, owner: &'a Owner, holds: &'a [Hold]) -> Reply<'a, u64> {
@@ -176,7 +209,8 @@ impl Store for Recorder {
         self.record(request, call, |count| Answer::Removed(*count))
     }
 
-    forward_store!(self => self.store; describe, expire, forget, remove, look, stats,
+    forward_store!(self => self.store; describe, heartbeat, expire, forget, remove, look,
+        take, lane, stats,
         failing, workers, pause, resume, wait);
 }
 
@@ -186,13 +220,20 @@ mod tests {
 
     #[test]
     fn only_a_finish_that_changed_something_is_recorded_as_accepted() {
-        let answers =
-            [Finished::Done, Finished::Dead, Finished::LeaseLost, Finished::Busy];
+        let error = |kind| Err(Error::new(kind, "why"));
+        let answers = [
+            Ok(Finished::Done),
+            Ok(Finished::Dead),
+            Ok(Finished::LeaseLost),
+            error(ErrorKind::Busy),
+            error(ErrorKind::Unknown),
+        ];
         let expected = [
-            event::FinishAnswer::Accepted,
-            event::FinishAnswer::Dead,
-            event::FinishAnswer::Refused,
-            event::FinishAnswer::Busy,
+            Some(event::FinishAnswer::Accepted),
+            Some(event::FinishAnswer::Dead),
+            Some(event::FinishAnswer::Refused),
+            Some(event::FinishAnswer::Busy),
+            None,
         ];
         assert_eq!(answers.map(|answer| finished(&answer)), expected);
     }

@@ -9,8 +9,8 @@ use std::time::Duration;
 use fjall::Slice;
 use requeue::Finish;
 use requeue_store::{
-    Add, EngineClock, FinishRequest, Finished, Hold, Key, LeaseRequest, Owner, Store,
-    When,
+    Add, EngineClock, FinishRequest, Finished, Hold, Key, LeaseRequest, Owner,
+    RepliesExt, Store, When,
 };
 
 use super::*;
@@ -126,7 +126,7 @@ fn names(write: &[Write]) -> Vec<&[u8]> {
 fn call_returns_only_once_its_change_is_on_disk() {
     let fixture = Fixture::new();
     let a = add("a");
-    let mut adding = fixture.store.add(&a);
+    let mut adding = fixture.store.add(&a).all();
     assert!(poll(&mut adding).is_pending());
     let (write, durability) = fixture.begun.recv().unwrap();
     assert_eq!((names(&write), durability), (vec![&b"\x01a"[..]], Durability::Durable));
@@ -140,7 +140,8 @@ fn call_returns_only_once_its_change_is_on_disk() {
 fn calls_made_during_a_write_share_the_next_one() {
     let fixture = Fixture::new();
     let keys = ["a", "b", "c", "d"].map(add);
-    let mut adding: Vec<_> = keys.iter().map(|key| fixture.store.add(key)).collect();
+    let mut adding: Vec<_> =
+        keys.iter().map(|key| fixture.store.add(key).all()).collect();
     assert!(poll(&mut adding[0]).is_pending());
     let (first, _) = fixture.begun.recv().unwrap();
     for add in &mut adding[1..] {
@@ -161,7 +162,8 @@ fn calls_made_during_a_write_share_the_next_one() {
 fn duplicate_add_returns_only_once_the_first_add_is_on_disk() {
     let fixture = Fixture::new();
     let a = add("a");
-    let (mut first, mut second) = (fixture.store.add(&a), fixture.store.add(&a));
+    let (mut first, mut second) =
+        (fixture.store.add(&a).all(), fixture.store.add(&a).all());
     assert!(poll(&mut first).is_pending());
     let (write, _) = fixture.begun.recv().unwrap();
     assert!(poll(&mut second).is_pending(), "the key is not on disk yet");
@@ -169,7 +171,7 @@ fn duplicate_add_returns_only_once_the_first_add_is_on_disk() {
     fixture.results.send(WriteResult::Written).unwrap();
     wait(first).unwrap();
     wait(second).unwrap();
-    let third = poll(&mut fixture.store.add(&a));
+    let third = poll(&mut fixture.store.add(&a).all());
     assert!(third.is_ready(), "a duplicate of a key on disk needs no write");
     fixture.pass_all();
 }
@@ -178,7 +180,7 @@ fn duplicate_add_returns_only_once_the_first_add_is_on_disk() {
 fn delivery_is_buffered_and_lease_does_not_wait_for_it() {
     let fixture = Fixture::new();
     let (a, one) = (add("a"), request(1));
-    let mut adding = fixture.store.add(&a);
+    let mut adding = fixture.store.add(&a).all();
     assert!(poll(&mut adding).is_pending());
     fixture.pass();
     wait(adding).unwrap();
@@ -193,7 +195,7 @@ fn delivery_is_buffered_and_lease_does_not_wait_for_it() {
     assert_eq!(wait(leasing).unwrap().grants.len(), 1);
 
     let b = add("b");
-    let mut adding = fixture.store.add(&b);
+    let mut adding = fixture.store.add(&b).all();
     assert!(poll(&mut adding).is_pending());
     fixture.pass();
     wait(adding).unwrap();
@@ -206,7 +208,8 @@ fn delivery_is_buffered_and_lease_does_not_wait_for_it() {
 fn key_added_and_finished_during_a_write_is_written_once() {
     let fixture = Fixture::new();
     let (a, b, one) = (add("a"), add("b"), request(1));
-    let (mut adding, mut leasing) = (fixture.store.add(&a), fixture.store.lease(&one));
+    let (mut adding, mut leasing) =
+        (fixture.store.add(&a).all(), fixture.store.lease(&one));
     assert!(poll(&mut adding).is_pending());
     fixture.begun.recv().unwrap();
     assert!(poll(&mut leasing).is_pending(), "the token watermark is not on disk");
@@ -218,14 +221,14 @@ fn key_added_and_finished_during_a_write_is_written_once() {
     let mut resuming = fixture.store.resume();
     assert!(poll(&mut resuming).is_pending());
     fixture.begun.recv().unwrap();
-    let mut adding = fixture.store.add(&b);
+    let mut adding = fixture.store.add(&b).all();
     assert!(poll(&mut adding).is_pending());
     let Poll::Ready(Ok(leased)) = poll(&mut fixture.store.lease(&one)) else {
         panic!("a key that is not on disk yet can be leased");
     };
     let (key, token) = (leased.grants[0].key.clone(), leased.grants[0].token);
     let requests = [FinishRequest::new(Hold { key, token }, Finish::Succeed)];
-    let mut finishing = fixture.store.finish(&requests);
+    let mut finishing = fixture.store.finish(&requests).all();
     assert!(poll(&mut finishing).is_pending());
     fixture.results.send(WriteResult::Written).unwrap();
     let (write, durability) = fixture.pass();
@@ -240,7 +243,8 @@ fn key_added_and_finished_during_a_write_is_written_once() {
 fn failed_write_fails_pending_and_later_calls() {
     let fixture = Fixture::new();
     let (a, b) = (add("a"), add("b"));
-    let (mut begun, mut queued) = (fixture.store.add(&a), fixture.store.add(&b));
+    let (mut begun, mut queued) =
+        (fixture.store.add(&a).all(), fixture.store.add(&b).all());
     assert!(poll(&mut begun).is_pending());
     fixture.begun.recv().unwrap();
     assert!(poll(&mut queued).is_pending());
@@ -269,11 +273,11 @@ fn failed_write_fails_pending_and_later_calls() {
 fn panicking_journal_poisons_the_store() {
     let fixture = Fixture::new();
     let a = add("a");
-    let mut adding = fixture.store.add(&a);
+    let mut adding = fixture.store.add(&a).all();
     assert!(poll(&mut adding).is_pending());
     fixture.results.send(WriteResult::Panicked).unwrap();
     assert_poisoned(&wait(adding).unwrap_err(), "fjall panicked");
-    assert_poisoned(&wait(fixture.store.add(&a)).unwrap_err(), "fjall panicked");
+    assert_poisoned(&wait(fixture.store.add(&a).all()).unwrap_err(), "fjall panicked");
 }
 
 fn assert_poisoned(error: &Error, cause: &str) {
@@ -301,7 +305,8 @@ fn failed_write_ends_a_wait_for_a_key() {
 fn close_writes_changes_of_cancelled_calls_and_refuses_later_calls() {
     let fixture = Fixture::new();
     let (a, b) = (add("a"), add("b"));
-    let (mut first, mut dropped) = (fixture.store.add(&a), fixture.store.add(&b));
+    let (mut first, mut dropped) =
+        (fixture.store.add(&a).all(), fixture.store.add(&b).all());
     assert!(poll(&mut first).is_pending());
     fixture.begun.recv().unwrap();
     assert!(poll(&mut dropped).is_pending());
@@ -311,7 +316,7 @@ fn close_writes_changes_of_cancelled_calls_and_refuses_later_calls() {
     fixture.store.close().unwrap();
     let (write, _) = fixture.begun.recv().unwrap();
     assert_eq!(names(&write), [b"\x01b"]);
-    let error = wait(fixture.store.add(&a)).unwrap_err();
+    let error = wait(fixture.store.add(&a).all()).unwrap_err();
     assert_eq!(error.kind(), ErrorKind::Closed);
     assert_eq!(error.to_string(), "the queue at queue is closed");
 }
@@ -321,11 +326,12 @@ fn callers_wait_when_too_many_keys_are_unwritten() {
     let fixture = Fixture::new();
     let (a, z) = (add("a"), add("z"));
     let many: Vec<_> = (0..70_000).map(|n| add(&n.to_string())[0].clone()).collect();
-    let (mut first, mut filling) = (fixture.store.add(&a), fixture.store.add(&many));
+    let (mut first, mut filling) =
+        (fixture.store.add(&a).all(), fixture.store.add(&many).all());
     assert!(poll(&mut first).is_pending());
     fixture.begun.recv().unwrap();
     assert!(poll(&mut filling).is_pending());
-    let mut adding = fixture.store.add(&z);
+    let mut adding = fixture.store.add(&z).all();
     assert!(poll(&mut adding).is_pending());
     fixture.results.send(WriteResult::Written).unwrap();
     let (full, _) = fixture.pass();

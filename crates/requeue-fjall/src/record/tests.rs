@@ -11,6 +11,7 @@ fn at(micros: u64) -> EngineTime {
 /// Has every field at once, which no real key has.
 fn full() -> PersistedKey {
     PersistedKey {
+        dirty: false,
         ready: Some((at(0x0102_0304), 5)),
         held_by: Some(Owner::new("w1")),
         wake_at: Some((at(0x0a0b), 6)),

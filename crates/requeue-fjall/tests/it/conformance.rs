@@ -11,8 +11,8 @@ struct TemporaryStore {
 }
 
 impl Store for TemporaryStore {
-    forward_store!(self => self.store; describe, add, lease, extend, finish, reclaim,
-        expire, forget, remove, look, stats, failing, workers, dead, revive, drop_dead,
+    forward_store!(self => self.store; describe, add, lease, extend, heartbeat, finish, reclaim,
+        expire, forget, remove, look, take, lane, stats, failing, workers, dead, revive, drop_dead,
         pause, resume, wait);
 }
 

@@ -8,7 +8,7 @@ use std::process::{Child, Command, Stdio};
 
 use requeue::Finish;
 use requeue_fjall::FjallStore;
-use requeue_store::{Key, Store};
+use requeue_store::{Key, RepliesExt, Store};
 
 use crate::support::{TestQueue, add, finish, is_there, key, lease};
 
@@ -88,7 +88,7 @@ fn kill_after(writer: &mut Child, lines: usize, reported: &mut Reported) {
 async fn check(path: &Path, reported: &Reported) {
     let store = FjallStore::builder(path).open().unwrap();
     let keys: Vec<Key> = reported.added.iter().map(|text| key(text)).collect();
-    let looks = store.look(&keys).await.unwrap();
+    let looks = store.look(&keys).all().await.unwrap();
     for (text, look) in reported.added.iter().zip(&looks) {
         let there = is_there(look);
         assert!(

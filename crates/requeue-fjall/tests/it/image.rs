@@ -8,7 +8,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 
 use requeue::Finish;
 use requeue_fjall::FjallStore;
-use requeue_store::Store;
+use requeue_store::{RepliesExt, Store};
 
 use crate::support::{TestQueue, add, finish, is_there, key, lease, open};
 
@@ -53,7 +53,7 @@ fn newest_journal(folder: &Path) -> PathBuf {
 /// Returns which of the first `all` keys are in the store.
 async fn keys(store: &FjallStore, all: u64) -> BTreeSet<u64> {
     let names: Vec<_> = (0..all).map(|number| key(&number.to_string())).collect();
-    let looks = store.look(&names).await.unwrap();
+    let looks = store.look(&names).all().await.unwrap();
     (0..all)
         .zip(looks)
         .filter(|(_, look)| is_there(look))
@@ -136,7 +136,7 @@ async fn reopen_cut(
     add(&store, "later").await;
     drop(store);
     let store = cut.open();
-    assert!(is_there(&store.look(&[key("later")]).await.unwrap()[0]));
+    assert!(is_there(&store.look(&[key("later")]).all().await.unwrap()[0]));
     assert_eq!(keys(&store, all).await, there);
     there
 }

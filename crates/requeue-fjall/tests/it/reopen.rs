@@ -4,7 +4,7 @@ use std::num::NonZeroU32;
 use std::time::Duration;
 
 use requeue::{Added, Finish};
-use requeue_store::{Backoff, Finished, Phase, Rate, Store, When, Which};
+use requeue_store::{Backoff, Finished, Phase, Rate, RepliesExt, Store, When, Which};
 
 use crate::support::{
     LEASE, TestQueue, add, add_all, add_when, add_with_priority, finish, is_there, lease,
@@ -96,8 +96,8 @@ async fn failures_and_the_last_error_are_kept_until_forgotten() {
     let failing = store.failing(9).await.unwrap();
     assert_eq!((failing[0].failures, &failing[0].error), (1, &"bad".to_owned()));
     assert_eq!(failing[0].retry_in, Some(delay));
-    store.forget(&[failing[0].key.clone()]).await.unwrap();
-    store.remove(&[failing[0].key.clone()]).await.unwrap();
+    store.forget(&[failing[0].key.clone()]).all().await.unwrap();
+    store.remove(&[failing[0].key.clone()]).all().await.unwrap();
     drop(store);
     let store = queue.open();
     assert_eq!(store.failing(9).await.unwrap(), []);

@@ -8,7 +8,7 @@ use requeue::Finish;
 use requeue_fjall::FjallStore;
 use requeue_store::{
     Add, EngineClock, FinishRequest, Finished, Grant, Hold, Key, LeaseRequest, Look,
-    Owner, Phase, Receipt, Store, When,
+    Owner, Phase, Receipt, RepliesExt, Store, When,
 };
 use tempfile::TempDir;
 
@@ -44,7 +44,7 @@ pub(crate) fn key(text: &str) -> Key {
 
 pub(crate) async fn add_when(store: &FjallStore, text: &str, when: When) -> Receipt {
     let add = Add { revive_after: Duration::ZERO, ..Add::new(key(text), when) };
-    store.add(&[add]).await.unwrap()[0]
+    store.add(&[add]).all().await.unwrap()[0]
 }
 
 pub(crate) async fn add_with_priority(
@@ -54,7 +54,7 @@ pub(crate) async fn add_with_priority(
     priority: i8,
 ) {
     let add = Add { priority, ..Add::new(key(text), when) };
-    store.add(&[add]).await.unwrap();
+    store.add(&[add]).all().await.unwrap();
 }
 
 pub(crate) async fn add(store: &FjallStore, text: &str) -> Receipt {
@@ -100,12 +100,13 @@ pub(crate) async fn finish(
 ) -> Finished {
     store
         .finish(&[FinishRequest::new(hold(grant), finish).with_error("bad")])
+        .all()
         .await
         .unwrap()[0]
 }
 
 pub(crate) async fn look(store: &FjallStore, text: &str) -> Look {
-    store.look(&[key(text)]).await.unwrap().remove(0)
+    store.look(&[key(text)]).all().await.unwrap().remove(0)
 }
 
 /// Returns whether the key is ready, delayed or leased.

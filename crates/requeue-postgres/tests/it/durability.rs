@@ -2,7 +2,7 @@
 
 use requeue::Finish;
 use requeue_postgres::{Durability, PostgresStore};
-use requeue_store::{FinishRequest, Hold, Store, Which};
+use requeue_store::{FinishRequest, Hold, RepliesExt, Store, Which};
 use tokio_postgres::Client;
 
 use crate::tools::{add, block_on, connect, done, key, lease, new_name, request, url};
@@ -55,8 +55,8 @@ impl Watched {
     /// Returns the settings of calls that must last, and those of leases and finishes.
     async fn both(&self) -> [Vec<String>; 2] {
         let store = &self.store;
-        store.add(&[add("a"), add("b"), add("c")]).await.expect(ANSWERED);
-        store.remove(&[key("c")]).await.expect(ANSWERED);
+        store.add(&[add("a"), add("b"), add("c")]).all().await.expect(ANSWERED);
+        store.remove(&[key("c")]).all().await.expect(ANSWERED);
         store.pause().await.expect(ANSWERED);
         store.resume().await.expect(ANSWERED);
         let mut asked = self.noted().await;
@@ -64,13 +64,16 @@ impl Watched {
         let grants = lease(store, 2).await;
         let holds: Vec<_> = grants.iter().map(|grant| done(grant).hold).collect();
         let request = request(1);
-        let extended =
-            store.extend(&request.owner, &holds, request.lease).await.expect(ANSWERED);
+        let extended = store
+            .extend(&request.owner, &holds, request.lease)
+            .all()
+            .await
+            .expect(ANSWERED);
         assert_eq!(extended, [true, true]);
         assert_eq!(store.reclaim(&request.owner, &holds[..1]).await.expect(ANSWERED), 1);
         let again = lease(store, 1).await;
-        store.finish(&[done(&again[0])]).await.expect(ANSWERED);
-        store.finish(&[bury(&holds[0])]).await.expect(ANSWERED);
+        store.finish(&[done(&again[0])]).all().await.expect(ANSWERED);
+        store.finish(&[bury(&holds[0])]).all().await.expect(ANSWERED);
         let others = self.noted().await;
 
         assert_eq!(store.revive(&Which::All).await.expect(ANSWERED), 1);

@@ -4,7 +4,7 @@ use std::error::Error as _;
 use std::time::Duration;
 
 use requeue_postgres::PostgresStore;
-use requeue_store::{Error, ErrorKind, Store};
+use requeue_store::{Error, ErrorKind, RepliesExt, Store};
 
 use crate::tools::{
     Bench, add, block_on, connect, done, key, lease, new_name, pid, run, url,
@@ -131,7 +131,7 @@ fn call_on_a_closed_connection_is_unknown_and_the_next_one_works() {
     run(|bench| async move {
         let name = new_name();
         let store = open_named(&bench, &name).await;
-        store.add(&[add("a")]).await.unwrap();
+        store.add(&[add("a")]).all().await.unwrap();
         let mut blocker = connect(&bench.url).await;
         let transaction = blocker.transaction().await.unwrap();
         let holder = pid(&transaction).await;
@@ -139,7 +139,7 @@ fn call_on_a_closed_connection_is_unknown_and_the_next_one_works() {
 
         let ended = async || {
             let adding = store.clone();
-            let call = tokio::spawn(async move { adding.add(&[add("a")]).await });
+            let call = tokio::spawn(async move { adding.add(&[add("a")]).all().await });
             bench.until_blocked_by(holder).await;
             end_connections(&bench, &name).await;
             call.await.unwrap().unwrap_err().kind()
@@ -152,7 +152,7 @@ fn call_on_a_closed_connection_is_unknown_and_the_next_one_works() {
         assert_eq!(kind, ErrorKind::Unknown);
         transaction.rollback().await.unwrap();
 
-        store.add(&[add("b")]).await.unwrap();
+        store.add(&[add("b")]).all().await.unwrap();
         assert_eq!(lease(&store, 9).await.len(), 2);
     });
 }
@@ -162,7 +162,7 @@ fn read_only_calls_survive_closed_idle_connections() {
     run(|bench| async move {
         let name = new_name();
         let store = open_named(&bench, &name).await;
-        store.add(&[add("a")]).await.unwrap();
+        store.add(&[add("a")]).all().await.unwrap();
         for _ in 0..5 {
             end_connections(&bench, &name).await;
             assert_eq!(store.stats().await.unwrap().ready, 1);
@@ -187,10 +187,10 @@ fn waiter_is_woken_by_another_store_after_its_connections_were_closed() {
                     waiter.wait(crate::tools::PATIENCE).await.unwrap();
                 }
             });
-            bench.store.add(&[add(round)]).await.unwrap();
+            bench.store.add(&[add(round)]).all().await.unwrap();
             let grant = waiting.await.unwrap();
             assert_eq!(grant.key, key(round));
-            bench.store.finish(&[done(&grant)]).await.unwrap();
+            bench.store.finish(&[done(&grant)]).all().await.unwrap();
             end_connections(&bench, &name).await;
         }
     });
@@ -208,13 +208,13 @@ fn unrelated_open_transaction_blocks_nothing() {
         for round in 0..30 {
             let names: Vec<_> = (0..20).map(|n| format!("{round}-{n}")).collect();
             let adds: Vec<_> = names.iter().map(|name| add(name)).collect();
-            bench.store.add(&adds).await.unwrap();
+            bench.store.add(&adds).all().await.unwrap();
             let grants = lease(&bench.store, 20).await;
             let order: Vec<_> =
                 grants.iter().map(|grant| grant.key.to_string()).collect();
             assert_eq!(order, names);
             let ends: Vec<_> = grants.iter().map(done).collect();
-            bench.store.finish(&ends).await.unwrap();
+            bench.store.finish(&ends).all().await.unwrap();
         }
         transaction.commit().await.unwrap();
         assert_eq!(bench.store.stats().await.unwrap().ready, 0);

@@ -9,12 +9,14 @@ use std::time::Duration;
 use requeue::{Added, Finish};
 use requeue_postgres::PostgresStore;
 use requeue_store::{
-    Add, Backoff, Error, ErrorKind, FinishRequest, Finished, Hold, Phase, Rate, Store,
-    When,
+    Add, Backoff, Error, ErrorKind, FinishRequest, Finished, Hold, Phase, Rate,
+    RepliesExt, Store, When,
 };
 use tokio_postgres::Client;
 
-use crate::tools::{Bench, add, connect, done, key, lease, pid, request, run};
+use crate::tools::{
+    Bench, add, connect, done, key, lease, pid, request, run, unless_busy,
+};
 
 /// Opens a transaction that has added these keys and stays open.
 async fn transaction_with(bench: &Bench, adds: &[Add]) -> Client {
@@ -32,7 +34,7 @@ fn batch() -> Vec<Add> {
     ["c", "a", "b", "h", "g", "f", "e", "d"].map(add).into()
 }
 
-/// Splits busy batches in halves, as a `SharedQueue` does. A single busy key has no answer.
+/// Splits busy batches in halves. A single busy key has no answer.
 async fn in_halves<T, A>(
     items: &[T],
     call: impl AsyncFn(&[T]) -> Result<Vec<A>, Error>,
@@ -59,16 +61,16 @@ async fn in_halves<T, A>(
 async fn finish_in_halves(
     store: &PostgresStore,
     ends: &[FinishRequest],
-) -> Vec<Finished> {
-    let mut answers = vec![Finished::Busy; ends.len()];
+) -> Vec<Option<Finished>> {
+    let mut answers = vec![None; ends.len()];
     let mut parts = vec![(0..ends.len()).collect::<Vec<_>>()];
     while let Some(part) = parts.pop() {
         let asked: Vec<_> = part.iter().map(|&place| ends[place].clone()).collect();
-        let told = store.finish(&asked).await.expect("an answer for each");
-        for (&place, answer) in part.iter().zip(told) {
-            answers[place] = answer;
+        let results = store.finish(&asked).await;
+        for (&place, result) in part.iter().zip(results) {
+            answers[place] = unless_busy(result);
         }
-        let is_busy = |place: &usize| answers[*place] == Finished::Busy;
+        let is_busy = |place: &usize| answers[*place].is_none();
         let busy: Vec<_> = part.iter().copied().filter(is_busy).collect();
         if part.len() > 1 {
             let (one, other) = busy.split_at(busy.len() / 2);
@@ -84,19 +86,19 @@ async fn finish_in_halves(
 #[test]
 fn finishes_of_other_keys_do_not_wait_for_a_transaction() {
     run(|bench| async move {
-        bench.store.add(&batch()).await.unwrap();
+        bench.store.add(&batch()).all().await.unwrap();
         let grants = lease(&bench.store, 8).await;
         let transaction = transaction_with(&bench, &[add("b")]).await;
 
         let ends: Vec<_> = grants.iter().map(done).collect();
-        let mut expected = [Finished::Done; 8];
-        expected[2] = Finished::Busy;
+        let mut expected = [Some(Finished::Done); 8];
+        expected[2] = None;
         assert_eq!(finish_in_halves(&bench.store, &ends).await, expected);
-        let phase = bench.store.look(&[key("b")]).await.unwrap().remove(0).phase;
+        let phase = bench.store.look(&[key("b")]).all().await.unwrap().remove(0).phase;
         assert!(matches!(phase, Phase::Processing { dirty: false, .. }), "{phase:?}");
 
         commit(&transaction).await;
-        let ended = bench.store.finish(&ends[2..3]).await.unwrap();
+        let ended = bench.store.finish(&ends[2..3]).all().await.unwrap();
         assert_eq!(ended, [Finished::Requeued]);
         let again = lease(&bench.store, 9).await;
         assert!(again.len() == 1 && again[0].key == key("b"));
@@ -106,16 +108,16 @@ fn finishes_of_other_keys_do_not_wait_for_a_transaction() {
 #[test]
 fn finishes_of_different_kinds_do_not_wait_for_the_key_of_a_transaction() {
     run(|bench| async move {
-        bench.store.add(&batch()[..3]).await.unwrap();
+        bench.store.add(&batch()[..3]).all().await.unwrap();
         let mut ends: Vec<_> = lease(&bench.store, 3).await.iter().map(done).collect();
         ends[2].finish = Finish::GiveUp;
         let transaction = transaction_with(&bench, &[add("b")]).await;
 
-        let expected = [Finished::Done, Finished::Done, Finished::Busy];
+        let expected = [Some(Finished::Done), Some(Finished::Done), None];
         assert_eq!(finish_in_halves(&bench.store, &ends).await, expected);
         commit(&transaction).await;
         let expected = [Finished::LeaseLost, Finished::LeaseLost, Finished::Requeued];
-        assert_eq!(bench.store.finish(&ends).await.unwrap(), expected);
+        assert_eq!(bench.store.finish(&ends).all().await.unwrap(), expected);
     });
 }
 
@@ -123,14 +125,14 @@ fn finishes_of_different_kinds_do_not_wait_for_the_key_of_a_transaction() {
 fn batch_of_adds_with_a_locked_key_is_busy_and_the_other_keys_pass() {
     run(|bench| async move {
         let transaction = transaction_with(&bench, &[add("b")]).await;
-        let error = bench.store.add(&batch()).await.unwrap_err();
+        let error = bench.store.add(&batch()).all().await.unwrap_err();
         assert_eq!(error.kind(), ErrorKind::Busy);
         assert!(error.is_transient());
         assert!(error.to_string().contains("an open transaction"), "{error}");
         assert_eq!(bench.store.stats().await.unwrap().ready, 0);
 
         let receipts =
-            in_halves(&batch(), async |adds| bench.store.add(adds).await).await;
+            in_halves(&batch(), async |adds| bench.store.add(adds).all().await).await;
         let added: Vec<_> =
             receipts.iter().map(|receipt| receipt.map(|receipt| receipt.added)).collect();
         let mut expected = [Some(Added::Ready); 8];
@@ -138,7 +140,7 @@ fn batch_of_adds_with_a_locked_key_is_busy_and_the_other_keys_pass() {
         assert_eq!(added, expected);
 
         commit(&transaction).await;
-        let receipts = bench.store.add(&[add("b")]).await.unwrap();
+        let receipts = bench.store.add(&[add("b")]).all().await.unwrap();
         assert_eq!(receipts[0].added, Added::Duplicate);
         assert_eq!(lease(&bench.store, 99).await.len(), 8);
     });
@@ -147,14 +149,15 @@ fn batch_of_adds_with_a_locked_key_is_busy_and_the_other_keys_pass() {
 #[test]
 fn heartbeat_with_a_locked_key_is_busy_and_the_other_leases_are_extended() {
     run(|bench| async move {
-        bench.store.add(&batch()[..4]).await.unwrap();
+        bench.store.add(&batch()[..4]).all().await.unwrap();
         let grants = lease(&bench.store, 4).await;
         let transaction = transaction_with(&bench, &[add("b")]).await;
 
         let held: Vec<_> = grants.iter().map(|grant| done(grant).hold).collect();
         let day = Duration::from_secs(86_400);
         let owner = request(1).owner;
-        let extend = async |held: &[Hold]| bench.store.extend(&owner, held, day).await;
+        let extend =
+            async |held: &[Hold]| bench.store.extend(&owner, held, day).all().await;
         assert_eq!(extend(&held).await.unwrap_err().kind(), ErrorKind::Busy);
         let expected = [Some(true), Some(true), None, Some(true)];
         assert_eq!(in_halves(&held, &extend).await, expected);
@@ -169,7 +172,7 @@ fn heartbeat_with_a_locked_key_is_busy_and_the_other_leases_are_extended() {
 #[test]
 fn heartbeat_that_waits_for_a_key_does_not_block_its_owner() {
     run(|bench| async move {
-        bench.store.add(&[add("a")]).await.unwrap();
+        bench.store.add(&[add("a")]).all().await.unwrap();
         let held = [done(&lease(&bench.store, 1).await[0]).hold];
         let queue = bench.queue_id().await;
         let long_ago = "update requeue.owner set seen = 0 where queue = $1";
@@ -179,7 +182,7 @@ fn heartbeat_that_waits_for_a_key_does_not_block_its_owner() {
 
         let store = bench.store.clone();
         let extending = tokio::spawn(async move {
-            store.extend(&request(1).owner, &held, Duration::from_secs(60)).await
+            store.extend(&request(1).owner, &held, Duration::from_secs(60)).all().await
         });
         bench.until_blocked_by(holder).await;
         let note = "select from requeue.owner where queue = $1 for update nowait";
@@ -192,18 +195,18 @@ fn heartbeat_that_waits_for_a_key_does_not_block_its_owner() {
 
 /// Waits for a locked key until the call times out.
 async fn time_out(store: &PostgresStore, name: &str) {
-    let error = store.add(&[add(name)]).await.expect_err("the key is locked");
+    let error = store.add(&[add(name)]).all().await.expect_err("the key is locked");
     assert_eq!(error.kind(), ErrorKind::Busy);
 }
 
 #[test]
 fn calls_that_are_not_split_wait_longer_for_a_transaction() {
     run(|bench| async move {
-        bench.store.add(&[add("a")]).await.unwrap();
+        bench.store.add(&[add("a")]).all().await.unwrap();
         let transaction = transaction_with(&bench, &[add("a")]).await;
         let holder = pid(&transaction).await;
         let store = bench.store.clone();
-        let removing = tokio::spawn(async move { store.remove(&[key("a")]).await });
+        let removing = tokio::spawn(async move { store.remove(&[key("a")]).all().await });
         bench.until_blocked_by(holder).await;
         time_out(&bench.store, "a").await;
         assert!(!removing.is_finished());
@@ -215,14 +218,14 @@ fn calls_that_are_not_split_wait_longer_for_a_transaction() {
 #[test]
 fn call_that_waited_for_its_whole_timeout_is_busy() {
     run(|bench| async move {
-        bench.store.add(&[add("a")]).await.unwrap();
+        bench.store.add(&[add("a")]).all().await.unwrap();
         let builder = PostgresStore::builder(&*bench.url).queue(&*bench.queue);
         let hasty = builder.timeout(Duration::from_secs(1)).open().await.unwrap();
         let transaction = transaction_with(&bench, &[add("a")]).await;
-        let error: Error = hasty.forget(&[key("a")]).await.unwrap_err();
+        let error: Error = hasty.forget(&[key("a")]).all().await.unwrap_err();
         assert_eq!(error.kind(), ErrorKind::Busy);
         commit(&transaction).await;
-        hasty.forget(&[key("a")]).await.unwrap();
+        hasty.forget(&[key("a")]).all().await.unwrap();
     });
 }
 
@@ -230,7 +233,7 @@ fn call_that_waited_for_its_whole_timeout_is_busy() {
 #[test]
 fn reclaim_lets_the_lease_of_a_locked_key_expire() {
     run(|bench| async move {
-        bench.store.add(&[add("a"), add("b")]).await.unwrap();
+        bench.store.add(&[add("a"), add("b")]).all().await.unwrap();
         lease(&bench.store, 2).await;
         let transaction = transaction_with(&bench, &[add("a")]).await;
         assert_eq!(bench.store.reclaim(&request(1).owner, &[]).await.unwrap(), 1);
@@ -247,16 +250,16 @@ fn transaction_with_a_shared_rate_blocks_only_calls_with_a_rate() {
         let backoff = Backoff { rate: Some(rate), ..Backoff::default() };
         let paced = |name| Add { when: When::RateLimited(backoff), ..add(name) };
         let ranked = Add { priority: 5, ..add("ranked") };
-        bench.store.add(std::slice::from_ref(&ranked)).await.unwrap();
+        bench.store.add(std::slice::from_ref(&ranked)).all().await.unwrap();
         let transaction = transaction_with(&bench, &[paced("held")]).await;
 
-        bench.store.add(&[add("a"), add("b"), ranked]).await.unwrap();
+        bench.store.add(&[add("a"), add("b"), ranked]).all().await.unwrap();
         let grants = lease(&bench.store, 9).await;
         assert_eq!(grants.len(), 3);
         assert!(lease(&bench.store, 9).await.is_empty());
         let held: Vec<_> = grants.iter().map(|grant| done(grant).hold).collect();
         let minute = Duration::from_secs(60);
-        let extended = bench.store.extend(&request(1).owner, &held, minute).await;
+        let extended = bench.store.extend(&request(1).owner, &held, minute).all().await;
         assert_eq!(extended.unwrap(), [true; 3]);
         let later = Finish::RequeueAfter(minute);
         let ends = [
@@ -265,16 +268,17 @@ fn transaction_with_a_shared_rate_blocks_only_calls_with_a_rate() {
             FinishRequest { finish: Finish::Release, ..done(&grants[2]) },
         ];
         let expected = [Finished::Done, Finished::Delayed(minute), Finished::Requeued];
-        assert_eq!(bench.store.finish(&ends).await.unwrap(), expected);
+        assert_eq!(bench.store.finish(&ends).all().await.unwrap(), expected);
 
         let grant = lease(&bench.store, 1).await.remove(0);
         let retry = [FinishRequest { finish: Finish::Retry, backoff, ..done(&grant) }];
-        assert_eq!(bench.store.finish(&retry).await.unwrap(), [Finished::Busy]);
-        let error = bench.store.add(&[paced("c")]).await.unwrap_err();
+        let error = bench.store.finish(&retry).all().await.unwrap_err();
+        assert_eq!(error.kind(), ErrorKind::Busy);
+        let error = bench.store.add(&[paced("c")]).all().await.unwrap_err();
         assert_eq!(error.kind(), ErrorKind::Busy);
         commit(&transaction).await;
-        bench.store.add(&[paced("c")]).await.unwrap();
-        let ended = bench.store.finish(&retry).await.unwrap();
+        bench.store.add(&[paced("c")]).all().await.unwrap();
+        let ended = bench.store.finish(&retry).all().await.unwrap();
         assert!(matches!(ended[0], Finished::Delayed(_)), "{ended:?}");
     });
 }

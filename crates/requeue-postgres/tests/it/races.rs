@@ -6,7 +6,9 @@ use std::time::Duration;
 
 use requeue::{Added, Finish};
 use requeue_postgres::PostgresStore;
-use requeue_store::{Add, FinishRequest, Finished, Phase, Receipt, Store, When};
+use requeue_store::{
+    Add, FinishRequest, Finished, Phase, Receipt, RepliesExt, Store, When,
+};
 
 use crate::tools::{
     Bench, add, connect, done, finish, key, lease, patiently, pid, request, run,
@@ -26,7 +28,7 @@ fn give_up_that_waits_for_an_add_sees_it() {
 }
 
 async fn sees_an_add(bench: Bench, how: Finish) {
-    bench.store.add(&[add("a")]).await.expect("it is added");
+    bench.store.add(&[add("a")]).all().await.expect("it is added");
     let grant = lease(&bench.store, 1).await.remove(0);
     let mut producer = connect(&bench.url).await;
     let transaction = producer.transaction().await.expect("it begins");
@@ -50,7 +52,7 @@ async fn sees_an_add(bench: Bench, how: Finish) {
 #[test]
 fn extension_that_waits_for_an_add_extends_the_lease() {
     run(|bench| async move {
-        bench.store.add(&[add("a")]).await.unwrap();
+        bench.store.add(&[add("a")]).all().await.unwrap();
         let grant = lease(&bench.store, 1).await.remove(0);
         let mut producer = connect(&bench.url).await;
         let transaction = producer.transaction().await.unwrap();
@@ -61,7 +63,7 @@ fn extension_that_waits_for_an_add_extends_the_lease() {
         let day = Duration::from_secs(86_400);
         let extending = tokio::spawn(async move {
             let owner = request(1).owner;
-            patiently(|| store.extend(&owner, &held, day)).await
+            patiently(|| store.extend(&owner, &held, day).all()).await
         });
         bench.until_blocked_by(holder).await;
         transaction.commit().await.unwrap();
@@ -76,7 +78,7 @@ fn extension_that_waits_for_an_add_extends_the_lease() {
 #[test]
 fn key_added_in_a_transaction_is_not_leased_before_the_commit() {
     run(|bench| async move {
-        bench.store.add(&[add("a"), add("b")]).await.unwrap();
+        bench.store.add(&[add("a"), add("b")]).all().await.unwrap();
         let mut producer = connect(&bench.url).await;
         let transaction = producer.transaction().await.unwrap();
         bench.store.add_in(&transaction, &[add("a")]).await.unwrap();
@@ -101,7 +103,7 @@ async fn meets_an_add(bench: Bench, first: Add) -> i8 {
     let store = bench.store.clone();
     let adding = tokio::spawn(async move {
         let adds = [add("a")];
-        patiently(|| store.add(&adds)).await
+        patiently(|| store.add(&adds).all()).await
     });
     bench.until_blocked_by(holder).await;
     transaction.commit().await.expect("it commits");
@@ -143,15 +145,15 @@ fn queue_without_priorities_is_unmarked() {
         let ranked = |name, when| Add { when, priority: 5, ..add(name) };
         let later = When::After(Duration::from_secs(60));
         let adds = [ranked("a", When::Now), ranked("b", later)];
-        bench.store.add(&adds).await.unwrap();
+        bench.store.add(&adds).all().await.unwrap();
         let grant = lease(&bench.store, 1).await.remove(0);
         assert!(stays_marked(&bench).await, "a and b have");
-        bench.store.finish(&[done(&grant)]).await.unwrap();
+        bench.store.finish(&[done(&grant)]).all().await.unwrap();
         assert!(stays_marked(&bench).await, "b has");
-        bench.store.remove(&[key("b")]).await.unwrap();
+        bench.store.remove(&[key("b")]).all().await.unwrap();
         assert!(!stays_marked(&bench).await, "none has");
 
-        bench.store.add(&[add("usual"), ranked("a", When::Now)]).await.unwrap();
+        bench.store.add(&[add("usual"), ranked("a", When::Now)]).all().await.unwrap();
         let keys: Vec<_> =
             lease(&bench.store, 9).await.into_iter().map(|grant| grant.key).collect();
         assert_eq!(keys, [key("a"), key("usual")]);
@@ -162,16 +164,16 @@ fn queue_without_priorities_is_unmarked() {
 fn queue_stays_marked_while_a_transaction_adds_a_priority() {
     run(|bench| async move {
         let ranked = Add { priority: 5, ..add("a") };
-        bench.store.add(slice::from_ref(&ranked)).await.unwrap();
+        bench.store.add(slice::from_ref(&ranked)).all().await.unwrap();
         let grant = lease(&bench.store, 1).await.remove(0);
-        bench.store.finish(&[done(&grant)]).await.unwrap();
+        bench.store.finish(&[done(&grant)]).all().await.unwrap();
         let mut producer = connect(&bench.url).await;
         let transaction = producer.transaction().await.unwrap();
         bench.store.add_in(&transaction, &[ranked]).await.unwrap();
 
         assert!(stays_marked(&bench).await);
         transaction.commit().await.unwrap();
-        bench.store.add(&[add("usual")]).await.unwrap();
+        bench.store.add(&[add("usual")]).all().await.unwrap();
         assert_eq!(lease(&bench.store, 9).await[0].key, key("a"));
         assert!(stays_marked(&bench).await);
     });
@@ -186,7 +188,10 @@ fn key_added_in_a_rolled_back_transaction_does_not_exist() {
         assert!(lease(&bench.store, 9).await.is_empty());
         transaction.rollback().await.unwrap();
         assert!(lease(&bench.store, 9).await.is_empty());
-        assert_eq!(bench.store.look(&[key("a")]).await.unwrap()[0].phase, Phase::Absent);
+        assert_eq!(
+            bench.store.look(&[key("a")]).all().await.unwrap()[0].phase,
+            Phase::Absent
+        );
     });
 }
 
@@ -211,7 +216,7 @@ async fn batch_meets(bench: &Bench, end: &str) -> Vec<Added> {
     let store = bench.store.clone();
     let adding = tokio::spawn(async move {
         let adds = batch();
-        patiently(|| store.add(&adds)).await
+        patiently(|| store.add(&adds).all()).await
     });
     bench.until_blocked_by(holder).await;
     producer.batch_execute(end).await.expect("it ends");
@@ -243,7 +248,7 @@ fn batch_that_waits_for_a_rolled_back_add_is_new() {
 #[test]
 fn batch_that_waits_for_a_finish_is_new() {
     run(|bench| async move {
-        bench.store.add(&[add("b")]).await.unwrap();
+        bench.store.add(&[add("b")]).all().await.unwrap();
         let grant = lease(&bench.store, 1).await.remove(0);
         let mut worker = connect(&bench.url).await;
         let transaction = worker.transaction().await.unwrap();
@@ -259,7 +264,7 @@ fn batch_that_waits_for_a_finish_is_new() {
         let store = bench.store.clone();
         let adding = tokio::spawn(async move {
             let adds = batch();
-            patiently(|| store.add(&adds)).await
+            patiently(|| store.add(&adds).all()).await
         });
         bench.until_blocked_by(holder).await;
         transaction.commit().await.unwrap();
@@ -272,16 +277,17 @@ fn batch_that_waits_for_a_finish_is_new() {
 fn batch_with_processing_delayed_and_dead_keys_is_added_as_one_by_one() {
     run(|bench| async move {
         let later = When::After(Duration::from_secs(60));
-        bench.store.add(&[add("a"), add("b")]).await.unwrap();
+        bench.store.add(&[add("a"), add("b")]).all().await.unwrap();
         let grants = lease(&bench.store, 2).await;
         bench
             .store
             .finish(&[FinishRequest { finish: Finish::GiveUp, ..done(&grants[1]) }])
+            .all()
             .await
             .unwrap();
-        bench.store.add(&[Add { when: later, ..add("d") }]).await.unwrap();
+        bench.store.add(&[Add { when: later, ..add("d") }]).all().await.unwrap();
 
-        let receipts = bench.store.add(&batch()).await.unwrap();
+        let receipts = bench.store.add(&batch()).all().await.unwrap();
         let mut expected = [Added::Ready; 8];
         (expected[1], expected[2]) = (Added::Dirty, Added::Delayed);
         assert_eq!(added(&receipts), expected);
@@ -298,7 +304,7 @@ fn new_keys_of_a_batch_keep_their_delays_and_priorities() {
         let mut adds = batch();
         adds[0].when = later;
         adds[7].priority = 5;
-        let receipts = bench.store.add(&adds).await.unwrap();
+        let receipts = bench.store.add(&adds).all().await.unwrap();
         assert_eq!(
             (receipts[0].added, receipts[0].delay),
             (Added::Delayed, Duration::from_secs(60))
@@ -318,7 +324,7 @@ fn key_of_a_long_transaction_is_not_overlooked() {
         let transaction = producer.transaction().await.unwrap();
         bench.store.add_in(&transaction, &[add("early")]).await.unwrap();
         for name in ["a", "b", "c"] {
-            bench.store.add(&[add(name)]).await.unwrap();
+            bench.store.add(&[add(name)]).all().await.unwrap();
             assert_eq!(lease(&bench.store, 1).await[0].key, key(name));
         }
         transaction.commit().await.unwrap();
@@ -331,13 +337,13 @@ fn key_of_a_long_transaction_is_not_overlooked() {
 #[test]
 fn due_key_below_the_watermark_is_not_overlooked() {
     run(|bench| async move {
-        bench.store.add(&[add("far")]).await.unwrap();
+        bench.store.add(&[add("far")]).all().await.unwrap();
         let queue = bench.queue_id().await;
         let move_far = "update requeue.item set seq = seq + (1 << 30) where queue = $1";
         bench.client.execute(move_far, &[&queue]).await.unwrap();
         assert_eq!(lease(&bench.store, 1).await[0].key, key("far"));
         let when = When::After(Duration::from_secs(3600));
-        bench.store.add(&[Add { when, ..add("due") }]).await.unwrap();
+        bench.store.add(&[Add { when, ..add("due") }]).all().await.unwrap();
         let make_due =
             "update requeue.item set delayed_until = 1 where queue = $1 and key = 'due'";
         bench.client.execute(make_due, &[&queue]).await.unwrap();
@@ -355,7 +361,7 @@ fn batches_in_any_order_do_not_deadlock() {
             let store = bench.store.clone();
             tokio::spawn(async move {
                 for _ in 0..20 {
-                    patiently(|| store.add(&adds)).await;
+                    patiently(|| store.add(&adds).all()).await;
                     let grants = lease(&store, 20).await;
                     let ends: Vec<_> = grants.iter().rev().map(done).collect();
                     finish(&store, &ends).await;
@@ -377,14 +383,14 @@ fn batches_in_any_order_do_not_deadlock() {
 #[test]
 fn token_finishes_no_lease_of_another_key() {
     run(|bench| async move {
-        bench.store.add(&[add("a"), add("b")]).await.unwrap();
+        bench.store.add(&[add("a"), add("b")]).all().await.unwrap();
         let grants = lease(&bench.store, 2).await;
         let [a, b] = [done(&grants[0]), done(&grants[1])];
         let [mut one, mut other] = [a.clone(), b.clone()];
         std::mem::swap(&mut one.hold.token, &mut other.hold.token);
-        let refused = bench.store.finish(&[one, other]).await.unwrap();
+        let refused = bench.store.finish(&[one, other]).all().await.unwrap();
         assert_eq!(refused, [Finished::LeaseLost, Finished::LeaseLost]);
-        let ended = bench.store.finish(&[a, b]).await.unwrap();
+        let ended = bench.store.finish(&[a, b]).all().await.unwrap();
         assert_eq!(ended, [Finished::Done, Finished::Done]);
     });
 }
@@ -392,7 +398,7 @@ fn token_finishes_no_lease_of_another_key() {
 #[test]
 fn batch_of_finishes_that_waits_for_an_add_sees_it() {
     run(|bench| async move {
-        bench.store.add(&batch()).await.unwrap();
+        bench.store.add(&batch()).all().await.unwrap();
         let grants = lease(&bench.store, 8).await;
         let mut producer = connect(&bench.url).await;
         let transaction = producer.transaction().await.unwrap();
@@ -416,15 +422,18 @@ fn batch_of_finishes_that_waits_for_an_add_sees_it() {
 #[test]
 fn lost_lease_in_a_batch_is_reported() {
     run(|bench| async move {
-        bench.store.add(&batch()).await.unwrap();
+        bench.store.add(&batch()).all().await.unwrap();
         let grants = lease(&bench.store, 8).await;
         let other = PostgresStore::builder(&*bench.url).queue(&*bench.queue).open().await;
-        other.unwrap().finish(&[done(&grants[2])]).await.unwrap();
+        other.unwrap().finish(&[done(&grants[2])]).all().await.unwrap();
         let ends: Vec<_> = grants.iter().map(done).collect();
         let mut expected = [Finished::Done; 8];
         expected[2] = Finished::LeaseLost;
-        assert_eq!(bench.store.finish(&ends).await.unwrap(), expected);
-        assert_eq!(bench.store.finish(&ends).await.unwrap(), [Finished::LeaseLost; 8]);
+        assert_eq!(bench.store.finish(&ends).all().await.unwrap(), expected);
+        assert_eq!(
+            bench.store.finish(&ends).all().await.unwrap(),
+            [Finished::LeaseLost; 8]
+        );
     });
 }
 
@@ -434,7 +443,7 @@ fn lost_lease_in_a_batch_is_reported() {
 fn finishes_lock_keys_in_key_order() {
     run(|bench| async move {
         for name in ["b", "a"] {
-            bench.store.add(&[add(name)]).await.unwrap();
+            bench.store.add(&[add(name)]).all().await.unwrap();
         }
         let grants = lease(&bench.store, 2).await;
         let mut producer = connect(&bench.url).await;
@@ -457,11 +466,14 @@ fn finishes_lock_keys_in_key_order() {
 #[test]
 fn lease_is_finished_by_another_store() {
     run(|bench| async move {
-        bench.store.add(&[add("a")]).await.unwrap();
+        bench.store.add(&[add("a")]).all().await.unwrap();
         let grant = lease(&bench.store, 1).await.remove(0);
         let other = PostgresStore::builder(&*bench.url).queue(&*bench.queue).open().await;
-        let ended = other.unwrap().finish(&[done(&grant)]).await.unwrap();
+        let ended = other.unwrap().finish(&[done(&grant)]).all().await.unwrap();
         assert_eq!(ended, [Finished::Done]);
-        assert_eq!(bench.store.look(&[key("a")]).await.unwrap()[0].phase, Phase::Absent);
+        assert_eq!(
+            bench.store.look(&[key("a")]).all().await.unwrap()[0].phase,
+            Phase::Absent
+        );
     });
 }

@@ -2,7 +2,9 @@
 
 use requeue::Finish;
 use requeue_postgres::PostgresStore;
-use requeue_store::{Add, ErrorKind, FinishRequest, Finished, Hold, Store, Token};
+use requeue_store::{
+    Add, ErrorKind, FinishRequest, Finished, Hold, RepliesExt, Store, Token,
+};
 use tokio_postgres::Client;
 
 use crate::tools::{add, block_on, connect, key, lease, new_name, pid, run, url};
@@ -46,12 +48,12 @@ fn opening_waits_longer_for_a_migration_than_a_call_for_a_key() {
             tokio::task::yield_now().await;
         }
 
-        let error = bench.store.add(&[add("a")]).await.unwrap_err();
+        let error = bench.store.add(&[add("a")]).all().await.unwrap_err();
         assert_eq!(error.kind(), ErrorKind::Busy);
         assert!(waits().await);
         migration.commit().await.unwrap();
         let store = opening.await.unwrap().unwrap();
-        store.add(&[add("a")]).await.unwrap();
+        store.add(&[add("a")]).all().await.unwrap();
         drop(store);
         let drop = format!("drop schema {schema} cascade");
         bench.client.batch_execute(&drop).await.unwrap();
@@ -147,7 +149,8 @@ fn priorities_of_version_5_survive_the_migration() {
         let builder = PostgresStore::builder(&*url).schema(&*schema).queue("q");
         let store = builder.open().await.unwrap();
         let hold = Hold { key: key("b"), token: Token(7) };
-        let finished = store.finish(&[FinishRequest::new(hold, Finish::Done)]).await;
+        let finished =
+            store.finish(&[FinishRequest::new(hold, Finish::Done)]).all().await;
         assert_eq!(finished.unwrap(), [Finished::Requeued]);
         let grants = lease(&store, 9).await;
         let order: Vec<_> =
@@ -201,22 +204,22 @@ fn duplicate_add_writes_nothing() {
             let row = bench.client.query_one(text, &[&queue]).await.unwrap();
             (row.get::<_, String>(0), row.get::<_, String>(1))
         };
-        bench.store.add(&[add("a")]).await.unwrap();
+        bench.store.add(&[add("a")]).all().await.unwrap();
         let ready = written().await;
-        bench.store.add(&[add("a"), add("a")]).await.unwrap();
+        bench.store.add(&[add("a"), add("a")]).all().await.unwrap();
         assert_eq!(written().await, ready);
 
         lease(&bench.store, 1).await;
-        bench.store.add(&[add("a")]).await.unwrap();
+        bench.store.add(&[add("a")]).all().await.unwrap();
         let dirty = written().await;
         assert_ne!(dirty, ready);
-        bench.store.add(&[add("a")]).await.unwrap();
+        bench.store.add(&[add("a")]).all().await.unwrap();
         assert_eq!(written().await, dirty);
 
-        bench.store.add(&[Add { priority: 5, ..add("a") }]).await.unwrap();
+        bench.store.add(&[Add { priority: 5, ..add("a") }]).all().await.unwrap();
         let raised = written().await;
         assert_ne!(raised, dirty);
-        bench.store.add(&[add("a")]).await.unwrap();
+        bench.store.add(&[add("a")]).all().await.unwrap();
         assert_eq!(written().await, raised);
     });
 }

@@ -7,8 +7,8 @@ use std::time::{Duration, SystemTime, UNIX_EPOCH};
 use requeue::Finish;
 use requeue_postgres::PostgresStore;
 use requeue_store::{
-    Add, ErrorKind, FinishRequest, Finished, Grant, Hold, Key, LeaseRequest, Owner,
-    Reply, Store, When,
+    Add, Error, ErrorKind, FinishRequest, Finished, Grant, Hold, Key, LeaseRequest,
+    Owner, Reply, Store, When,
 };
 use tokio_postgres::{Client, NoTls};
 
@@ -109,22 +109,30 @@ pub(crate) async fn patiently<'a, T>(call: impl Fn() -> Reply<'a, T>) -> T {
     }
 }
 
+/// Returns an answer, or `None` if its key was busy.
+pub(crate) fn unless_busy<T>(result: Result<T, Error>) -> Option<T> {
+    match result {
+        Err(error) if error.kind() == ErrorKind::Busy => None,
+        answer => Some(answer.expect("an answer")),
+    }
+}
+
 /// Repeats finishes while they are busy.
 pub(crate) async fn finish(
     store: &PostgresStore,
     ends: &[FinishRequest],
 ) -> Vec<Finished> {
-    let mut answers = vec![Finished::Busy; ends.len()];
+    let mut answers = vec![None; ends.len()];
     loop {
-        let is_busy = |place: &usize| answers[*place] == Finished::Busy;
+        let is_busy = |place: &usize| answers[*place].is_none();
         let busy: Vec<_> = (0..ends.len()).filter(is_busy).collect();
         if busy.is_empty() {
-            return answers;
+            return answers.into_iter().flatten().collect();
         }
         let again: Vec<_> = busy.iter().map(|&place| ends[place].clone()).collect();
-        let told = store.finish(&again).await.expect("an answer for each");
-        for (place, answer) in busy.into_iter().zip(told) {
-            answers[place] = answer;
+        let results = store.finish(&again).await;
+        for (place, result) in busy.into_iter().zip(results) {
+            answers[place] = unless_busy(result);
         }
     }
 }

@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use requeue_redis::RedisStore;
-use requeue_store::{ErrorKind, Store};
+use requeue_store::{ErrorKind, RepliesExt, Store};
 
 use crate::support::cluster::{TestCluster, shared_url};
 use crate::support::{
@@ -118,11 +118,11 @@ async fn a_restarted_node_is_used_again() {
     let names = select(&names, |_| true);
     add(&store, &names).await;
     cluster.stop(0).await;
-    let error = store.add(&adds(&names)).await.unwrap_err();
+    let error = store.add(&adds(&names)).all().await.unwrap_err();
     assert!(error.is_transient(), "{error}");
     cluster.restart(0).await;
     // The first calls may use the broken connection.
-    while let Err(error) = store.add(&adds(&names)).await {
+    while let Err(error) = store.add(&adds(&names)).all().await {
         assert!(error.is_transient(), "{error}");
     }
     assert_eq!(lease_all(&store).await, names.len());

@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use requeue::{Clock, Finish, SystemClock};
-use requeue_store::{EngineClock, FinishRequest, Finished, Store};
+use requeue_store::{EngineClock, FinishRequest, Finished, RepliesExt, Store};
 
 use crate::support::cluster::TestCluster;
 use crate::support::server::TestServer;
@@ -27,7 +27,7 @@ async fn adding_a_processing_key_costs_the_same_with_ten_thousand_leases() {
         costs.push(commands_between(&before, command_counts(&mut server).await));
         let stats = store.stats().await.unwrap();
         assert_eq!((stats.processing, stats.dirty), (to as u64, 1));
-        store.remove(&support::keys(&["k0"])).await.unwrap();
+        store.remove(&support::keys(&["k0"])).all().await.unwrap();
     }
     assert_eq!(costs[0], costs[1]);
     let total: u64 = costs[0].iter().map(|(_, count)| count).sum();
@@ -47,7 +47,7 @@ async fn a_cycle_of_one_key_is_three_short_scripts() {
         add(&store, &["k"]).await;
         let hold = lease(&store, 1).await.remove(0);
         let request = FinishRequest::new(hold, Finish::Succeed);
-        assert_eq!(store.finish(&[request]).await.unwrap(), [Finished::Done]);
+        assert_eq!(store.finish(&[request]).all().await.unwrap(), [Finished::Done]);
         let sent = commands_between(&before, command_counts(&mut server).await);
         fewest = fewest.min(sent.iter().map(|(_, count)| count).sum());
     }
@@ -145,6 +145,6 @@ async fn scripts_that_the_server_forgot_are_loaded_again() {
         redis::cmd("SCRIPT").arg("FLUSH").exec_async(&mut server).await.unwrap();
         assert_eq!(store.lease(&request(1)).await.unwrap().grants.len(), 1);
         store.expire(None).await.unwrap();
-        store.remove(&support::keys(&names)).await.unwrap();
+        store.remove(&support::keys(&names)).all().await.unwrap();
     }
 }

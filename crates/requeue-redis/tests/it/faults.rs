@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use requeue_store::{ErrorKind, Store};
+use requeue_store::{ErrorKind, RepliesExt, Store};
 
 use crate::support::server::TestServer;
 use crate::support::{self, add, adds, connect, lease, new_queue};
@@ -13,9 +13,9 @@ async fn a_restarted_server_is_used_again() {
     let store = new_queue(&own.url).open().await.unwrap();
     add(&store, &["a"]).await;
     own.stop();
-    let error = store.add(&adds(&["b"])).await.unwrap_err();
+    let error = store.add(&adds(&["b"])).all().await.unwrap_err();
     assert!(error.is_transient(), "{error}");
-    let error = store.add(&adds(&["b"])).await.unwrap_err();
+    let error = store.add(&adds(&["b"])).all().await.unwrap_err();
     assert_eq!(error.kind(), ErrorKind::Unavailable, "{error}");
     own.restart().await;
     add(&store, &["c"]).await;
@@ -36,7 +36,7 @@ async fn a_wait_fails_when_the_server_stops() {
     assert_eq!(error.kind(), ErrorKind::Unavailable, "{error}");
     own.restart().await;
     // The first call may use the broken connection.
-    while store.add(&adds(&["a"])).await.is_err() {}
+    while store.add(&adds(&["a"])).all().await.is_err() {}
     store.wait(Duration::from_secs(60)).await.unwrap();
 }
 
@@ -46,7 +46,7 @@ async fn a_call_without_an_answer_has_an_unknown_outcome() {
     let store = new_queue(&own.url).timeout(Duration::from_millis(300));
     let store = store.open().await.unwrap();
     own.signal("STOP");
-    let error = store.add(&adds(&["a"])).await.unwrap_err();
+    let error = store.add(&adds(&["a"])).all().await.unwrap_err();
     own.signal("CONT");
     assert_eq!(error.kind(), ErrorKind::Unknown, "{error}");
 }
@@ -58,7 +58,7 @@ async fn a_replica_is_unavailable_until_it_is_promoted() {
     let mut server = connect(&own.url).await;
     let mut replicate = redis::cmd("REPLICAOF");
     replicate.arg("127.0.0.1").arg(1).exec_async(&mut server).await.unwrap();
-    let error = store.add(&adds(&["a"])).await.unwrap_err();
+    let error = store.add(&adds(&["a"])).all().await.unwrap_err();
     assert_eq!(error.kind(), ErrorKind::Unavailable, "{error}");
     let mut promote = redis::cmd("REPLICAOF");
     promote.arg("NO").arg("ONE").exec_async(&mut server).await.unwrap();

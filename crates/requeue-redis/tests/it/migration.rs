@@ -7,8 +7,8 @@ use std::time::Duration;
 use requeue::{AddOptions, Finish};
 use requeue_redis::{RedisStore, RedisStoreBuilder};
 use requeue_store::{
-    Add, Backoff, Error, ErrorKind, FinishRequest, LeaseRequest, Owner, SharedQueue,
-    Store, When,
+    Add, Backoff, Error, ErrorKind, FinishRequest, LeaseRequest, Owner, RepliesExt,
+    SharedQueue, Store, When,
 };
 use tokio::task::JoinHandle;
 
@@ -27,14 +27,14 @@ async fn fill(store: &RedisStore) {
     add(store, &["doomed"]).await;
     let hold = lease(store, 1).await.remove(0);
     let dead = FinishRequest::new(hold, Finish::GiveUp).with_error("of this");
-    store.finish(&[dead]).await.unwrap();
+    store.finish(&[dead]).all().await.unwrap();
     let backoff = Backoff { base: HOUR, max: HOUR, rate: None };
     let failed = Add::new(support::key("failed"), When::RateLimited(backoff));
-    store.add(&[failed]).await.unwrap();
+    store.add(&[failed]).all().await.unwrap();
     let names = names(READY);
     add(store, &select(&names, |_| true)).await;
-    store.remove(&keys(&["k64"])).await.unwrap();
-    store.add(&adds_with_priority(&["urgent"], 9)).await.unwrap();
+    store.remove(&keys(&["k64"])).all().await.unwrap();
+    store.add(&adds_with_priority(&["urgent"], 9)).all().await.unwrap();
 }
 
 /// Executes every call of the store.
@@ -44,13 +44,13 @@ async fn call_each(store: &RedisStore) -> Vec<(&'static str, Result<(), Error>)>
     vec![
         ("lease", store.lease(&request(100)).await.map(drop)),
         ("lease one", store.lease(&request(1)).await.map(drop)),
-        ("add", store.add(&adds).await.map(drop)),
-        ("add one", store.add(&adds[..1]).await.map(drop)),
-        ("extend", store.extend(&owner, &[], HOUR).await.map(drop)),
+        ("add", store.add(&adds).all().await.map(drop)),
+        ("add one", store.add(&adds[..1]).all().await.map(drop)),
+        ("extend", store.extend(&owner, &[], HOUR).all().await.map(drop)),
         ("expire", store.expire(None).await.map(drop)),
-        ("forget", store.forget(&some).await),
-        ("remove", store.remove(&some).await.map(drop)),
-        ("look", store.look(&some).await.map(drop)),
+        ("forget", store.forget(&some).all().await.map(drop)),
+        ("remove", store.remove(&some).all().await.map(drop)),
+        ("look", store.look(&some).all().await.map(drop)),
         ("stats", store.stats().await.map(drop)),
         ("failing", store.failing(9).await.map(drop)),
         ("workers", store.workers().await.map(drop)),

@@ -8,7 +8,7 @@ use requeue::Finish;
 use requeue_redis::{RedisStore, RedisStoreBuilder};
 use requeue_store::{
     Add, Backoff, EngineClock, FinishRequest, Hold, Key, LeaseRequest, MemoryStore,
-    Owner, Rate, Stats, Store, When, Which,
+    Owner, Rate, RepliesExt, Stats, Store, When, Which,
 };
 
 use crate::support::invariants::check;
@@ -108,6 +108,16 @@ macro_rules! same {
     }};
 }
 
+/// As `same!` for a batch.
+macro_rules! same_all {
+    ($pair:ident, $call:ident($($arg:expr),*)) => {{
+        let model = $pair.model.$call($($arg),*).all().await.unwrap();
+        let store = $pair.store.$call($($arg),*).all().await.unwrap();
+        assert_eq!(store, model, "seed {}: {}{:?}", $pair.seed, stringify!($call), ($($arg,)*));
+        store
+    }};
+}
+
 impl Pair {
     async fn step(&mut self, random: &mut Random) {
         // The short script for leases needs a time after the last token.
@@ -117,21 +127,21 @@ impl Pair {
         match random.below(14) {
             0..=2 => {
                 let adds: Vec<_> = (0..=random.below(4)).map(|_| random.add()).collect();
-                same!(self, add(&adds));
+                same_all!(self, add(&adds));
             }
             3..=5 => self.lease(random).await,
             6..=7 => self.finish(random).await,
             8 => {
                 let (owner, held) = (random.owner(), self.held.clone());
-                same!(self, extend(&owner, &held, Duration::from_secs(2)));
+                same_all!(self, extend(&owner, &held, Duration::from_secs(2)));
             }
             9 => {
                 let keys = random.keys();
-                same!(self, remove(&keys));
+                same_all!(self, remove(&keys));
             }
             10 => {
                 let keys = random.keys();
-                same!(self, forget(&keys));
+                same_all!(self, forget(&keys));
             }
             11 => {
                 same!(self, expire(max));
@@ -179,7 +189,7 @@ impl Pair {
                 requests.push(FinishRequest { hold, finish, backoff, error });
             }
         }
-        same!(self, finish(&requests));
+        same_all!(self, finish(&requests));
     }
 
     async fn operate(&mut self, random: &mut Random) {
@@ -202,7 +212,7 @@ impl Pair {
 
     async fn compare(&mut self) {
         let keys: Vec<_> = (0..6).map(|n| support::key(&format!("k{n}"))).collect();
-        same!(self, look(&keys));
+        same_all!(self, look(&keys));
         assert_eq!(stats(&self.store).await, stats(&self.model).await);
         same!(self, failing(10));
         same!(self, dead(10));

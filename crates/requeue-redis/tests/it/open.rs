@@ -1,7 +1,7 @@
 //! Opening a queue.
 
 use requeue_redis::RedisStore;
-use requeue_store::{ErrorKind, Phase, Store};
+use requeue_store::{ErrorKind, Phase, RepliesExt, Store};
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::TcpListener;
 
@@ -31,7 +31,7 @@ async fn a_queue_is_opened_with_its_number_of_partitions() {
     support::add(&created, &names).await;
     let opened = builder.open().await.unwrap();
     assert_eq!(opened.stats().await.unwrap().ready, 40);
-    let looks = opened.look(&support::keys(&names)).await.unwrap();
+    let looks = opened.look(&support::keys(&names)).all().await.unwrap();
     assert!(looks.iter().all(|look| look.phase == Phase::Ready), "{looks:?}");
     assert_eq!(opened.lease(&support::request(100)).await.unwrap().grants.len(), 40);
 }

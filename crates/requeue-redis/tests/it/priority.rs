@@ -6,7 +6,7 @@ use redis::aio::MultiplexedConnection;
 use requeue::Finish;
 use requeue_redis::RedisStore;
 use requeue_store::{
-    EngineClock, FinishRequest, Finished, Hold, Key, MemoryStore, Store,
+    EngineClock, FinishRequest, Finished, Hold, Key, MemoryStore, RepliesExt, Store,
 };
 
 use crate::support::invariants::check;
@@ -31,7 +31,7 @@ async fn process(store: &impl Store, max: usize) -> Vec<Key> {
     let holds = lease(store, max).await;
     let request = |hold: &Hold| FinishRequest::new(hold.clone(), Finish::Succeed);
     let requests: Vec<_> = holds.iter().map(request).collect();
-    let finished = store.finish(&requests).await.unwrap();
+    let finished = store.finish(&requests).all().await.unwrap();
     assert!(finished.iter().all(|finished| *finished == Finished::Done));
     holds.into_iter().map(|hold| hold.key).collect()
 }
@@ -56,12 +56,12 @@ async fn keys_raised_out_of_a_long_list_run_once_and_in_their_new_place() {
             adds_with_priority(&sixths, 9),
         ];
         for batch in &batches {
-            let receipts = store.add(batch).await.unwrap();
-            assert_eq!(receipts, model.add(batch).await.unwrap());
+            let receipts = store.add(batch).all().await.unwrap();
+            assert_eq!(receipts, model.add(batch).all().await.unwrap());
             check(&mut server, &builder, "after add").await;
         }
-        let removed = store.remove(&keys(&fifths)).await.unwrap();
-        assert_eq!(removed, model.remove(&keys(&fifths)).await.unwrap());
+        let removed = store.remove(&keys(&fifths)).all().await.unwrap();
+        assert_eq!(removed, model.remove(&keys(&fifths)).all().await.unwrap());
         for max in [1, 7, 50] {
             skip_turn_of_oldest(&clock);
             assert_eq!(process(&store, max).await, process(&model, max).await);
@@ -85,8 +85,8 @@ async fn single_leases_respect_priorities() {
     add(&store, &["a", "b", "c"]).await;
     assert_eq!(process(&store, 1).await, keys(&["a"]));
     clock.advance(Duration::from_micros(1));
-    store.add(&adds_with_priority(&["high"], 1)).await.unwrap();
-    store.add(&adds_with_priority(&["low"], -1)).await.unwrap();
+    store.add(&adds_with_priority(&["high"], 1)).all().await.unwrap();
+    store.add(&adds_with_priority(&["low"], -1)).all().await.unwrap();
     for name in ["high", "b", "c", "low"] {
         assert_eq!(process(&store, 1).await, keys(&[name]));
         clock.advance(Duration::from_micros(1));
@@ -99,7 +99,7 @@ async fn short_scripts_are_used_again_after_all_priorities_are_gone() {
     let store = new_queue(&own.url).open().await.unwrap();
     let mut server = connect(&own.url).await;
     for priority in [9, -9] {
-        store.add(&adds_with_priority(&["k"], priority)).await.unwrap();
+        store.add(&adds_with_priority(&["k"], priority)).all().await.unwrap();
         assert_eq!(process(&store, 1).await, keys(&["k"]));
         // The first round loads scripts. One lease in 256 is for the oldest key.
         let mut fewest = u64::MAX;
@@ -120,7 +120,7 @@ async fn process_until(store: &RedisStore, name: &str) -> Vec<Key> {
     let mut processed = Vec::new();
     while processed.len() < 600 && processed.last() != Some(&support::key(name)) {
         let rival = format!("rival {}", processed.len());
-        store.add(&adds_with_priority(&[&rival], 50)).await.unwrap();
+        store.add(&adds_with_priority(&[&rival], 50)).all().await.unwrap();
         processed.extend(process(store, 1).await);
     }
     processed
@@ -132,7 +132,7 @@ async fn the_oldest_key_behind_removed_ones_does_not_starve() {
     let store = support::open(&url, &EngineClock::new()).await;
     let names = names(LONG);
     add(&store, &select(&names, |_| true)).await;
-    store.remove(&keys(&select(&names, |n| n < 99))).await.unwrap();
+    store.remove(&keys(&select(&names, |n| n < 99))).all().await.unwrap();
     let processed = process_until(&store, "k99").await;
     assert_eq!(processed.last(), Some(&support::key("k99")), "of {}", processed.len());
     assert_eq!(store.stats().await.unwrap().ready, 101);
@@ -148,8 +148,8 @@ async fn a_lower_priority_does_not_overtake_keys_behind_many_removed_ones() {
     let store = support::open(&url, &clock).await;
     let names = names(2500);
     add(&store, &select(&names, |_| true)).await;
-    store.add(&adds_with_priority(&["low"], -1)).await.unwrap();
-    store.remove(&keys(&select(&names, |n| n < 1200))).await.unwrap();
+    store.add(&adds_with_priority(&["low"], -1)).all().await.unwrap();
+    store.remove(&keys(&select(&names, |n| n < 1200))).all().await.unwrap();
     skip_turn_of_oldest(&clock);
     let mut processed = process(&store, 1).await;
     processed.extend(process(&store, 1).await);
@@ -168,7 +168,7 @@ async fn a_list_whose_last_key_was_the_oldest_wakes_for_the_next_key() {
     let store = builder.clone().clock(EngineClock::new()).open().await.unwrap();
     let names = names(LONG);
     add(&store, &select(&names, |_| true)).await;
-    store.remove(&keys(&select(&names, |n| n != 0))).await.unwrap();
+    store.remove(&keys(&select(&names, |n| n != 0))).all().await.unwrap();
     let processed = process_until(&store, "k0").await;
     assert_eq!(processed.last(), Some(&support::key("k0")), "of {}", processed.len());
     assert_eq!(process(&store, 1).await.len(), 1, "a rival is left");
@@ -187,7 +187,7 @@ async fn keys_of_every_priority_wake_waiters() {
     let mut server = connect(&url).await;
     let marker = part(&builder, "w");
     for priority in [1, -1] {
-        store.add(&adds_with_priority(&["a", "b"], priority)).await.unwrap();
+        store.add(&adds_with_priority(&["a", "b"], priority)).all().await.unwrap();
         assert!(take_marker(&mut server, &marker).await, "the queue was empty");
         store.pause().await.unwrap();
         assert!(process(&store, 1).await.is_empty());

@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use requeue_store::{EngineClock, MemoryStore, Store};
+use requeue_store::{EngineClock, MemoryStore, RepliesExt, Store};
 
 use crate::support::invariants::check;
 use crate::support::{
@@ -27,15 +27,15 @@ async fn a_key_that_is_removed_and_added_again_runs_once_and_in_its_new_place() 
     for _ in 0..3 {
         clock.advance(Duration::from_micros(1));
         add(&store, &all).await;
-        model.add(&adds(&all)).await.unwrap();
-        let removed = store.remove(&keys(&thirds)).await.unwrap();
-        assert_eq!(removed, model.remove(&keys(&thirds)).await.unwrap());
+        model.add(&adds(&all)).all().await.unwrap();
+        let removed = store.remove(&keys(&thirds)).all().await.unwrap();
+        assert_eq!(removed, model.remove(&keys(&thirds)).all().await.unwrap());
         assert_eq!(store.stats().await.unwrap(), model.stats().await.unwrap());
         check(&mut server, &builder, "after remove").await;
     }
     clock.advance(Duration::from_micros(1));
     add(&store, &thirds).await;
-    model.add(&adds(&thirds)).await.unwrap();
+    model.add(&adds(&thirds)).all().await.unwrap();
     for max in [1, 7, 50, 500] {
         let expected = model.lease(&request(max)).await.unwrap();
         assert_eq!(store.lease(&request(max)).await.unwrap(), expected);
@@ -51,7 +51,7 @@ async fn removed_keys_are_not_leased() {
     let names = names(LONG);
     add(&store, &select(&names, |_| true)).await;
     assert_eq!(lease(&store, 1).await[0].key, support::key("k0"));
-    store.remove(&keys(&select(&names, |n| (1..5).contains(&n)))).await.unwrap();
+    store.remove(&keys(&select(&names, |n| (1..5).contains(&n)))).all().await.unwrap();
     assert_eq!(lease(&store, 1).await[0].key, support::key("k5"));
 }
 
@@ -64,7 +64,7 @@ async fn a_queue_of_which_all_keys_were_removed_wakes_for_the_next_key() {
     let all = select(&names, |_| true);
     add(&store, &all).await;
     assert_eq!(lease(&store, 1).await.len(), 1);
-    store.remove(&keys(&all)).await.unwrap();
+    store.remove(&keys(&all)).all().await.unwrap();
     assert!(lease(&store, 1).await.is_empty());
     // Removes the marker that the first key set.
     store.wait(MINUTE).await.unwrap();
@@ -84,7 +84,7 @@ async fn a_list_does_not_grow_by_keys_that_are_added_and_removed() {
     add(&store, &["first"]).await;
     for _ in 0..30 {
         add(&store, &all).await;
-        store.remove(&keys(&all)).await.unwrap();
+        store.remove(&keys(&all)).all().await.unwrap();
     }
     let mut server = connect(&url).await;
     let list = part(&builder, "r");

@@ -9,7 +9,7 @@ use std::time::Duration;
 use rcgen::{BasicConstraints, CertificateParams, DnType, IsCa, Issuer, KeyPair};
 use requeue::Finish;
 use requeue_redis::{RedisStore, RedisStoreBuilder};
-use requeue_store::{ErrorKind, FinishRequest, Finished, Store};
+use requeue_store::{ErrorKind, FinishRequest, Finished, RepliesExt, Store};
 
 use crate::support::{self, add, error_text, free_port, lease};
 
@@ -101,7 +101,7 @@ async fn check_works(store: &RedisStore) {
     store.wait(Duration::from_secs(5)).await.unwrap();
     let hold = lease(store, 1).await.remove(0);
     let request = FinishRequest::new(hold, Finish::Succeed);
-    assert_eq!(store.finish(&[request]).await.unwrap(), [Finished::Done]);
+    assert_eq!(store.finish(&[request]).all().await.unwrap(), [Finished::Done]);
 }
 
 #[tokio::test]

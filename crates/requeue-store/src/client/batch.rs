@@ -3,21 +3,26 @@
 //! There is no timer. A lone call is sent alone and at once. Under load each call carries
 //! everything that was pushed during the one before: many callers share a round trip.
 //!
+//! Every request has its own result. Requests that failed and may succeed later are repeated
+//! by a second task, so that they do not delay new ones.
+//!
 //! # Invariants
 //!
-//! 1. `sending` is true exactly while a [`SendGuard`] exists. A push that finds it false
-//!    returns a guard for a task that sends batches, so every item has a task to send it.
-//! 2. Every pushed item is sent, even if its caller stopped waiting, unless its patience
-//!    ends first or the guard is dropped.
+//! 1. `sending` is true exactly while a [`SendGuard`] exists, and `repeating` exactly while
+//!    a [`RepeatGuard`] exists. A call that adds an item and finds the flag false returns a
+//!    guard for a task, so every item has a task to send it.
+//! 2. Every pushed item is sent, even if its caller stopped waiting, unless the guard is
+//!    dropped.
 //! 3. Every caller gets an answer, an error, or a dropped channel. A guard that is dropped
 //!    because its task panicked or its runtime is gone fails all waiting callers.
 
 use std::collections::VecDeque;
 use std::sync::{Arc, Mutex};
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 use tokio::sync::{Notify, oneshot};
 
+use super::outage::Outage;
 use crate::sync::lock;
 use crate::{Error, ErrorKind};
 
@@ -43,12 +48,17 @@ struct Outbox<I, O, G> {
     state: Mutex<OutboxState<I, O, G>>,
     /// Notified when the batcher becomes idle.
     idle: Arc<Notify>,
+    /// Notified when an item joins the failed ones.
+    joined: Notify,
 }
 
 #[derive(Debug)]
 struct OutboxState<I, O, G> {
     waiting: VecDeque<(I, Caller<O, G>)>,
     sending: bool,
+    /// Items to be repeated, each at its time.
+    failed: VecDeque<(I, Caller<O, G>)>,
+    repeating: bool,
     batches_in_flight: usize,
 }
 
@@ -57,6 +67,12 @@ struct OutboxState<I, O, G> {
 struct Caller<O, G> {
     sender: oneshot::Sender<Result<O, Error>>,
     since: Instant,
+    /// The failed attempts so far.
+    outage: Outage,
+    /// The time of the next attempt after a failed one.
+    next: Instant,
+    /// Whether an earlier attempt may have been executed.
+    in_doubt: bool,
     guard: G,
 }
 
@@ -66,6 +82,20 @@ impl<O, G> Caller<O, G> {
         // A caller that stopped waiting needs no answer.
         drop(self.sender.send(answer));
     }
+
+    /// Records a failed attempt. Returns whether patience lasts until the next.
+    fn postpone(&mut self, error: &Error, now: Instant, patience: Duration) -> bool {
+        self.in_doubt |= error.kind() == ErrorKind::Unknown;
+        let next = now.checked_add(self.outage.next_pause(now));
+        self.next = next.unwrap_or(now);
+        !self.outage.exceeds(patience, self.since, next)
+    }
+}
+
+impl<I, O, G> Clone for Batcher<I, O, G> {
+    fn clone(&self) -> Self {
+        Self { outbox: Arc::clone(&self.outbox) }
+    }
 }
 
 impl<I, O, G> Batcher<I, O, G> {
@@ -74,9 +104,12 @@ impl<I, O, G> Batcher<I, O, G> {
         let state = OutboxState {
             waiting: VecDeque::new(),
             sending: false,
+            failed: VecDeque::new(),
+            repeating: false,
             batches_in_flight: 0,
         };
-        Self { outbox: Arc::new(Outbox { state: Mutex::new(state), idle }) }
+        let (state, joined) = (Mutex::new(state), Notify::new());
+        Self { outbox: Arc::new(Outbox { state, idle, joined }) }
     }
 
     /// Adds an item to the next batch. If no task is sending, also returns a guard for one.
@@ -120,29 +153,38 @@ impl<I, O, G> Batcher<I, O, G> {
 impl<I, O, G> OutboxState<I, O, G> {
     fn push(&mut self, item: I, guard: G, now: Instant) -> Answer<O> {
         let (sender, answer) = oneshot::channel();
-        self.waiting.push_back((item, Caller { sender, since: now, guard }));
+        let caller = Caller {
+            sender,
+            since: now,
+            outage: Outage::default(),
+            next: now,
+            in_doubt: false,
+            guard,
+        };
+        self.waiting.push_back((item, caller));
         answer
     }
 
     fn is_idle(&self) -> bool {
-        !self.sending && self.batches_in_flight == 0
+        !self.sending && !self.repeating && self.batches_in_flight == 0
     }
 }
 
 impl<I, O, G> Outbox<I, O, G> {
-    fn change(&self, change: impl FnOnce(&mut OutboxState<I, O, G>)) {
-        let idle = {
+    fn change<T>(&self, change: impl FnOnce(&mut OutboxState<I, O, G>) -> T) -> T {
+        let (changed, idle) = {
             let mut state = lock(&self.state);
-            change(&mut state);
-            state.is_idle()
+            let changed = change(&mut state);
+            (changed, state.is_idle())
         };
         if idle {
             self.idle.notify_waiters();
         }
+        changed
     }
 }
 
-/// Held by the task that sends batches until no item is left.
+/// Held by the task that sends new items until none is left.
 #[derive(Debug)]
 #[must_use = "callers wait for its batches"]
 pub(crate) struct SendGuard<I, O, G> {
@@ -153,39 +195,14 @@ pub(crate) struct SendGuard<I, O, G> {
 impl<I, O, G> SendGuard<I, O, G> {
     /// Takes the next batch. Without one, the guard is finished: invariant 1.
     pub(crate) fn take(&mut self) -> Option<Batch<I, O, G>> {
-        let mut state = lock(&self.outbox.state);
-        let size = state.waiting.len().min(MAX_BATCH);
-        if size > 0 {
-            state.batches_in_flight += 1;
-            let (items, callers) = state.waiting.drain(..size).unzip();
-            let outbox = Arc::clone(&self.outbox);
-            return Some(Batch { items, callers, in_doubt: false, outbox });
-        }
-        (self.finished, state.sending) = (true, false);
-        let idle = state.is_idle();
-        drop(state);
-        if idle {
-            self.outbox.idle.notify_waiters();
-        }
-        None
-    }
-
-    /// Fails waiting callers whose patience has ended. Their items have not been sent.
-    pub(crate) fn fail_impatient(
-        &self,
-        is_over: impl Fn(Instant) -> bool,
-        error: &Error,
-    ) {
-        let mut failed = Vec::new();
-        {
-            let mut state = lock(&self.outbox.state);
-            while state.waiting.front().is_some_and(|(_, caller)| is_over(caller.since)) {
-                failed.extend(state.waiting.pop_front());
-            }
-        }
-        for (_, caller) in failed {
-            caller.answer(Err(Error::new(ErrorKind::Unavailable, error.to_string())));
-        }
+        let taken = self.outbox.change(|state| {
+            let size = state.waiting.len().min(MAX_BATCH);
+            state.sending = size > 0;
+            state.batches_in_flight += usize::from(size > 0);
+            (size > 0).then(|| state.waiting.drain(..size).unzip())
+        });
+        self.finished = taken.is_none();
+        taken.map(|(items, callers)| Batch::new(items, callers, &self.outbox))
     }
 }
 
@@ -195,13 +212,97 @@ impl<I, O, G> Drop for SendGuard<I, O, G> {
         if self.finished {
             return;
         }
-        let mut left = VecDeque::new();
-        self.outbox.change(|state| {
+        let left = self.outbox.change(|state| {
             state.sending = false;
-            left = std::mem::take(&mut state.waiting);
+            std::mem::take(&mut state.waiting)
         });
         for (_, caller) in left {
             caller.answer(Err(task_ended(ErrorKind::Closed)));
+        }
+    }
+}
+
+/// Held by the task that repeats failed items until none is left.
+#[derive(Debug)]
+#[must_use = "callers wait for its batches"]
+pub(crate) struct RepeatGuard<I, O, G> {
+    outbox: Arc<Outbox<I, O, G>>,
+    finished: bool,
+}
+
+impl<I, O, G> RepeatGuard<I, O, G> {
+    /// Waits until an item joins the failed ones.
+    pub(crate) async fn joined(&self) {
+        self.outbox.joined.notified().await;
+    }
+
+    /// Returns the time of the next attempt. Without one, the guard is finished:
+    /// invariant 1.
+    pub(crate) fn next(&mut self) -> Option<Instant> {
+        let next = self.outbox.change(|state| {
+            state.repeating = !state.failed.is_empty();
+            state.failed.iter().map(|(_, caller)| caller.next).min()
+        });
+        self.finished = next.is_none();
+        next
+    }
+
+    /// Takes items whose time has come.
+    pub(crate) fn take_due(&self, now: Instant) -> Option<Batch<I, O, G>> {
+        let (items, callers): (Vec<_>, Vec<_>) = self.outbox.change(|state| {
+            let (mut due, mut rest) = (Vec::new(), VecDeque::new());
+            for (item, caller) in state.failed.drain(..) {
+                if caller.next <= now && due.len() < MAX_BATCH {
+                    due.push((item, caller));
+                } else {
+                    rest.push_back((item, caller));
+                }
+            }
+            state.failed = rest;
+            state.batches_in_flight += usize::from(!due.is_empty());
+            due.into_iter().unzip()
+        });
+        (!items.is_empty()).then(|| Batch::new(items, callers, &self.outbox))
+    }
+
+    /// Postpones the items whose time has come without sending them: the store does not
+    /// answer. Fails callers whose patience ends before.
+    pub(crate) fn postpone_due(&self, error: &Error, now: Instant, patience: Duration) {
+        let over = self.outbox.change(|state| {
+            let (mut over, mut rest) = (Vec::new(), VecDeque::new());
+            for (item, mut caller) in state.failed.drain(..) {
+                let is_due = caller.next <= now;
+                // It was not sent, so its outcome is not in doubt.
+                let in_doubt = caller.in_doubt;
+                let goes_on = !is_due || caller.postpone(error, now, patience);
+                caller.in_doubt = in_doubt;
+                if goes_on {
+                    rest.push_back((item, caller));
+                } else {
+                    over.push(caller);
+                }
+            }
+            state.failed = rest;
+            over
+        });
+        for caller in over {
+            caller.answer(Err(error.clone()));
+        }
+    }
+}
+
+/// Keeps invariant 3.
+impl<I, O, G> Drop for RepeatGuard<I, O, G> {
+    fn drop(&mut self) {
+        if self.finished {
+            return;
+        }
+        let left = self.outbox.change(|state| {
+            state.repeating = false;
+            std::mem::take(&mut state.failed)
+        });
+        for (_, caller) in left {
+            caller.answer(Err(task_ended(ErrorKind::Unknown)));
         }
     }
 }
@@ -212,25 +313,34 @@ impl<I, O, G> Drop for SendGuard<I, O, G> {
 pub(crate) struct Batch<I, O, G> {
     items: Vec<I>,
     callers: Vec<Caller<O, G>>,
-    /// Whether an earlier attempt to send it may have been executed.
-    pub(crate) in_doubt: bool,
     outbox: Arc<Outbox<I, O, G>>,
 }
 
 impl<I, O, G> Batch<I, O, G> {
+    fn new(
+        items: Vec<I>,
+        callers: Vec<Caller<O, G>>,
+        outbox: &Arc<Outbox<I, O, G>>,
+    ) -> Self {
+        Self { items, callers, outbox: Arc::clone(outbox) }
+    }
+
     pub(crate) fn items(&self) -> &[I] {
         &self.items
     }
 
-    pub(crate) fn is_empty(&self) -> bool {
-        self.items.is_empty()
-    }
-
-    /// Passes on the answers that `judge` accepts. Returns the rest, to be sent again.
+    /// Passes on the answers, as `judge` sees them, and the errors that are not transient.
+    /// Postpones the other items. Returns them, unless the patience of all of them ends.
+    ///
+    /// `judge` also receives whether an earlier attempt may have been executed. `explain`
+    /// rewords the error of a caller whose patience ends.
     pub(crate) fn answer<T>(
         mut self,
-        answers: Vec<T>,
-        judge: impl Fn(&I, T) -> Option<Result<O, Error>>,
+        answers: Vec<Result<T, Error>>,
+        judge: impl Fn(&I, T, bool) -> Result<O, Error>,
+        explain: impl Fn(&I, Error) -> Error,
+        now: Instant,
+        patience: Duration,
     ) -> Option<Self> {
         let (asked, given) = (self.items.len(), answers.len());
         if asked != given {
@@ -240,52 +350,43 @@ impl<I, O, G> Batch<I, O, G> {
         }
         let items = std::mem::take(&mut self.items).into_iter();
         let callers = std::mem::take(&mut self.callers);
-        for ((item, caller), answer) in items.zip(callers).zip(answers) {
-            if let Some(answer) = judge(&item, answer) {
-                caller.answer(answer);
-            } else {
-                self.items.push(item);
-                self.callers.push(caller);
+        for ((item, mut caller), answer) in items.zip(callers).zip(answers) {
+            match answer {
+                Ok(answer) => {
+                    let judged = judge(&item, answer, caller.in_doubt);
+                    caller.answer(judged);
+                }
+                Err(error)
+                    if error.is_transient() && caller.postpone(&error, now, patience) =>
+                {
+                    self.items.push(item);
+                    self.callers.push(caller);
+                }
+                Err(error) => caller.answer(Err(explain(&item, error))),
             }
         }
-        (!self.is_empty()).then_some(self)
+        (!self.items.is_empty()).then_some(self)
     }
 
     /// Fails all callers.
-    pub(crate) fn fail(mut self, error: &Error) {
+    fn fail(mut self, error: &Error) {
         self.items.clear();
         for caller in self.callers.drain(..) {
-            caller.answer(Err(error.duplicate()));
+            caller.answer(Err(error.clone()));
         }
     }
 
-    /// Fails callers whose patience has ended.
-    pub(crate) fn fail_impatient(
-        &mut self,
-        is_over: impl Fn(Instant) -> bool,
-        error: &Error,
-    ) {
+    /// Adds the items to the failed ones. If no task repeats these, returns a guard for one.
+    pub(crate) fn repeat_later(mut self) -> Option<RepeatGuard<I, O, G>> {
         let items = std::mem::take(&mut self.items).into_iter();
-        let callers = std::mem::take(&mut self.callers);
-        for (item, caller) in items.zip(callers) {
-            if is_over(caller.since) {
-                caller.answer(Err(error.duplicate()));
-            } else {
-                self.items.push(item);
-                self.callers.push(caller);
-            }
-        }
-    }
-
-    /// Splits the batch in two. The second half of a batch of one is empty.
-    pub(crate) fn halves(mut self) -> (Self, Self) {
-        let middle = self.items.len().div_ceil(2);
-        let items = self.items.split_off(middle);
-        let callers = self.callers.split_off(middle);
-        self.outbox.change(|state| state.batches_in_flight += 1);
-        let (in_doubt, outbox) = (self.in_doubt, Arc::clone(&self.outbox));
-        let second = Self { items, callers, in_doubt, outbox };
-        (self, second)
+        let failed = items.zip(std::mem::take(&mut self.callers));
+        let was_repeating = self.outbox.change(|state| {
+            state.failed.extend(failed);
+            std::mem::replace(&mut state.repeating, true)
+        });
+        self.outbox.joined.notify_one();
+        let guard = || RepeatGuard { outbox: Arc::clone(&self.outbox), finished: false };
+        (!was_repeating).then(guard)
     }
 }
 

@@ -173,7 +173,8 @@ impl<S: Store> Client<S> {
         let wait = self.store.wait(more_in.unwrap_or(IDLE).min(IDLE));
         match race(wait, Some(closing)).await {
             Some(waited) => waited.map(|()| Step::Waited),
-            None => Ok(Step::Leased),
+            // It may have taken a wake-up.
+            None => Ok(Step::Waited),
         }
     }
 

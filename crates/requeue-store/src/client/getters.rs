@@ -86,7 +86,7 @@ impl<T> Getters<T> {
     /// Fails all waiting getters.
     pub(crate) fn fail(&self, error: &Error) {
         for getter in lock(&self.waiting).getters.drain(..) {
-            drop(getter.sender.send(Err(error.duplicate())));
+            drop(getter.sender.send(Err(error.clone())));
         }
     }
 

@@ -1,4 +1,9 @@
 //! The heartbeat extends held leases, three times per lease.
+//!
+//! Ticks are a third of the lease apart, counted from the start of each. An attempt that is
+//! not answered in three quarters of that time is abandoned, so the next tick is on time.
+//! A lease thus survives any single lost or hung call: of the two ticks before its fence,
+//! one is enough.
 
 use std::sync::atomic::Ordering;
 use std::sync::{Arc, Weak};
@@ -7,6 +12,7 @@ use std::time::Duration;
 use requeue::Clock;
 
 use super::held_leases::fence;
+use super::lanes::by_lane;
 use super::{Client, Settings};
 use crate::race::race;
 use crate::{Error, ErrorKind, Hold, Store};
@@ -20,34 +26,50 @@ impl<S: Store> Client<S> {
         }
     }
 
-    /// Extends all held leases. Gives up on the answer when the next heartbeat is due.
-    async fn extend(&self) {
-        let interval = self.settings.lease / 3;
-        let extending = self.extend_in_parts(self.held.holds());
-        if race(extending, self.timer(interval)).await.is_none() {
-            let text = format!("no answer within {interval:?} to an extension of leases");
-            self.report(&Error::new(ErrorKind::Unknown, text));
+    /// Extends all held leases, each lane in a task of its own, and reclaims lost ones.
+    /// Returns before the next tick.
+    async fn tick(self: &Arc<Self>, interval: Duration) {
+        let deadline = interval * 3 / 4;
+        let lanes = by_lane(self.held.holds(), |hold| self.store.lane(&hold.key));
+        if lanes.is_empty() {
+            self.spawn(Arc::clone(self).report_alive(deadline));
         }
+        for holds in lanes.into_values() {
+            self.spawn(Arc::clone(self).extend(holds, deadline));
+        }
+        race(self.reclaim_if_possible(), self.timer(deadline)).await;
     }
 
-    /// If one of the keys is locked, extends halves, until the locked key is alone. That key
-    /// is then neither extended nor lost.
-    async fn extend_in_parts(&self, holds: Vec<Hold>) {
+    /// Makes one attempt to extend leases. Leases without an answer are neither extended
+    /// nor lost.
+    async fn extend(self: Arc<Self>, holds: Vec<Hold>, deadline: Duration) {
         let Settings { owner, lease, clock, .. } = &self.settings;
-        let mut parts = vec![&holds[..]];
-        while let Some(part) = parts.pop() {
-            let asked = clock.now();
-            match self.store.extend(owner, part, *lease).await {
-                Ok(answers) => self.held.extended(part, &answers, fence(asked, *lease)),
-                Err(error) if error.kind() == ErrorKind::Busy => {
-                    if part.len() > 1 {
-                        parts.extend(<[_; 2]>::from(part.split_at(part.len() / 2)));
-                    }
-                }
-                Err(error) => return self.report(&error),
-            }
+        let asked = clock.now();
+        let extending = self.store.extend(owner, &holds, *lease);
+        let Some(answers) = race(extending, self.timer(deadline)).await else {
+            return self.report(&unanswered(deadline));
+        };
+        let of_store = |error: &&Error| error.kind() != ErrorKind::Busy;
+        let mut errors = answers.iter().filter_map(|answer| answer.as_ref().err());
+        if let Some(error) = errors.find(of_store) {
+            self.report(error);
+        }
+        self.held.extended(&holds, &answers, fence(asked, *lease));
+    }
+
+    async fn report_alive(self: Arc<Self>, deadline: Duration) {
+        let call = self.store.heartbeat(&self.settings.owner);
+        match race(call, self.timer(deadline)).await {
+            Some(Ok(())) => {}
+            Some(Err(error)) => self.report(&error),
+            None => self.report(&unanswered(deadline)),
         }
     }
+}
+
+fn unanswered(deadline: Duration) -> Error {
+    let text = format!("the store did not answer a heartbeat within {deadline:?}");
+    Error::new(ErrorKind::Unknown, text)
 }
 
 /// Held by the heartbeat task. Lets the next call start a new one when it ends.
@@ -67,14 +89,15 @@ async fn heartbeat<S: Store>(
     clock: Arc<dyn Clock>,
     interval: Duration,
 ) {
+    let mut start = clock.now();
     loop {
-        let Some(next) = clock.now().checked_add(interval) else { return };
+        let Some(next) = start.checked_add(interval) else { return };
         clock.timer(next).await;
         let Some(client) = guard.0.upgrade() else { return };
         if client.is_closed() && client.held.is_empty() {
             return;
         }
-        client.extend().await;
-        client.reclaim_if_possible().await;
+        start = clock.now();
+        client.tick(interval).await;
     }
 }

@@ -20,7 +20,7 @@ use tokio::sync::Notify;
 
 use crate::race::race;
 use crate::sync::lock;
-use crate::{Hold, Key};
+use crate::{Error, Hold, Key};
 
 /// All held leases.
 #[derive(Debug)]
@@ -92,22 +92,21 @@ impl HeldLeases {
         held.map(|lease| lease.hold.clone()).collect()
     }
 
-    /// Records the engine's answers to an extension.
+    /// Records the engine's answers to an extension. Errors change nothing.
     pub(crate) fn extended(
         &self,
         holds: &[Hold],
-        answers: &[bool],
+        answers: &[Result<bool, Error>],
         fence: Option<Instant>,
     ) {
-        for (hold, is_held) in holds.iter().zip(answers) {
-            let lease = lock(&self.leases).get(hold).cloned();
-            match lease {
-                Some(lease) if *is_held => lease.set_state(LeaseState::Held(fence)),
-                Some(lease) => {
-                    lease.set_state(LeaseState::Lost);
-                    self.remove(hold);
-                }
-                None => {}
+        for (hold, answer) in holds.iter().zip(answers) {
+            let Ok(is_held) = answer else { continue };
+            let Some(lease) = lock(&self.leases).get(hold).cloned() else { continue };
+            if *is_held {
+                lease.set_state(LeaseState::Held(fence));
+            } else {
+                lease.set_state(LeaseState::Lost);
+                self.remove(hold);
             }
         }
     }

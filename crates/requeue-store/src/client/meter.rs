@@ -41,12 +41,14 @@ impl Meter {
         Self { recorder, running: Mutex::default(), stats: Mutex::default() }
     }
 
-    /// Records answered adds.
-    pub(crate) fn added(&self, adds: &[Add], receipts: &[Receipt]) {
-        let delayed = adds.iter().filter(|add| add.when != When::Now);
-        delayed.for_each(|_| self.recorder.delayed());
-        let changes = receipts.iter().filter(|receipt| is_change(receipt.added));
-        changes.for_each(|_| self.recorder.added());
+    /// Records an answered add.
+    pub(crate) fn added(&self, add: &Add, receipt: &Receipt) {
+        if add.when != When::Now {
+            self.recorder.delayed();
+        }
+        if is_change(receipt.added) {
+            self.recorder.added();
+        }
     }
 
     /// Records that a worker received a key that was ready for `waited`.
@@ -65,19 +67,18 @@ impl Meter {
         self.recorder.done(now.saturating_duration_since(begun.at));
     }
 
-    /// Records answered finishes.
-    pub(crate) fn finished(&self, requests: &[FinishRequest], answers: &[Finished]) {
-        for (request, answer) in requests.iter().zip(answers) {
-            let again = matches!(
-                request.finish,
-                Finish::Retry | Finish::RetryAfter(_) | Finish::RequeueAfter(_)
-            );
-            if again && !matches!(answer, Finished::LeaseLost | Finished::Busy) {
-                self.recorder.delayed();
-            }
+    /// Records an answered finish.
+    pub(crate) fn finished(&self, request: &FinishRequest, answer: &Finished) {
+        let again = matches!(
+            request.finish,
+            Finish::Retry | Finish::RetryAfter(_) | Finish::RequeueAfter(_)
+        );
+        if again && *answer != Finished::LeaseLost {
+            self.recorder.delayed();
         }
-        let later = answers.iter().filter(|it| matches!(it, Finished::Delayed(_)));
-        later.for_each(|_| self.recorder.added());
+        if matches!(answer, Finished::Delayed(_)) {
+            self.recorder.added();
+        }
     }
 
     /// Records a lease that was dropped by a panic.

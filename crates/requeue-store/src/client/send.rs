@@ -5,12 +5,13 @@ use std::sync::Arc;
 use requeue::Clock;
 
 use super::Client;
-use super::batch::{Answer, Batch, SendGuard};
+use super::batch::{Answer, Batch, RepeatGuard, SendGuard};
 use super::held_leases::FinishGuard;
+use super::lanes::by_lane;
 use super::meter::Meter;
-use super::outage::Outage;
+use crate::race::race;
 use crate::{
-    Add, Error, ErrorKind, FinishRequest, Finished, Hold, Receipt, Reply, Store,
+    Add, Error, ErrorKind, FinishRequest, Finished, Hold, Receipt, Replies, Store,
 };
 
 /// A request that is sent in batches: an add or a finish.
@@ -22,40 +23,45 @@ trait Request: Send + Sync + Sized + 'static {
     fn call<'a, S: Store>(
         store: &'a S,
         requests: &'a [Self],
-    ) -> Reply<'a, Vec<Self::Answer>>;
+    ) -> Replies<'a, Self::Answer>;
 
-    fn measure(meter: &Meter, requests: &[Self], answers: &[Self::Answer]);
+    fn measure(&self, meter: &Meter, answer: &Self::Answer);
 
-    /// Returns what the caller gets, or `None` if the request must be sent again. It is
-    /// `in_doubt` if an earlier attempt may have been executed.
-    fn judge(
-        &self,
-        answer: Self::Answer,
-        in_doubt: bool,
-    ) -> Option<Result<Self::Answer, Error>>;
+    /// Returns what the caller gets. The request is `in_doubt` if an earlier attempt may
+    /// have been executed.
+    fn judge(&self, answer: Self::Answer, in_doubt: bool) -> Result<Self::Answer, Error>;
 
     /// Returns the error of a key that stays locked for too long.
     fn busy(&self) -> Error;
+
+    /// Names the key in the error of a locked key.
+    fn explain(&self, error: Error) -> Error {
+        match error.kind() {
+            ErrorKind::Busy => self.busy().because(error),
+            _ => error,
+        }
+    }
 }
 
 type RequestBatch<R> = Batch<R, <R as Request>::Answer, <R as Request>::Guard>;
 type RequestGuard<R> = SendGuard<R, <R as Request>::Answer, <R as Request>::Guard>;
+type RequestRepeat<R> = RepeatGuard<R, <R as Request>::Answer, <R as Request>::Guard>;
 
 /// A repeated add costs at worst one more run.
 impl Request for Add {
     type Answer = Receipt;
     type Guard = ();
 
-    fn call<'a, S: Store>(store: &'a S, adds: &'a [Self]) -> Reply<'a, Vec<Receipt>> {
+    fn call<'a, S: Store>(store: &'a S, adds: &'a [Self]) -> Replies<'a, Receipt> {
         store.add(adds)
     }
 
-    fn measure(meter: &Meter, adds: &[Self], receipts: &[Receipt]) {
-        meter.added(adds, receipts);
+    fn measure(&self, meter: &Meter, receipt: &Receipt) {
+        meter.added(self, receipt);
     }
 
-    fn judge(&self, receipt: Receipt, _: bool) -> Option<Result<Receipt, Error>> {
-        Some(Ok(receipt))
+    fn judge(&self, receipt: Receipt, _: bool) -> Result<Receipt, Error> {
+        Ok(receipt)
     }
 
     fn busy(&self) -> Error {
@@ -68,41 +74,33 @@ impl Request for FinishRequest {
     type Answer = Finished;
     type Guard = FinishGuard;
 
-    fn call<'a, S: Store>(
-        store: &'a S,
-        requests: &'a [Self],
-    ) -> Reply<'a, Vec<Finished>> {
+    fn call<'a, S: Store>(store: &'a S, requests: &'a [Self]) -> Replies<'a, Finished> {
         store.finish(requests)
     }
 
-    fn measure(meter: &Meter, requests: &[Self], answers: &[Finished]) {
-        meter.finished(requests, answers);
+    fn measure(&self, meter: &Meter, answer: &Finished) {
+        meter.finished(self, answer);
     }
 
     /// If a repeated finish finds the lease lost, the first attempt may have ended it.
-    fn judge(
-        &self,
-        finished: Finished,
-        in_doubt: bool,
-    ) -> Option<Result<Finished, Error>> {
+    fn judge(&self, finished: Finished, in_doubt: bool) -> Result<Finished, Error> {
         let Hold { key, token } = &self.hold;
         match finished {
-            Finished::Busy => None,
-            Finished::LeaseLost if in_doubt => Some(Err(Error::new(
+            Finished::LeaseLost if in_doubt => Err(Error::new(
                 ErrorKind::Unknown,
                 format!(
                     "the lease on {key:?} with token {token} either expired, or was ended \
                      by a call whose answer was lost"
                 ),
-            ))),
-            Finished::LeaseLost => Some(Err(Error::new(
+            )),
+            Finished::LeaseLost => Err(Error::new(
                 ErrorKind::LeaseLost,
                 format!("the lease on {key:?} with token {token} has expired"),
-            ))),
+            )),
             Finished::Done
             | Finished::Requeued
             | Finished::Delayed(_)
-            | Finished::Dead => Some(Ok(finished)),
+            | Finished::Dead => Ok(finished),
         }
     }
 
@@ -116,21 +114,36 @@ impl Request for FinishRequest {
     }
 }
 
+/// The result of one call.
+struct Sent<R: Request> {
+    /// The requests to repeat.
+    rest: Option<RequestBatch<R>>,
+    /// An error if no request was answered because of the store, not because of a key.
+    outage: Option<Error>,
+}
+
 impl<S: Store> Client<S> {
     pub(crate) fn add(self: &Arc<Self>, add: Add) -> Answer<Receipt> {
-        let (answer, guard) = self.adds.push(add, (), self.settings.clock.now());
+        let batcher = self.adds.lane(self.store.lane(&add.key));
+        let (answer, guard) = batcher.push(add, (), self.settings.clock.now());
         self.start_sending(guard);
         answer
     }
 
+    /// Adds keys. Returns the answers in any order.
     pub(crate) fn add_all(
         self: &Arc<Self>,
         adds: impl IntoIterator<Item = Add>,
     ) -> Vec<Answer<Receipt>> {
-        let adds = adds.into_iter().map(|add| (add, ()));
-        let (answers, guard) = self.adds.push_all(adds, self.settings.clock.now());
-        self.start_sending(guard);
-        answers
+        let now = self.settings.clock.now();
+        let mut all = Vec::new();
+        for (lane, adds) in by_lane(adds, |add| self.store.lane(&add.key)) {
+            let adds = adds.into_iter().map(|add| (add, ()));
+            let (answers, guard) = self.adds.lane(lane).push_all(adds, now);
+            self.start_sending(guard);
+            all.extend(answers);
+        }
+        all
     }
 
     pub(crate) fn finish(
@@ -139,7 +152,8 @@ impl<S: Store> Client<S> {
         finish_guard: FinishGuard,
     ) -> Answer<Finished> {
         let now = self.settings.clock.now();
-        let (answer, guard) = self.finishes.push(request, finish_guard, now);
+        let batcher = self.finishes.lane(self.store.lane(&request.hold.key));
+        let (answer, guard) = batcher.push(request, finish_guard, now);
         self.start_sending(guard);
         answer
     }
@@ -151,102 +165,53 @@ impl<S: Store> Client<S> {
     }
 
     async fn send<R: Request>(self: Arc<Self>, mut guard: RequestGuard<R>) {
-        let mut outage = Outage::default();
         while let Some(batch) = guard.take() {
-            if let Some(busy) = self.send_batch(batch, &mut outage, Some(&guard)).await {
-                self.send_halves(busy);
+            let sent = self.send_batch(batch).await;
+            if let Some(repeat) = sent.rest.and_then(Batch::repeat_later) {
+                self.spawn(Arc::clone(&self).repeat(repeat));
             }
         }
     }
 
-    /// Sends a batch with a locked key without delaying others: in halves, until the locked
-    /// key is alone.
-    fn send_halves<R: Request>(self: &Arc<Self>, busy: RequestBatch<R>) {
-        let (first, second) = busy.halves();
-        for half in [first, second] {
-            if !half.is_empty() {
-                self.spawn(Arc::clone(self).send_busy(half));
+    /// Repeats failed requests. New ones do not wait for them.
+    async fn repeat<R: Request>(self: Arc<Self>, mut guard: RequestRepeat<R>) {
+        let clock = &self.settings.clock;
+        while let Some(next) = guard.next() {
+            let now = clock.now();
+            if next > now {
+                race(guard.joined(), Some(clock.timer(next))).await;
+                continue;
             }
+            let Some(batch) = guard.take_due(now) else { continue };
+            let sent = self.send_batch(batch).await;
+            if let Some(error) = sent.outage {
+                guard.postpone_due(&error, clock.now(), self.settings.patience);
+            }
+            // This task is the one that repeats them.
+            let other = sent.rest.and_then(Batch::repeat_later);
+            debug_assert!(other.is_none(), "`guard` exists");
         }
     }
 
-    async fn send_busy<R: Request>(self: Arc<Self>, mut batch: RequestBatch<R>) {
-        let mut outage = Outage::default();
-        loop {
-            // The semaphore is never closed, so this is never an error.
-            let permit = self.busy_calls.acquire().await;
-            let busy = self.send_batch(batch, &mut outage, None).await;
-            drop(permit);
-            let Some(mut busy) = busy else { return };
-            let [alone] = busy.items() else { return self.send_halves(busy) };
-            let error = alone.busy();
-            if !self.pause_before_next(&mut busy, &mut outage, None, &error).await {
-                return;
+    /// Sends a batch once.
+    async fn send_batch<R: Request>(&self, batch: RequestBatch<R>) -> Sent<R> {
+        let answers = R::call(&self.store, batch.items()).await;
+        for (request, answer) in batch.items().iter().zip(&answers) {
+            if let Ok(answer) = answer {
+                self.measure(|meter| request.measure(meter, answer));
             }
-            batch = busy;
-        }
-    }
-
-    /// Sends a batch until the store answers, fails for good, or patience ends. Returns the
-    /// requests that must be sent again because a key is locked.
-    async fn send_batch<R: Request>(
-        &self,
-        mut batch: RequestBatch<R>,
-        outage: &mut Outage,
-        guard: Option<&RequestGuard<R>>,
-    ) -> Option<RequestBatch<R>> {
-        loop {
-            let error = match R::call(&self.store, batch.items()).await {
-                Ok(answers) => {
-                    self.measure(|meter| R::measure(meter, batch.items(), &answers));
-                    let in_doubt = batch.in_doubt;
-                    let busy = batch.answer(answers, |request, answer| {
-                        request.judge(answer, in_doubt)
-                    });
-                    if busy.is_none() {
-                        *outage = Outage::default();
-                    }
-                    return busy;
-                }
-                Err(error) if error.kind() == ErrorKind::Busy => return Some(batch),
-                Err(error) if !error.is_transient() => {
-                    batch.fail(&error);
-                    return None;
-                }
-                Err(error) => error,
-            };
-            batch.in_doubt |= error.kind() == ErrorKind::Unknown;
-            if !self.pause_before_next(&mut batch, outage, guard, &error).await {
-                return None;
-            }
-        }
-    }
-
-    /// Fails the callers whose patience ends before the next attempt, and pauses. Returns
-    /// whether any request is left.
-    async fn pause_before_next<R: Request>(
-        &self,
-        batch: &mut RequestBatch<R>,
-        outage: &mut Outage,
-        guard: Option<&RequestGuard<R>>,
-        error: &Error,
-    ) -> bool {
-        let now = self.settings.clock.now();
-        let pause = outage.next_pause(now);
-        let next = now.checked_add(pause);
-        let is_over = |asked| outage.exceeds(self.settings.patience, asked, next);
-        batch.fail_impatient(is_over, error);
-        if let Some(guard) = guard {
-            guard.fail_impatient(is_over, error);
-        }
-        if batch.is_empty() {
-            return false;
         }
         // A locked key is not a problem of the store.
-        if error.kind() != ErrorKind::Busy {
+        let errors = || answers.iter().filter_map(|answer| answer.as_ref().err());
+        let of_store = |error: &&Error| error.kind() != ErrorKind::Busy;
+        let outage =
+            errors().find(of_store).filter(|_| errors().count() == answers.len());
+        let outage = outage.filter(|error| error.is_transient()).cloned();
+        if let Some(error) = errors().find(of_store).filter(|it| it.is_transient()) {
             self.report(error);
         }
-        self.pause(pause).await;
-        true
+        let (now, patience) = (self.settings.clock.now(), self.settings.patience);
+        let rest = batch.answer(answers, R::judge, R::explain, now, patience);
+        Sent { rest, outage }
     }
 }

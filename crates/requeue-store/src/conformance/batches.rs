@@ -5,7 +5,7 @@ use requeue::{Added, Finish};
 use super::trial::{
     Trial, add, adds_now, finish_request, hold, key, keys, millis, numbered, secs, worker,
 };
-use crate::{Backoff, FinishRequest, Finished, Hold, Stats, Token, When, Which};
+use crate::{RepliesExt, Backoff, FinishRequest, Finished, Hold, Stats, Token, When, Which};
 
 pub(super) async fn answers_are_in_the_order_of_the_requests(t: Trial) {
     t.lease_new("processing").await;
@@ -18,9 +18,9 @@ pub(super) async fn answers_are_in_the_order_of_the_requests(t: Trial) {
 pub(super) async fn empty_batch_gets_an_empty_answer(t: Trial) {
     assert!(t.adds(&[]).await.is_empty());
     assert!(t.finish_all(&[]).await.is_empty());
-    assert!(t.store.look(&[]).await.expect("look succeeds").is_empty());
-    assert!(t.store.remove(&[]).await.expect("remove succeeds").is_empty());
-    t.store.forget(&[]).await.expect("forget succeeds");
+    assert!(t.store.look(&[]).all().await.expect("look succeeds").is_empty());
+    assert!(t.store.remove(&[]).all().await.expect("remove succeeds").is_empty());
+    t.store.forget(&[]).all().await.expect("forget succeeds");
     let none = Which::Keys(Vec::new());
     assert_eq!(t.store.revive(&none).await.expect("revive succeeds"), 0);
     assert_eq!(t.store.drop_dead(&none).await.expect("drop_dead succeeds"), 0);
@@ -97,10 +97,10 @@ pub(super) async fn batch_may_mix_all_finishes(t: Trial) {
 pub(super) async fn look_remove_and_forget_accept_repeated_keys(t: Trial) {
     t.add("a").await;
     let twice = keys(&["a", "a"]);
-    let looks = t.store.look(&twice).await.expect("look succeeds");
+    let looks = t.store.look(&twice).all().await.expect("look succeeds");
     assert_eq!(looks[0], looks[1]);
-    assert_eq!(t.store.remove(&twice).await.expect("remove succeeds"), [true, false]);
-    t.store.forget(&twice).await.expect("forget succeeds");
+    assert_eq!(t.store.remove(&twice).all().await.expect("remove succeeds"), [true, false]);
+    t.store.forget(&twice).all().await.expect("forget succeeds");
 }
 
 pub(super) async fn batch_may_have_a_thousand_keys(t: Trial) {
@@ -108,11 +108,11 @@ pub(super) async fn batch_may_have_a_thousand_keys(t: Trial) {
     let limited = |key| add(key, When::RateLimited(Backoff::default()));
     t.receipts(&names.iter().map(limited).collect::<Vec<_>>()).await;
     assert_eq!(t.stats().await.failing, 1000);
-    let looks = t.store.look(&names).await.expect("look succeeds");
+    let looks = t.store.look(&names).all().await.expect("look succeeds");
     assert!(looks.iter().all(|look| look.delayed == Some(millis(5))));
-    t.store.forget(&names).await.expect("forget succeeds");
+    t.store.forget(&names).all().await.expect("forget succeeds");
     assert_eq!(t.stats().await.failing, 0);
-    let removed = t.store.remove(&names).await.expect("remove succeeds");
+    let removed = t.store.remove(&names).all().await.expect("remove succeeds");
     assert_eq!(removed, [true; 1000]);
     assert_eq!(t.stats().await, Stats::default());
 }

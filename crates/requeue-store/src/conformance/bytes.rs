@@ -3,7 +3,7 @@
 use requeue::Finish;
 
 use super::trial::{Trial, adds_now, finish_request, secs, sorted};
-use crate::{FinishRequest, Finished, Key, Look, Stats, Which};
+use crate::{RepliesExt, FinishRequest, Finished, Key, Look, Stats, Which};
 
 /// Returns keys that a store might misinterpret.
 fn awkward() -> Vec<Key> {
@@ -70,9 +70,9 @@ pub(super) async fn key_of_any_bytes_can_fail_die_and_be_revived(t: Trial) {
 
     let revived = t.store.revive(&Which::Keys(keys.clone())).await;
     assert_eq!(revived.expect("revive succeeds"), keys.len() as u64);
-    let removed = t.store.remove(&keys).await.expect("remove succeeds");
+    let removed = t.store.remove(&keys).all().await.expect("remove succeeds");
     assert_eq!(removed, vec![true; keys.len()]);
-    let looks = t.store.look(&keys).await.expect("look succeeds");
+    let looks = t.store.look(&keys).all().await.expect("look succeeds");
     assert_eq!(looks, vec![Look::default(); keys.len()]);
 }
 

@@ -84,9 +84,8 @@ pub(super) async fn finish_resets_the_count_of_deliveries(t: Trial) {
     assert_eq!(t.state("a").await, "ready");
 }
 
-pub(super) async fn dirty_key_dies_with_its_delay(t: Trial) {
+pub(super) async fn key_dies_with_its_delay(t: Trial) {
     t.lease_new("a").await;
-    t.add("a").await;
     t.add_after("a", secs(90)).await;
     t.clock.advance(LEASE);
     assert_eq!(t.expire(Some(1)).await.dead, 1);
@@ -94,6 +93,33 @@ pub(super) async fn dirty_key_dies_with_its_delay(t: Trial) {
     t.clock.advance(secs(90));
     assert!(t.lease(1).await.is_empty());
     assert_eq!(t.stats().await, Stats { dead: 1, ..Stats::default() });
+}
+
+/// The key was buried together with its acknowledged add.
+pub(super) async fn dirty_key_is_revived_at_its_last_expiry(t: Trial) {
+    t.lease_failed("a").await;
+    t.add("a").await;
+    t.add_after("a", secs(90)).await;
+    t.clock.advance(LEASE);
+    assert_eq!(t.expire(Some(1)).await, Expired { returned: 1, ..Expired::default() });
+    assert_eq!(t.state("a").await, "absent, delayed 1000s");
+    assert_eq!(t.stats().await, Stats { delayed: 1, ..Stats::default() });
+    t.clock.advance(secs(1000));
+    let grant = t.lease_one().await;
+    assert_eq!((grant.deliveries, grant.failures), (1, 0));
+}
+
+pub(super) async fn dirty_key_revived_by_a_lease_call_keeps_the_priority_of_its_add(
+    t: Trial,
+) {
+    t.add_with_priority("a", 9).await;
+    t.lease_one().await;
+    t.add_with_priority("a", 5).await;
+    t.clock.advance(LEASE);
+    let once = LeaseRequest { max_deliveries: NonZeroU32::new(1), ..request(1) };
+    assert!(t.lease_all(&once).await.is_empty());
+    t.clock.advance(secs(1000));
+    assert_eq!(t.lease_one().await.priority, 5);
 }
 
 pub(super) async fn given_up_key_is_listed_with_its_details(t: Trial) {

@@ -6,7 +6,7 @@ use super::trial::{
     LEASE, TICK, Trial, adds_now, hold, just_before, key, keys, numbered, request, secs,
     sorted, worker,
 };
-use crate::{Expired, Finished, Hold, LeaseRequest, Owner, Token};
+use crate::{RepliesExt, Expired, Finished, Hold, LeaseRequest, Owner, Token};
 
 const NONE: Expired = Expired { due: 0, returned: 0, dead: 0 };
 
@@ -101,9 +101,9 @@ pub(super) async fn extend_answers_for_each_lease(t: Trial) {
     let held = t.lease_new("held").await;
     let unknown = Hold { key: key("unknown"), token: Token(1) };
     let holds = [hold(&held), hold(&lost), unknown, hold(&held)];
-    let held_leases = t.store.extend(&worker(), &holds, LEASE).await;
+    let held_leases = t.store.extend(&worker(), &holds, LEASE).all().await;
     assert_eq!(held_leases.expect("extend succeeds"), [true, false, false, true]);
-    let none = t.store.extend(&worker(), &[], LEASE).await;
+    let none = t.store.extend(&worker(), &[], LEASE).all().await;
     assert!(none.expect("extend succeeds").is_empty());
     assert_eq!(t.state("unknown").await, "absent");
 }

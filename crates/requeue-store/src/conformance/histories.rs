@@ -12,7 +12,7 @@ use super::model::{
     ExpectedLease, KEYS, LEASE, MAX_DELIVERIES, Model, ModelPhase, ModelRecord, REVIVE,
 };
 use super::trial::{Trial, key, summary, worker};
-use crate::{
+use crate::{RepliesExt, 
     Add, Backoff, FinishRequest, Grant, Hold, Key, LeaseRequest, Look, Phase, Stats,
     Token, When, Which,
 };
@@ -104,7 +104,7 @@ async fn step(
         }
     }
     model.wake();
-    let looks = t.store.look(&names()).await.expect("look succeeds");
+    let looks = t.store.look(&names()).all().await.expect("look succeeds");
     for (number, look) in looks.iter().enumerate() {
         let record = &mut model.records[number];
         same_look(record, look, model.now)
@@ -189,14 +189,14 @@ async fn store_answer(t: &Trial, model: &Model, op: &Op) -> String {
         Op::Extend(number, token_kind) => {
             let (lease, held) =
                 (Duration::from_micros(LEASE), [hold_of(model, *number, *token_kind)]);
-            format!("{:?}", store.extend(&worker(), &held, lease).await.expect(expected))
+            format!("{:?}", store.extend(&worker(), &held, lease).all().await.expect(expected))
         }
         Op::Expire => format!("{:?}", t.expire(Some(MAX_DELIVERIES)).await),
         Op::Forget(number) => {
-            format!("{:?}", store.forget(&[name(*number)]).await.expect(expected))
+            format!("{:?}", store.forget(&[name(*number)]).all().await.map(drop).expect(expected))
         }
         Op::Remove(number) => {
-            format!("{:?}", store.remove(&[name(*number)]).await.expect(expected))
+            format!("{:?}", store.remove(&[name(*number)]).all().await.expect(expected))
         }
         Op::Revive(number) => {
             let which = Which::Keys(vec![name(*number)]);

@@ -8,7 +8,7 @@ use requeue::Finish;
 use super::trial::{
     LEASE, Trial, adds_now, key, keys, millis, request, secs, summary, worker,
 };
-use crate::{
+use crate::{RepliesExt, 
     Backoff, Failing, Finished, LeaseRequest, Look, Owner, Stats, When, Which, Worker,
 };
 
@@ -186,7 +186,7 @@ pub(super) async fn forgotten_failures_lose_their_error(t: Trial) {
 
 pub(super) async fn forget_resets_failures(t: Trial) {
     t.lease_failed("a").await;
-    t.store.forget(&keys(&["a", "unknown"])).await.expect("forget succeeds");
+    t.store.forget(&keys(&["a", "unknown"])).all().await.expect("forget succeeds");
     assert_eq!(t.state("a").await, "processing, deliveries 1");
     assert_eq!(t.state("unknown").await, "absent");
     let receipt = t.add_when("a", When::RateLimited(Backoff::default())).await;
@@ -245,7 +245,7 @@ pub(super) async fn remove_keeps_failures(t: Trial) {
 pub(super) async fn look_answers_in_the_order_of_the_keys(t: Trial) {
     t.add("b").await;
     let asked = keys(&["a", "b", "c", "b"]);
-    let looks = t.store.look(&asked).await.expect("look succeeds");
+    let looks = t.store.look(&asked).all().await.expect("look succeeds");
     let shown: Vec<_> = looks.iter().map(summary).collect();
     assert_eq!(shown, ["absent", "ready", "absent", "ready"]);
 }
@@ -255,7 +255,7 @@ pub(super) async fn workers_lists_leases_and_last_calls(t: Trial) {
     let grants = t.lease(2).await;
     t.clock.advance(secs(5));
     let other = Owner::new("other");
-    t.store.extend(&other, &[], LEASE).await.expect("extend succeeds");
+    t.store.extend(&other, &[], LEASE).all().await.expect("extend succeeds");
     t.clock.advance(secs(1));
     let seen = |owner: &Owner, seen, processing| Worker {
         owner: owner.clone(),
@@ -273,7 +273,7 @@ pub(super) async fn workers_omits_owners_idle_for_a_day(t: Trial) {
     let holder = Owner::new("holder");
     let (owner, lease) = (holder.clone(), secs(1_000_000));
     t.lease_all(&LeaseRequest { owner, lease, ..request(1) }).await;
-    t.store.extend(&worker(), &[], LEASE).await.expect("extend succeeds");
+    t.store.extend(&worker(), &[], LEASE).all().await.expect("extend succeeds");
     t.clock.advance(secs(24 * 3600 - 1));
     assert_eq!(workers(&t).await.len(), 2);
     t.clock.advance(secs(2));

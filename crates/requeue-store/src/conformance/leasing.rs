@@ -7,7 +7,7 @@ use requeue::Finish;
 use super::trial::{
     LEASE, TICK, Trial, adds_now, hold, key, keys, numbered, request, secs, sorted,
 };
-use crate::{FinishRequest, Finished, Grant, LeaseRequest, Owner, Phase, Stats};
+use crate::{RepliesExt, FinishRequest, Finished, Grant, LeaseRequest, Owner, Phase, Stats};
 
 pub(super) async fn empty_queue_leases_nothing(t: Trial) {
     let leased = t.lease_call(&request(10)).await;
@@ -100,7 +100,7 @@ pub(super) async fn thousand_keys_are_added_leased_and_finished_in_batches(t: Tr
     names.sort();
     assert_eq!(sorted(&grants), names);
     let holds: Vec<_> = grants.iter().map(hold).collect();
-    let held = t.store.extend(&Owner::new("worker"), &holds, LEASE).await;
+    let held = t.store.extend(&Owner::new("worker"), &holds, LEASE).all().await;
     assert_eq!(held.expect("extend succeeds"), [true; 1000]);
     let done = |grant: &Grant| FinishRequest::new(hold(grant), Finish::Done);
     let requests: Vec<_> = grants.iter().map(done).collect();

@@ -252,7 +252,9 @@ suite! {
         without_a_limit_no_number_of_expiries_is_fatal
         lease_call_moves_keys_to_the_dead_too
         finish_resets_the_count_of_deliveries
-        dirty_key_dies_with_its_delay
+        key_dies_with_its_delay
+        dirty_key_is_revived_at_its_last_expiry
+        dirty_key_revived_by_a_lease_call_keeps_the_priority_of_its_add
         given_up_key_is_listed_with_its_details
         key_delivered_too_often_is_listed_with_its_last_owner
         dead_respects_the_limit

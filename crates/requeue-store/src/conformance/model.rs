@@ -20,6 +20,8 @@ pub(super) const MAX_DELIVERIES: u32 = 2;
 pub(super) const LEASE: u64 = 10_000;
 /// The delay of a dead key that is added again.
 pub(super) const REVIVE: u64 = 7_000;
+/// The delay of a key that is revived because it was added during its last lease.
+const REVIVE_DIRTY: u64 = 1_000_000_000;
 
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(super) enum ModelPhase {
@@ -337,7 +339,12 @@ impl Model {
         for together in self.due(deadline) {
             let position = self.next_position();
             for number in together {
-                if self.records[number].deliveries >= MAX_DELIVERIES {
+                let is_last = self.records[number].deliveries >= MAX_DELIVERIES;
+                let is_dirty = self.held(number).is_some_and(|(_, dirty, _)| dirty);
+                if is_last && is_dirty {
+                    self.revive_dirty(number);
+                    expired.returned += 1;
+                } else if is_last {
                     self.make_dead(number);
                     expired.dead += 1;
                 } else {
@@ -349,6 +356,14 @@ impl Model {
             }
         }
         expired
+    }
+
+    /// The add of a dirty key revives it at its last expiry. Only its priority is left.
+    fn revive_dirty(&mut self, number: usize) {
+        let pending_priority = self.records[number].pending_priority;
+        let wake_at = Some(self.now + REVIVE_DIRTY);
+        self.records[number] =
+            ModelRecord { wake_at, pending_priority, ..ModelRecord::default() };
     }
 
     pub(super) fn remove(&mut self, number: usize) -> bool {

@@ -10,7 +10,7 @@ use super::trial::{
     LEASE, Trial, adds_now, finish_request, hold, key, keys, numbered, request, secs,
     worker,
 };
-use crate::{Grant, Key, Which};
+use crate::{RepliesExt, Grant, Key, Which};
 
 fn names(grants: &[Grant]) -> Vec<Key> {
     grants.iter().map(|grant| grant.key.clone()).collect()
@@ -117,7 +117,7 @@ pub(super) async fn lease_reports_when_to_ask_again(t: Trial) {
 
 pub(super) async fn lease_reports_when_an_extended_lease_expires(t: Trial) {
     let grant = t.lease_new("a").await;
-    let extended = t.store.extend(&worker(), &[hold(&grant)], secs(90)).await;
+    let extended = t.store.extend(&worker(), &[hold(&grant)], secs(90)).all().await;
     assert_eq!(extended.expect("extend succeeds"), [true]);
     assert_eq!(t.lease_call(&request(1)).await.more_in, Some(secs(90)));
     t.finish(&grant, Finish::Done).await;

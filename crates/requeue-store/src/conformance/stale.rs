@@ -4,7 +4,7 @@
 use requeue::Finish;
 
 use super::trial::{ERROR, LEASE, Trial, hold, key, keys, secs, summary, worker};
-use crate::{FinishRequest, Finished, Grant, Hold, Look, Stats, Token};
+use crate::{RepliesExt, FinishRequest, Finished, Grant, Hold, Look, Stats, Token};
 
 fn finishes() -> [Finish; 7] {
     [
@@ -21,7 +21,7 @@ fn finishes() -> [Finish; 7] {
 /// Checks that every finish and extension of `refused` is refused and changes nothing.
 async fn is_refused(t: &Trial, refused: &Hold, state: &str) {
     let watched = keys(&["a", "b"]);
-    let before: Vec<Look> = t.store.look(&watched).await.expect("look succeeds");
+    let before: Vec<Look> = t.store.look(&watched).all().await.expect("look succeeds");
     let summary = summary(&before[0]);
     assert!(summary.starts_with(state), "{summary}");
     for finish in finishes() {
@@ -31,13 +31,13 @@ async fn is_refused(t: &Trial, refused: &Hold, state: &str) {
             [Finished::LeaseLost],
             "{state}, {finish:?}"
         );
-        let after = t.store.look(&watched).await.expect("look succeeds");
+        let after = t.store.look(&watched).all().await.expect("look succeeds");
         assert_eq!(after, before, "{state}, {finish:?}");
     }
     let extended =
-        t.store.extend(&worker(), std::slice::from_ref(refused), secs(9999)).await;
+        t.store.extend(&worker(), std::slice::from_ref(refused), secs(9999)).all().await;
     assert_eq!(extended.expect("extend succeeds"), [false], "{state}");
-    let after = t.store.look(&watched).await.expect("look succeeds");
+    let after = t.store.look(&watched).all().await.expect("look succeeds");
     assert_eq!(after, before, "{state}, extended");
 }
 

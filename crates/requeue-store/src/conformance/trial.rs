@@ -7,8 +7,9 @@ use std::time::Duration;
 use requeue::{Added, Finish};
 
 use crate::{
-    Add, Backoff, EngineClock, ErrorKind, Expired, FinishRequest, Finished, Grant, Hold,
-    Key, LeaseRequest, Leased, Look, Owner, Phase, Rate, Receipt, Stats, Store, When,
+    Add, Backoff, EngineClock, Error, ErrorKind, Expired, FinishRequest, Finished, Grant,
+    Hold, Key, LeaseRequest, Leased, Look, Owner, Phase, Rate, Receipt, RepliesExt,
+    Stats, Store, When,
 };
 
 /// The length of leases.
@@ -114,18 +115,48 @@ pub(super) fn summary(look: &Look) -> String {
     [phase.to_owned()].into_iter().chain(rest).collect::<Vec<_>>().join(", ")
 }
 
-impl Trial {
-    /// Adds keys. A key that another call has locked for a moment is not an error: nothing
-    /// was changed, and the call is repeated as `SharedQueue` repeats it.
-    pub(super) async fn receipts(&self, adds: &[Add]) -> Vec<Receipt> {
-        let receipts = loop {
-            match self.store.add(adds).await {
+/// Requests of which those are repeated whose key another call has locked for a moment:
+/// nothing was changed for them.
+struct Repeated<'a, I, T> {
+    requests: &'a [I],
+    answers: Vec<Option<T>>,
+}
+
+impl<'a, I: Clone, T: Clone> Repeated<'a, I, T> {
+    fn new(requests: &'a [I]) -> Self {
+        Self { requests, answers: vec![None; requests.len()] }
+    }
+
+    /// The requests without an answer.
+    fn open(&self) -> Vec<I> {
+        let pairs = self.requests.iter().zip(&self.answers);
+        pairs.filter(|(_, answer)| answer.is_none()).map(|pair| pair.0.clone()).collect()
+    }
+
+    /// Records the results for the open requests. Returns all answers once there are.
+    fn record(&mut self, results: Vec<Result<T, Error>>) -> Option<Vec<T>> {
+        assert_eq!(results.len(), self.open().len(), "one result for each request");
+        let open = self.answers.iter_mut().filter(|answer| answer.is_none());
+        for (answer, result) in open.zip(results) {
+            match result {
                 Err(error) if error.kind() == ErrorKind::Busy => {}
-                answer => break answer.expect("add succeeds"),
+                result => *answer = Some(result.expect("the call succeeds")),
             }
-        };
-        assert_eq!(receipts.len(), adds.len(), "one receipt for each add");
-        receipts
+        }
+        self.answers.iter().cloned().collect()
+    }
+}
+
+impl Trial {
+    /// Adds keys, and repeats those that are busy.
+    pub(super) async fn receipts(&self, adds: &[Add]) -> Vec<Receipt> {
+        let mut repeated = Repeated::new(adds);
+        loop {
+            let results = self.store.add(&repeated.open()).await;
+            if let Some(receipts) = repeated.record(results) {
+                return receipts;
+            }
+        }
     }
 
     pub(super) async fn adds(&self, adds: &[Add]) -> Vec<Added> {
@@ -222,22 +253,20 @@ impl Trial {
         self.finish_all(&[request]).await[0]
     }
 
-    /// Finishes leases, and repeats the call while a key is busy.
+    /// Finishes leases, and repeats those whose key is busy.
     pub(super) async fn finish_all(&self, requests: &[FinishRequest]) -> Vec<Finished> {
-        let finished = loop {
-            let finished = self.store.finish(requests).await.expect("finish succeeds");
-            // Of several requests some may have been carried out: only one can be repeated.
-            if finished != [Finished::Busy] {
-                break finished;
+        let mut repeated = Repeated::new(requests);
+        loop {
+            let results = self.store.finish(&repeated.open()).await;
+            if let Some(finished) = repeated.record(results) {
+                return finished;
             }
-        };
-        assert_eq!(finished.len(), requests.len(), "one answer for each request");
-        finished
+        }
     }
 
     pub(super) async fn extend(&self, grant: &Grant, lease: Duration) -> bool {
         let holds = [hold(grant)];
-        let held = self.store.extend(&worker(), &holds, lease).await;
+        let held = self.store.extend(&worker(), &holds, lease).all().await;
         held.expect("extend succeeds")[0]
     }
 
@@ -247,7 +276,7 @@ impl Trial {
     }
 
     pub(super) async fn look(&self, name: &str) -> Look {
-        let looks = self.store.look(&keys(&[name])).await.expect("look succeeds");
+        let looks = self.store.look(&keys(&[name])).all().await.expect("look succeeds");
         assert_eq!(looks.len(), 1, "one look for each key");
         looks[0].clone()
     }
@@ -262,10 +291,10 @@ impl Trial {
     }
 
     pub(super) async fn remove(&self, name: &str) -> bool {
-        self.store.remove(&keys(&[name])).await.expect("remove succeeds")[0]
+        self.store.remove(&keys(&[name])).all().await.expect("remove succeeds")[0]
     }
 
     pub(super) async fn forget(&self, name: &str) {
-        self.store.forget(&keys(&[name])).await.expect("forget succeeds");
+        self.store.forget(&keys(&[name])).all().await.expect("forget succeeds");
     }
 }

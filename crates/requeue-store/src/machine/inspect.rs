@@ -24,16 +24,13 @@ impl Machine {
     /// As [`Store::stats`](crate::Store::stats), after [`move_due`](Self::move_due).
     pub fn stats(&self, now: EngineTime) -> Stats {
         let counts = self.queue.counts();
-        let number = |of: fn(&Record) -> bool| {
-            self.records.values().filter(|record| of(record)).count() as u64
-        };
         Stats {
             ready: counts.ready as u64,
             delayed: self.delays.len() as u64,
             processing: counts.processing as u64,
             dirty: counts.dirty as u64,
-            failing: number(Record::is_failing),
-            dead: number(|record| record.death.is_some()),
+            failing: self.failing,
+            dead: self.dead,
             oldest_ready: self.ready_since.first().map(|(at, ..)| now.since(*at)),
             paused: self.paused,
         }
@@ -107,7 +104,7 @@ impl Record {
         }
     }
 
-    fn is_failing(&self) -> bool {
+    pub(super) fn is_failing(&self) -> bool {
         self.failures > 0 && self.death.is_none()
     }
 }

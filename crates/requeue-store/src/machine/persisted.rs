@@ -7,6 +7,7 @@
 
 use std::time::Duration;
 
+use super::arrival::Arrival;
 use super::{Death, Held, Machine, Record};
 use crate::{EngineTime, Key, Owner, Token};
 
@@ -18,6 +19,8 @@ pub struct PersistedKey {
     pub ready: Option<(EngineTime, u64)>,
     /// The owner of the lease, if the key is leased.
     pub held_by: Option<Owner>,
+    /// Whether the key is leased and was added during the lease.
+    pub dirty: bool,
     /// When its delay ends, with its rank among equal times.
     pub wake_at: Option<(EngineTime, u64)>,
     /// The priority of its next run.
@@ -66,6 +69,7 @@ impl Machine {
         Some(PersistedKey {
             ready: record.since.or(granted),
             held_by: record.held.as_ref().map(|held| held.owner.clone()),
+            dirty: record.is_dirty(),
             wake_at: record.wake_at,
             priority: record.priority(),
             failures: record.failures,
@@ -92,11 +96,14 @@ impl Machine {
         let death =
             death.map(|(reason, at, owner)| Box::new(Death { reason, at, owner }));
         let record = Record { failures, deliveries, error, death, ..Record::default() };
-        self.records.insert(key.clone(), Box::new(record));
+        self.change_counted(key, |counted| *counted = record);
         if let Some((at, _)) = persisted.ready {
             self.make_ready(key, priority, at);
             if let Some(owner) = persisted.held_by {
                 self.lease_expired(key, owner, at);
+            }
+            if persisted.dirty {
+                self.make_ready(key, priority, at);
             }
         }
         if let Some((at, _)) = persisted.wake_at {
@@ -125,11 +132,26 @@ impl Machine {
 
     /// Returns how far the shared [rate](crate::Rate) is reserved ahead of `now`.
     pub fn rate_debt(&self, now: EngineTime) -> Duration {
-        self.arrival.since(now)
+        self.retries.debt(now)
     }
 
     /// Restores how far the shared rate is reserved ahead of `now`.
     pub fn set_rate_debt(&mut self, debt: Duration, now: EngineTime) {
-        self.arrival = now.after(debt);
+        self.retries = Arrival::with_debt(debt, now);
+    }
+
+    /// Returns how far each shared limiter is reserved ahead of `now`, and forgets those
+    /// that are not.
+    pub fn limiter_debts(
+        &mut self,
+        now: EngineTime,
+    ) -> impl Iterator<Item = (&str, Duration)> {
+        self.limiters.retain(|_, limiter| !limiter.debt(now).is_zero());
+        self.limiters.iter().map(move |(name, limiter)| (&**name, limiter.debt(now)))
+    }
+
+    /// Restores how far a shared limiter is reserved ahead of `now`.
+    pub fn set_limiter_debt(&mut self, name: String, debt: Duration, now: EngineTime) {
+        self.limiters.insert(name, Arrival::with_debt(debt, now));
     }
 }

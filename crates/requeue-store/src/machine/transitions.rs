@@ -6,9 +6,7 @@ use std::time::Duration;
 use requeue::{AddOptions, Added};
 
 use super::{Death, Held, Machine, Record};
-use crate::{
-    Backoff, EngineTime, Finished, Grant, Hold, Key, Owner, Rate, Token, micros_of,
-};
+use crate::{Backoff, EngineTime, Finished, Grant, Hold, Key, Owner, Token};
 
 impl Machine {
     pub(super) fn record(&mut self, key: &Key) -> &mut Record {
@@ -25,6 +23,23 @@ impl Machine {
             self.records.remove(key);
             self.mark_changed(key);
         }
+    }
+
+    /// Changes the failures or the death of a key: invariant 6.
+    pub(super) fn change_counted<T>(
+        &mut self,
+        key: &Key,
+        change: impl FnOnce(&mut Record) -> T,
+    ) -> T {
+        let record = self.record(key);
+        let before = (record.is_failing(), record.death.is_some());
+        let changed = change(record);
+        let after = (record.is_failing(), record.death.is_some());
+        let count =
+            |n: u64, before: bool, after: bool| n + u64::from(after) - u64::from(before);
+        self.failing = count(self.failing, before.0, after.0);
+        self.dead = count(self.dead, before.1, after.1);
+        changed
     }
 
     /// Records that an owner is alive.
@@ -103,6 +118,7 @@ impl Machine {
             Added::Dirty => {
                 let held = self.record(key).held.as_mut();
                 held.expect("invariant 1: a dirty key is held").dirty = true;
+                self.mark_changed(key);
             }
             Added::Duplicate | Added::Delayed | _ => {}
         }
@@ -132,26 +148,22 @@ impl Machine {
         backoff: &Backoff,
         now: EngineTime,
     ) -> Duration {
-        let shared = backoff.rate.map_or(Duration::ZERO, |rate| self.reserve(&rate, now));
+        let shared = backoff.rate.map_or(Duration::ZERO, |rate| {
+            let (after, wait) = self.retries.reserve(&rate, 1, now);
+            self.retries = after;
+            wait
+        });
         backoff.delay(self.count_failure(key)).max(shared)
     }
 
     /// Counts a failure. Returns the number of earlier ones.
     pub(super) fn count_failure(&mut self, key: &Key) -> u32 {
         self.mark_changed(key);
-        let failures = &mut self.record(key).failures;
-        let before = *failures;
-        *failures = before.saturating_add(1);
-        before
-    }
-
-    /// Takes a token of the shared rate. Returns the delay until it is available.
-    fn reserve(&mut self, rate: &Rate, now: EngineTime) -> Duration {
-        let interval = micros_of(rate.interval).max(1);
-        let burst = interval.saturating_mul(u64::from(rate.burst.get()));
-        let arrival = self.arrival.max(now).after(Duration::from_micros(interval));
-        self.arrival = arrival;
-        arrival.since(now).saturating_sub(Duration::from_micros(burst))
+        self.change_counted(key, |record| {
+            let before = record.failures;
+            record.failures = before.saturating_add(1);
+            before
+        })
     }
 
     pub(super) fn set_error(&mut self, key: &Key, error: &str) {
@@ -159,9 +171,9 @@ impl Machine {
     }
 
     pub(super) fn clear_failures(&mut self, key: &Key) {
-        let record = self.record(key);
-        let failures = std::mem::take(&mut record.failures);
-        let error = std::mem::take(&mut record.error);
+        let (failures, error) = self.change_counted(key, |record| {
+            (std::mem::take(&mut record.failures), std::mem::take(&mut record.error))
+        });
         if failures > 0 || !error.is_empty() {
             self.mark_changed(key);
         }
@@ -169,10 +181,12 @@ impl Machine {
 
     /// Takes a key from the dead. Returns whether it was dead.
     pub(super) fn take_from_dead(&mut self, key: &Key) -> bool {
-        let Some(record) = self.records.get_mut(key) else { return false };
-        let was_dead = record.death.take().is_some();
+        if !self.records.contains_key(key) {
+            return false;
+        }
+        let was_dead = self.change_counted(key, |record| record.death.take().is_some());
         if was_dead {
-            record.deliveries = 0;
+            self.record(key).deliveries = 0;
             self.mark_changed(key);
             self.clear_failures(key);
         }
@@ -299,13 +313,24 @@ impl Machine {
     fn end_dead(&mut self, held: Held, reason: String, now: EngineTime) -> Finished {
         let Held { lease, owner, .. } = held;
         let key = lease.key().clone();
-        // Its add, if it was dirty, and its delay are cancelled.
-        self.queue.remove(&key);
         lease.done();
         self.set_wake(&key, None);
         self.set_pending_priority(&key, None);
-        self.record(&key).death = Some(Box::new(Death { reason, at: now, owner }));
+        let death = Some(Box::new(Death { reason, at: now, owner }));
+        self.change_counted(&key, |record| record.death = death);
         Finished::Dead
+    }
+
+    /// Ends the last allowed lease of a dirty key: its add revives the key (rule 8). The
+    /// pending priority is that of its adds.
+    fn end_revived(&mut self, held: Held, now: EngineTime) {
+        let key = held.lease.key().clone();
+        self.queue.remove(&key); // the add, which is executed with a delay instead
+        held.lease.done();
+        self.record(&key).deliveries = 0;
+        self.clear_failures(&key);
+        let sequence = self.next_sequence();
+        self.set_wake(&key, Some((now.after(Backoff::default().max), sequence)));
     }
 
     /// Ends an expired lease. Returns whether its key is dead now.
@@ -324,10 +349,19 @@ impl Machine {
             self.end_ready(held, now);
             return false;
         }
+        if held.dirty {
+            self.end_revived(held, now);
+            return false;
+        }
         let times = if deliveries == 1 { "time" } else { "times" };
         let reason = format!("its lease expired {deliveries} {times} in a row");
         self.end_dead(held, reason, now);
         true
+    }
+
+    /// Returns when the first delay ends. `None` if there is none, or the queue is paused.
+    pub fn first_delay(&self) -> Option<EngineTime> {
+        self.delays.first().map(|(at, ..)| *at).filter(|_| !self.paused)
     }
 
     /// Returns when the next delay ends or lease expires.
@@ -342,7 +376,7 @@ impl Machine {
 }
 
 impl Record {
-    fn is_dirty(&self) -> bool {
+    pub(super) fn is_dirty(&self) -> bool {
         self.held.as_ref().is_some_and(|held| held.dirty)
     }
 

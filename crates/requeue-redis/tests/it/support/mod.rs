@@ -12,7 +12,8 @@ use redis::aio::MultiplexedConnection;
 use requeue_redis::{RedisStore, RedisStoreBuilder};
 use requeue_store::machine::TimeSource;
 use requeue_store::{
-    Add, EngineClock, Grant, Hold, Key, LeaseRequest, Owner, Receipt, Store, When,
+    Add, EngineClock, Grant, Hold, Key, LeaseRequest, Owner, Receipt, RepliesExt, Store,
+    When,
 };
 
 /// Returns the address of the server for all tests. Without one, tests return early.
@@ -85,7 +86,7 @@ pub(crate) fn adds_with_priority(names: &[&str], priority: i8) -> Vec<Add> {
 }
 
 pub(crate) async fn add(store: &RedisStore, names: &[&str]) -> Vec<Receipt> {
-    store.add(&adds(names)).await.unwrap()
+    store.add(&adds(names)).all().await.unwrap()
 }
 
 pub(crate) fn request(max: usize) -> LeaseRequest {

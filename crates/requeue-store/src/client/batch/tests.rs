@@ -15,10 +15,25 @@ fn push(
     numbers.push(number, (), SystemClock.now())
 }
 
-/// Answers each number up to `max` with ten times itself.
+const PATIENCE: Duration = Duration::from_secs(10);
+
+/// Answers each number up to `max` with ten times itself, and the others with `kind`.
+fn tenfold_or(
+    batch: Batch<u32, u32, ()>,
+    max: u32,
+    kind: ErrorKind,
+    now: Instant,
+) -> Option<Batch<u32, u32, ()>> {
+    let answer = |number: &u32| match *number {
+        number if number <= max => Ok(number * 10),
+        _ => Err(Error::new(kind, "too large")),
+    };
+    let answers = batch.items().iter().map(answer).collect();
+    batch.answer(answers, |_, answer, _| Ok(answer), |_, error| error, now, PATIENCE)
+}
+
 fn tenfold(batch: Batch<u32, u32, ()>, max: u32) -> Option<Batch<u32, u32, ()>> {
-    let answers: Vec<u32> = batch.items().iter().map(|number| number * 10).collect();
-    batch.answer(answers, |number, answer| (*number <= max).then_some(Ok(answer)))
+    tenfold_or(batch, max, ErrorKind::Unknown, SystemClock.now())
 }
 
 #[tokio::test]
@@ -48,45 +63,101 @@ async fn items_pushed_while_a_call_is_in_flight_go_together() {
 }
 
 #[tokio::test]
-async fn error_reaches_every_caller_of_the_batch() {
-    let numbers = numbers();
-    let both = [(1, ()), (2, ())];
-    let (answers, guard) = numbers.push_all(both, SystemClock.now());
-    let batch = guard.unwrap().take().unwrap();
-    batch.fail(&Error::new(ErrorKind::Unavailable, "no store"));
-    for answer in answers {
-        let error = answered(answer).await.unwrap_err();
-        assert_eq!(error.kind(), ErrorKind::Unavailable);
-    }
-}
-
-#[tokio::test]
 async fn missing_answer_of_a_store_is_an_error() {
     let numbers = numbers();
     let (answer, guard) = push(&numbers, 1);
     let batch = guard.unwrap().take().unwrap();
-    assert!(batch.answer(Vec::<u32>::new(), |_, answer| Some(Ok(answer))).is_none());
+    let (none, now) = (Vec::<Result<u32, Error>>::new(), SystemClock.now());
+    let rest = batch.answer(none, |_, it, _| Ok(it), |_, error| error, now, PATIENCE);
+    assert!(rest.is_none());
     assert_eq!(answered(answer).await.unwrap_err().kind(), ErrorKind::Corrupt);
 }
 
 #[tokio::test]
-async fn unanswered_items_stay_and_can_be_halved() {
+async fn only_transient_errors_are_repeated() {
     let numbers = numbers();
-    let five = (1..=5).map(|number| (number, ()));
-    let (answers, guard) = numbers.push_all(five, SystemClock.now());
+    let (fatal, guard) = push(&numbers, 1);
     let mut guard = guard.unwrap();
-    let left = tenfold(guard.take().unwrap(), 2).unwrap();
-    assert_eq!(left.items(), [3, 4, 5]);
+    let batch = guard.take().unwrap();
+    assert!(tenfold_or(batch, 0, ErrorKind::Server, SystemClock.now()).is_none());
+    assert_eq!(answered(fatal).await.unwrap_err().kind(), ErrorKind::Server);
+    let (_transient, _) = push(&numbers, 2);
+    let batch = guard.take().unwrap();
+    assert!(tenfold_or(batch, 0, ErrorKind::Full, SystemClock.now()).is_some());
+}
+
+#[tokio::test]
+async fn failed_items_are_repeated_by_one_task_and_delay_no_new_ones() {
+    let numbers = numbers();
+    let now = SystemClock.now();
+    let (answers, guard) = numbers.push_all((1..=5).map(|number| (number, ())), now);
+    let mut guard = guard.unwrap();
+    let rest = tenfold_or(guard.take().unwrap(), 2, ErrorKind::Busy, now).unwrap();
+    assert_eq!(rest.items(), [3, 4, 5]);
+    let mut repeat = rest.repeat_later().expect("no task repeats yet");
+    let (new, _) = push(&numbers, 6);
+    let rest = tenfold_or(guard.take().unwrap(), 5, ErrorKind::Busy, now).unwrap();
+    assert!(rest.repeat_later().is_none(), "one task repeats them all");
     assert!(guard.take().is_none());
-    let (first, second) = left.halves();
-    assert_eq!((first.items(), second.items()), (&[3, 4][..], &[5][..]));
-    assert!(tenfold(first, 1000).is_none());
-    assert!(!numbers.is_idle(), "one is left");
-    assert!(tenfold(second, 1000).is_none());
+    let next = repeat.next().unwrap();
+    assert!(next > now && repeat.take_due(now).is_none(), "after a pause");
+    let batch = repeat.take_due(next).unwrap();
+    assert_eq!(batch.items(), [3, 4, 5, 6]);
+    assert!(tenfold(batch, 1000).is_none());
+    assert!(!numbers.is_idle());
+    assert_eq!(repeat.next(), None);
     assert!(numbers.is_idle());
-    for (number, answer) in (1..).zip(answers) {
+    for (number, answer) in (1..).zip(answers.into_iter().chain([new])) {
         assert_eq!(answered(answer).await.unwrap(), number * 10);
     }
+}
+
+#[tokio::test]
+async fn patience_of_a_failed_item_ends() {
+    let numbers = numbers();
+    let (answer, guard) = push(&numbers, 1);
+    let (mut batch, mut now) = (guard.unwrap().take(), SystemClock.now());
+    let begun = now;
+    while let Some(failed) = batch {
+        let rest = tenfold_or(failed, 0, ErrorKind::Unavailable, now);
+        batch = rest.and_then(|rest| {
+            let mut repeat = rest.repeat_later()?;
+            now = repeat.next()?;
+            let due = repeat.take_due(now);
+            assert_eq!(repeat.next(), None);
+            due
+        });
+    }
+    assert_eq!(answered(answer).await.unwrap_err().kind(), ErrorKind::Unavailable);
+    let lasted = now.duration_since(begun);
+    assert!(lasted > PATIENCE / 2 && lasted <= PATIENCE, "{lasted:?}");
+}
+
+#[tokio::test]
+async fn postponed_items_are_not_sent_and_lose_patience() {
+    let numbers = numbers();
+    let (answer, guard) = push(&numbers, 1);
+    let now = SystemClock.now();
+    let rest = tenfold_or(guard.unwrap().take().unwrap(), 0, ErrorKind::Full, now);
+    let mut repeat = rest.unwrap().repeat_later().unwrap();
+    let error = Error::new(ErrorKind::Unavailable, "no server");
+    let mut postponed = 0;
+    while let Some(next) = repeat.next() {
+        repeat.postpone_due(&error, next, PATIENCE);
+        postponed += 1;
+    }
+    assert!(postponed > 5, "{postponed}");
+    assert_eq!(answered(answer).await.unwrap_err().kind(), ErrorKind::Unavailable);
+}
+
+#[tokio::test]
+async fn dropped_repeat_guard_fails_its_callers() {
+    let numbers = numbers();
+    let (answer, guard) = push(&numbers, 1);
+    let rest = tenfold(guard.unwrap().take().unwrap(), 0).unwrap();
+    drop(rest.repeat_later());
+    assert_eq!(answered(answer).await.unwrap_err().kind(), ErrorKind::Unknown);
+    assert!(numbers.is_idle());
 }
 
 #[tokio::test]
@@ -102,27 +173,4 @@ async fn dropped_guard_fails_all_callers_and_is_replaced() {
     assert_eq!(error.kind(), ErrorKind::Closed, "it was not sent");
     assert!(numbers.is_idle());
     assert!(push(&numbers, 3).1.is_some());
-}
-
-#[tokio::test]
-async fn impatient_callers_get_the_error() {
-    let numbers = numbers();
-    let long_ago = SystemClock.now();
-    let now = long_ago + std::time::Duration::from_secs(1);
-    let (old, guard) = numbers.push(1, (), long_ago);
-    let (young, _) = numbers.push(2, (), now);
-    let mut guard = guard.unwrap();
-    let mut batch = guard.take().unwrap();
-    let (old_unsent, _) = numbers.push(3, (), long_ago);
-    let (young_unsent, _) = numbers.push(4, (), now);
-    let error = Error::new(ErrorKind::Unknown, "no answer");
-    batch.fail_impatient(|since| since < now, &error);
-    guard.fail_impatient(|since| since < now, &error);
-    assert_eq!(answered(old).await.unwrap_err().kind(), ErrorKind::Unknown);
-    let error = answered(old_unsent).await.unwrap_err();
-    assert_eq!(error.kind(), ErrorKind::Unavailable, "it was not sent");
-    assert!(tenfold(batch, 1000).is_none());
-    assert!(tenfold(guard.take().unwrap(), 1000).is_none());
-    assert_eq!(answered(young).await.unwrap(), 20);
-    assert_eq!(answered(young_unsent).await.unwrap(), 40);
 }

@@ -1,7 +1,7 @@
 //! Metrics of a `SharedQueue`.
 
 use requeue::metrics::Prometheus;
-use requeue_store::{Add, Key, Receipt, Store, When};
+use requeue_store::{Add, Key, Receipt, RepliesExt, Store, When};
 
 use super::spy::Fault;
 use super::*;
@@ -167,7 +167,7 @@ async fn direct_adds_can_be_counted() {
         Add { revive_after: Duration::ZERO, ..Add::new(key, when) }
     };
     let adds = [add("a", When::Now), add("a", When::Now), add("b", When::After(SECOND))];
-    let receipts: Vec<Receipt> = bench.spy.add(&adds).await.unwrap();
+    let receipts: Vec<Receipt> = bench.spy.add(&adds).all().await.unwrap();
     bench.queue.count_added(&adds, &receipts);
     let page = samples(&prometheus);
     assert!(page.contains("workqueue_adds_total{} 2\n"), "{page}");

@@ -211,6 +211,6 @@ async fn lost_lease_is_not_extended() {
     bench.local.advance(LEASE / 10 * 9);
     assert!(lease.is_lost());
     settle().await;
-    assert_eq!(bench.spy.calls("extend"), [0]);
+    assert_eq!(bench.spy.calls("heartbeat"), [0]);
     drop::<SharedLease<_, _>>(lease);
 }

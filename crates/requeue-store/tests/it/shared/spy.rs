@@ -1,11 +1,14 @@
 //! A store that counts calls and injects faults.
 
 use std::collections::VecDeque;
+use std::future::Future;
 use std::sync::{Arc, Mutex};
+use std::time::Duration;
 
 use requeue_store::{
     Add, Error, ErrorKind, FinishRequest, Finished, Hold, Key, LeaseRequest, Leased,
-    MemoryStore, Owner, Receipt, Reply, Stats, Store, forward_store,
+    MemoryStore, Owner, Receipt, Replies, Reply, Stats, Store, TakeRequest, Taken, every,
+    forward_store,
 };
 use tokio::sync::Semaphore;
 
@@ -20,6 +23,10 @@ pub(super) enum Fault {
     Refused,
     /// The call is executed, and its answer waits for [`Spy::let_go`].
     Late,
+    /// The call does not reach the store and is never answered.
+    Hung,
+    /// The call fails with this kind.
+    Error(ErrorKind),
     /// The call panics.
     Panic,
 }
@@ -38,8 +45,9 @@ struct Seen {
     calls: Vec<(&'static str, usize)>,
     /// The faults of the next calls by name.
     faults: VecDeque<(&'static str, Fault)>,
-    /// The locked key.
-    locked: Option<Key>,
+    /// The key whose calls fail, and how.
+    failing: Option<(Key, ErrorKind)>,
+    has_lanes: bool,
 }
 
 impl Spy {
@@ -54,16 +62,24 @@ impl Spy {
 
     /// Locks a key, as a transaction may, or unlocks it.
     pub(super) fn lock_key(&self, key: Option<&str>) {
+        self.fail_key(key, ErrorKind::Busy);
+    }
+
+    /// Fails every call for a key, or for none.
+    pub(super) fn fail_key(&self, key: Option<&str>, kind: ErrorKind) {
         let key = key.map(|key| Key::new(key.as_bytes()).unwrap());
-        self.seen.lock().unwrap().locked = key;
+        self.seen.lock().unwrap().failing = key.map(|key| (key, kind));
     }
 
-    fn is_locked(&self, key: &Key) -> bool {
-        self.seen.lock().unwrap().locked.as_ref() == Some(key)
+    fn key_error(&self, key: &Key) -> Option<Error> {
+        let seen = self.seen.lock().unwrap();
+        let (_, kind) = seen.failing.as_ref().filter(|(failing, _)| failing == key)?;
+        Some(Error::new(*kind, "only this key"))
     }
 
-    fn busy() -> Error {
-        Error::new(ErrorKind::Busy, "a transaction locks a key")
+    /// Sends each key in a lane of its first byte.
+    pub(super) fn use_lanes(&self) {
+        self.seen.lock().unwrap().has_lanes = true;
     }
 
     /// Injects a fault into the next call of this name. Can be repeated.
@@ -84,52 +100,79 @@ impl Spy {
         seen.faults.remove(at).map(|fault| fault.1)
     }
 
-    fn call<'a, T: Send + 'a>(
+    /// Injects the next fault of this name into a call.
+    async fn inject<T>(
         &self,
         name: &'static str,
         keys: usize,
-        call: Reply<'a, T>,
-    ) -> Reply<'a, T> {
-        let (fault, gate) = (self.record(name, keys), Arc::clone(&self.gate));
-        Box::pin(async move {
-            match fault {
-                None => call.await,
-                Some(Fault::Unreachable) => {
-                    Err(Error::new(ErrorKind::Unavailable, "connection refused"))
-                }
-                Some(Fault::NoAnswer) => {
-                    call.await?;
-                    Err(Error::new(ErrorKind::Unknown, "connection reset"))
-                }
-                Some(Fault::Refused) => {
-                    Err(Error::new(ErrorKind::Denied, "wrong password"))
-                }
-                Some(Fault::Late) => {
-                    let answer = call.await;
-                    gate.acquire().await.unwrap().forget();
-                    answer
-                }
-                Some(Fault::Panic) => panic!("on purpose"),
+        call: impl Future<Output = T>,
+        fail: impl Fn(Error) -> T,
+    ) -> T {
+        match self.record(name, keys) {
+            None => call.await,
+            Some(Fault::Unreachable) => {
+                fail(Error::new(ErrorKind::Unavailable, "connection refused"))
             }
-        })
+            Some(Fault::NoAnswer) => {
+                call.await;
+                fail(Error::new(ErrorKind::Unknown, "connection reset"))
+            }
+            Some(Fault::Refused) => {
+                fail(Error::new(ErrorKind::Server, "unknown command"))
+            }
+            Some(Fault::Error(kind)) => fail(Error::new(kind, "injected")),
+            Some(Fault::Late) => {
+                let answer = call.await;
+                self.gate.acquire().await.unwrap().forget();
+                answer
+            }
+            Some(Fault::Hung) => std::future::pending().await,
+            Some(Fault::Panic) => panic!("on purpose"),
+        }
+    }
+
+    fn call<'a, T: Send + 'a>(
+        &'a self,
+        name: &'static str,
+        keys: usize,
+        call: impl Future<Output = Result<T, Error>> + Send + 'a,
+    ) -> Reply<'a, T> {
+        Box::pin(self.inject(name, keys, call, Err))
+    }
+
+    /// Calls the store for each item, except for those whose key is locked.
+    fn call_each<'a, I: Sync, T: Send + 'a>(
+        &'a self,
+        name: &'static str,
+        items: &'a [I],
+        key: impl Fn(&I) -> &Key + Send + Sync + 'a,
+        call: impl Fn(&'a [I]) -> Replies<'a, T> + Send + Sync + 'a,
+    ) -> Replies<'a, T> {
+        // The memory store acts when it is called, not when its future is polled. So an
+        // injected fault must prevent the call.
+        let each = async move {
+            let mut answers = Vec::new();
+            for item in items {
+                if let Some(error) = self.key_error(key(item)) {
+                    answers.push(Err(error));
+                } else {
+                    answers.extend(call(std::slice::from_ref(item)).await);
+                }
+            }
+            answers
+        };
+        let fail = |error: Error| every(items.len(), Err(error));
+        Box::pin(self.inject(name, items.len(), each, fail))
     }
 }
 
 impl Store for Spy {
-    fn add<'a>(&'a self, adds: &'a [Add]) -> Reply<'a, Vec<Receipt>> {
-        // The memory store acts when it is called, not when its future is polled. So an
-        // injected fault must prevent the call.
-        let call = Box::pin(async move {
-            if adds.iter().any(|add| self.is_locked(&add.key)) {
-                return Err(Self::busy());
-            }
-            self.store.add(adds).await
-        });
-        self.call("add", adds.len(), call)
+    fn add<'a>(&'a self, adds: &'a [Add]) -> Replies<'a, Receipt> {
+        self.call_each("add", adds, |add| &add.key, |adds| self.store.add(adds))
     }
 
     fn lease<'a>(&'a self, request: &'a LeaseRequest) -> Reply<'a, Leased> {
-        let call = Box::pin(async move { self.store.lease(request).await });
+        let call = async move { self.store.lease(request).await };
         self.call("lease", request.max, call)
     }
 
@@ -137,39 +180,38 @@ impl Store for Spy {
         &'a self,
         owner: &'a Owner,
         held: &'a [Hold],
-        lease: std::time::Duration,
-    ) -> Reply<'a, Vec<bool>> {
-        let call = Box::pin(async move {
-            if held.iter().any(|hold| self.is_locked(&hold.key)) {
-                return Err(Self::busy());
-            }
-            self.store.extend(owner, held, lease).await
-        });
-        self.call("extend", held.len(), call)
+        lease: Duration,
+    ) -> Replies<'a, bool> {
+        let extend = move |held| self.store.extend(owner, held, lease);
+        self.call_each("extend", held, |hold| &hold.key, extend)
     }
 
-    fn finish<'a>(&'a self, requests: &'a [FinishRequest]) -> Reply<'a, Vec<Finished>> {
-        let call = Box::pin(async move {
-            let mut answers = Vec::new();
-            for request in requests {
-                answers.push(if self.is_locked(&request.hold.key) {
-                    Finished::Busy
-                } else {
-                    self.store.finish(std::slice::from_ref(request)).await?.remove(0)
-                });
-            }
-            Ok(answers)
-        });
-        self.call("finish", requests.len(), call)
+    fn heartbeat<'a>(&'a self, owner: &'a Owner) -> Reply<'a, ()> {
+        self.call("heartbeat", 0, async move { self.store.heartbeat(owner).await })
+    }
+
+    fn finish<'a>(&'a self, requests: &'a [FinishRequest]) -> Replies<'a, Finished> {
+        let finish = |requests| self.store.finish(requests);
+        self.call_each("finish", requests, |request| &request.hold.key, finish)
     }
 
     fn reclaim<'a>(&'a self, owner: &'a Owner, held: &'a [Hold]) -> Reply<'a, u64> {
-        let call = Box::pin(async move { self.store.reclaim(owner, held).await });
+        let call = async move { self.store.reclaim(owner, held).await };
         self.call("reclaim", held.len(), call)
     }
 
+    fn take<'a>(&'a self, request: &'a TakeRequest) -> Reply<'a, Taken> {
+        self.call("take", 0, async move { self.store.take(request).await })
+    }
+
     fn stats(&self) -> Reply<'_, Stats> {
-        self.call("stats", 0, Box::pin(async move { self.store.stats().await }))
+        self.call("stats", 0, async move { self.store.stats().await })
+    }
+
+    /// With [`Spy::use_lanes`], the first byte of a key is its lane.
+    fn lane(&self, key: &Key) -> usize {
+        let has_lanes = self.seen.lock().unwrap().has_lanes;
+        key.first().filter(|_| has_lanes).map_or(0, |byte| usize::from(*byte))
     }
 
     forward_store!(self => self.store; describe, expire, forget, remove, look,
