@@ -22,6 +22,9 @@ declare
     at bigint := requeue.now_micros(clock);
     pos bigint := requeue.next_position();
     more record;
+    ready bigint;
+    delayed bigint;
+    dirty bigint;
 begin
     all_new := false;
     if expect_new then
@@ -33,6 +36,9 @@ begin
                 case a.delay when 0 then null else at + a.delay end
             from (select unnest(keys), unnest(seqs), unnest(delays)) a (key, seq, delay);
             all_new := true;
+            ready := cardinality(array_positions(delays, 0));
+            perform requeue.record_counts(
+                q, ready, cardinality(keys) - ready, 0, 0, 0, 0);
         exception when unique_violation then
             -- The rollback releases the locks of the insert. They are taken again below.
         end;
@@ -53,18 +59,27 @@ begin
                 seq = case i.state when 0 then excluded.seq else i.seq end,
                 since = case i.state when 0 then excluded.since else i.since end,
                 delayed_until = case i.state when 3 then null
-                    else coalesce(excluded.delayed_until, i.delayed_until) end
+                    else coalesce(excluded.delayed_until, i.delayed_until) end,
+                before_add = i.state + case when i.delayed_until is null then 0 else 4 end
+                    + case when i.dirty then 8 else 0 end
             where i.state = 3
                 or not requeue.has_priority(i.seq | excluded.seq)
                     and i.pending_priority is null
                     and (excluded.state = 1 and (i.state = 0 or i.state = 2 and not i.dirty)
                         or excluded.delayed_until
                             < coalesce(i.delayed_until, 9223372036854775807))
-            returning i.key, i.state, i.delayed_until
+            returning i.key, i.state, i.delayed_until, i.dirty,
+                coalesce(i.before_add, 0) as before
         )
-        select array_agg(a.key), array_agg(a.state), array_agg(a.delayed_until - at)
-        into changed, states, waits
+        select array_agg(a.key), array_agg(a.state), array_agg(a.delayed_until - at),
+            sum((a.state = 1)::integer - (a.before & 3 = 1)::integer),
+            sum((a.delayed_until is not null)::integer - (a.before & 4) / 4),
+            sum(a.dirty::integer - (a.before & 8) / 8)
+        into changed, states, waits, ready, delayed, dirty
         from added a;
+        if changed is not null then
+            perform requeue.record_counts(q, ready, delayed, 0, dirty, 0, 0);
+        end if;
     end if;
 
     if has_priorities then

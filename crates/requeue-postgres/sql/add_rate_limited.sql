@@ -23,6 +23,7 @@ declare
     at bigint := requeue.now_micros(clock);
     priorities smallint[];
     shared bigint;
+    counts record;
 begin
     pos := coalesce(pos, requeue.next_position());
     insert into requeue.item as i (queue, key, seq, state)
@@ -39,7 +40,7 @@ begin
     end if;
 
     with asked as (
-        select i.tid, i.state, i.dirty, i.delayed_until, a.seq, greatest(
+        select i.tid, i.state, i.dirty, i.delayed_until, i.failures, a.seq, greatest(
                 requeue.backoff_delay(a.base, a.longest,
                     case i.state when 3 then 0 else i.failures end),
                 shared + pause
@@ -53,7 +54,7 @@ begin
             where j.queue = q and j.key = a.key offset 0
         ) i
     ), judged as materialized (
-        select a.tid, a.seq, a.delay, case
+        select a.*, case
                 when a.delay > 0 then
                     a.delayed_until is null or a.delayed_until > at + a.delay
                 else a.state in (0, 3) or a.state = 2 and not a.dirty end as changes
@@ -80,13 +81,29 @@ begin
         from judged j
         where i.ctid = j.tid and (j.changes or counted > 0)
         returning i.key, j.delay, case
-            when not j.changes then -1
-            when j.delay > 0 then 0
-            else i.state end as state
+                when not j.changes then -1
+                when j.delay > 0 then 0
+                else i.state end as state,
+            (i.state = 1)::integer - (j.state = 1)::integer as ready,
+            (i.delayed_until is not null)::integer - (j.delayed_until is not null)::integer
+                as delayed,
+            i.dirty::integer - j.dirty::integer as dirty,
+            (i.failures > 0)::integer - (j.failures > 0 and j.state <> 3)::integer
+                as failing,
+            -(j.state = 3)::integer as dead
     )
-    select array_agg(a.key), array_agg(a.state::smallint), array_agg(a.delay)
-    into changed, states, waits
+    select array_agg(a.key) as changed, array_agg(a.state::smallint) as states,
+        array_agg(a.delay) as waits, sum(a.ready) as ready, sum(a.delayed) as delayed,
+        sum(a.dirty) as dirty, sum(a.failing) as failing, sum(a.dead) as dead
+    into counts
     from added a;
+    changed := counts.changed;
+    states := counts.states;
+    waits := counts.waits;
+    if changed is not null then
+        perform requeue.record_counts(
+            q, counts.ready, counts.delayed, 0, counts.dirty, counts.failing, counts.dead);
+    end if;
 
     if priorities is not null then
         perform requeue.set_priorities(q, keys, seqs, priorities, pos);

@@ -7,6 +7,9 @@ declare
     rows tid[] := requeue.lock_dead(q, keys);
 begin
     delete from requeue.item i using unnest(rows) d (tid) where i.ctid = d.tid;
+    if cardinality(rows) > 0 then
+        perform requeue.record_counts(q, 0, 0, 0, 0, 0, -cardinality(rows));
+    end if;
     return cardinality(rows);
 end
 $$;

@@ -12,14 +12,19 @@ language plpgsql volatile as $$
 declare
     rows tid[];
     pos bigint;
+    ready bigint;
+    dirty bigint;
 begin
-    rows := array(
-        select i.ctid from requeue.item i
+    select array_agg(d.tid), count(*) filter (where d.state = 0),
+        count(*) filter (where d.state = 2 and not d.dirty)
+    into rows, ready, dirty
+    from (
+        select i.ctid as tid, i.state, i.dirty from requeue.item i
         where i.queue = q and i.delayed_until between from_time and at
         order by i.delayed_until, i.seq limit most
         for update skip locked
-    );
-    if cardinality(rows) = 0 then
+    ) d;
+    if rows is null then
         return 0;
     end if;
     pos := requeue.next_position();
@@ -33,6 +38,7 @@ begin
             else i.seq end
     from unnest(rows) with ordinality r (tid, n)
     where i.ctid = r.tid;
+    perform requeue.record_counts(q, ready, -cardinality(rows), 0, dirty, 0, 0);
     return cardinality(rows);
 end
 $$;

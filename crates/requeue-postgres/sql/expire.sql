@@ -20,10 +20,12 @@ end
 $$;
 
 -- Takes back up to 500 expired leases, the earliest first. Their keys become ready, or dead
--- after `max_deliveries` deliveries. `from_time` is as in `move_due`.
+-- after `max_deliveries` deliveries. If such a key is dirty, the add revives it instead: it
+-- is delayed by 1000 s, the longest delay of the default backoff. `from_time` is as in
+-- `move_due`.
 --
 -- Locks: rows of `lease_batch`, then the rows of the keys. Skips locked ones. Returns how
--- many keys became ready and how many died.
+-- many keys became ready or were revived, and how many died.
 create or replace function requeue.return_expired(
     q integer, max_deliveries integer, at bigint, from_time bigint,
     out returned bigint, out dead bigint
@@ -33,6 +35,7 @@ declare
     batches tid[];
     rows tid[];
     pos bigint;
+    counts record;
 begin
     returned := 0;
     dead := 0;
@@ -62,26 +65,50 @@ begin
         pos := requeue.next_position();
         with moved as (
             update requeue.item i set
-                state = case when i.deliveries >= max_deliveries then 3 else 1 end,
-                reason = case when i.deliveries >= max_deliveries then
+                state = case o.fate when 'dead' then 3 when 'revived' then 0 else 1 end,
+                reason = case o.fate when 'dead' then
                     format('its lease expired %s %s in a row', i.deliveries,
                         case i.deliveries when 1 then 'time' else 'times' end) end,
-                delayed_until = case
-                    when i.deliveries >= max_deliveries then null
+                delayed_until = case o.fate
+                    when 'dead' then null
+                    when 'revived' then at + 1000000000
                     else i.delayed_until end,
                 dirty = false,
                 lease_until = null,
-                since = at,
-                seq = requeue.make_seq(
-                    greatest(requeue.priority_of(i.seq), i.pending_priority), pos + r.n),
+                since = case o.fate when 'revived' then null else at end,
+                failures = case o.fate when 'revived' then 0 else i.failures end,
+                deliveries = case o.fate when 'revived' then 0 else i.deliveries end,
+                error = case o.fate when 'revived' then null else i.error end,
+                seq = requeue.make_seq(case o.fate
+                    when 'revived' then coalesce(i.pending_priority, requeue.priority_of(i.seq))
+                    else greatest(requeue.priority_of(i.seq), i.pending_priority) end,
+                    pos + o.n),
                 pending_priority = null
-            from unnest(rows) with ordinality r (tid, n)
-            where i.ctid = r.tid
-            returning i.state
+            from (
+                select r.tid, r.n, j.dirty, j.delayed_until, j.failures, case
+                        when j.deliveries >= max_deliveries and j.dirty then 'revived'
+                        when j.deliveries >= max_deliveries then 'dead'
+                        else 'ready' end as fate
+                from unnest(rows) with ordinality r (tid, n)
+                join requeue.item j on j.ctid = r.tid
+            ) o
+            where i.ctid = o.tid
+            returning i.state,
+                (i.delayed_until is not null)::integer
+                    - (o.delayed_until is not null)::integer as delayed,
+                o.dirty::integer as dirty,
+                (i.failures > 0 and i.state <> 3)::integer - (o.failures > 0)::integer
+                    as failing
         )
-        select count(*) filter (where state = 1), count(*) filter (where state = 3)
-        into returned, dead
-        from moved;
+        select count(*) as total, count(*) filter (where m.state = 1) as ready,
+            count(*) filter (where m.state = 3) as dead, sum(m.delayed) as delayed,
+            sum(m.dirty) as dirty, sum(m.failing) as failing
+        into counts
+        from moved m;
+        dead := counts.dead;
+        returned := counts.total - dead;
+        perform requeue.record_counts(
+            q, counts.ready, counts.delayed, -counts.total, -counts.dirty, counts.failing, dead);
     end if;
     perform requeue.refresh_lease_batches(q, batches);
 end

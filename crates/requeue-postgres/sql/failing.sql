@@ -6,5 +6,5 @@ language sql volatile as $$
     select i.key, i.failures, coalesce(i.error, ''), i.delayed_until - c.at
     from requeue.now_micros(clock) c (at), requeue.item i
     where i.queue = q and i.failures > 0 and i.reason is null
-    order by i.failures desc, i.key limit most
+    order by i.failures desc limit most
 $$;

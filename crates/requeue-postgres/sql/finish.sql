@@ -26,8 +26,11 @@ declare
     empty_rows tid[];
     other_rows tid[];
     were_dirty boolean[];
+    were_delayed boolean[];
     failed integer[];
     shared bigint;
+    forgotten bigint;
+    counts record;
 begin
     select
         array_agg(h.tid) filter (where h.leaves_nothing),
@@ -35,8 +38,10 @@ begin
         array_agg(h.tid) filter (where not h.leaves_nothing),
         array_agg(h.n) filter (where not h.leaves_nothing),
         array_agg(h.dirty) filter (where not h.leaves_nothing),
-        array_agg(h.failures) filter (where not h.leaves_nothing)
-    into empty_rows, done, other_rows, others, were_dirty, failed
+        array_agg(h.failures) filter (where not h.leaves_nothing),
+        array_agg(h.delayed_until is not null) filter (where not h.leaves_nothing),
+        count(*) filter (where h.leaves_nothing and h.failures > 0)
+    into empty_rows, done, other_rows, others, were_dirty, failed, were_delayed, forgotten
     from (
         select i.*, a.n, not i.dirty and i.delayed_until is null
             and (a.finish = 'succeed' or a.finish = 'done' and i.failures = 0)
@@ -52,6 +57,9 @@ begin
         ) i
     ) h;
     delete from requeue.item i where i.ctid = any (empty_rows);
+    if done is not null then
+        perform requeue.record_counts(q, 0, 0, -cardinality(done), 0, -forgotten, 0);
+    end if;
     if others is null then
         return;
     end if;
@@ -71,7 +79,8 @@ begin
                         - 1),
                     0)
                 else coalesce(delays[r.n], 0) end as delay
-        from unnest(other_rows, others, were_dirty, failed) r (tid, n, dirty, failures)
+        from unnest(other_rows, others, were_dirty, were_delayed, failed)
+            r (tid, n, dirty, delayed, failures)
     ), judged as materialized (
         select a.*, case
                 when a.dirty or a.finish = 'release' then 'ready'
@@ -115,10 +124,22 @@ begin
             reason = case j.result when 'dead' then coalesce(errors[j.n], '') end
         from judged j
         where i.ctid = j.tid
-        returning j.n, j.result, j.delay
+        returning j.n, j.result, j.delay, i.state, j.dirty,
+            (i.delayed_until is not null)::integer - j.delayed::integer as delayed,
+            (i.failures > 0 and i.state <> 3)::integer - (j.failures > 0)::integer as failing
     )
-    select array_agg(f.n), array_agg(f.result), array_agg(f.delay)
-    into others, results, waits
+    select array_agg(f.n) as others, array_agg(f.result) as results,
+        array_agg(f.delay) as waits, count(*) as total,
+        count(*) filter (where f.state = 1) as ready, sum(f.delayed) as delayed,
+        count(*) filter (where f.dirty) as dirty, sum(f.failing) as failing,
+        count(*) filter (where f.state = 3) as dead
+    into counts
     from finished f;
+    others := counts.others;
+    results := counts.results;
+    waits := counts.waits;
+    perform requeue.record_counts(
+        q, counts.ready, counts.delayed, -counts.total, -counts.dirty, counts.failing,
+        counts.dead);
 end
 $$;

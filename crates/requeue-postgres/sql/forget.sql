@@ -3,6 +3,8 @@
 -- Locks: the rows of the keys, in key order.
 create or replace function requeue.forget(q integer, keys bytea[]) returns void
 language plpgsql volatile as $$
+declare
+    forgotten bigint;
 begin
     perform requeue.lock_keys(q, keys);
     with found as materialized (
@@ -14,6 +16,10 @@ begin
     update requeue.item i set failures = 0, error = null
     from found f
     where i.ctid = f.tid and i.state + 0 <> 3 and i.failures + 0 > 0;
+    get diagnostics forgotten = row_count;
+    if forgotten > 0 then
+        perform requeue.record_counts(q, 0, 0, 0, 0, -forgotten, 0);
+    end if;
     perform requeue.delete_empty(q, keys);
 end
 $$;

@@ -199,6 +199,7 @@ begin
             min(g.seq), max(g.seq)
         into keys, tokens, deliveries, failures, leased, waited, first_seq, last_seq
         from granted g;
+        perform requeue.record_counts(q, -number, 0, number, 0, 0, 0);
         if not requeue.has_priority(first_seq | last_seq) then
             insert into requeue.lease_batch values (
                 q, at + duration, first_token, first_token + number - 1, first_seq, last_seq);

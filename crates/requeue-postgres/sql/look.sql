@@ -1,4 +1,5 @@
--- Moves due keys, then returns the records of keys. Locks as `move_due`.
+-- Moves due keys, unless this user may only read, then returns the records of keys. Locks
+-- as `move_due`.
 create or replace function requeue.look(q integer, keys bytea[], clock bigint)
 returns table (
     key bytea, state smallint, dirty boolean, token bigint, owner text, delay bigint,
@@ -8,7 +9,9 @@ language plpgsql volatile as $$
 declare
     at bigint := requeue.now_micros(clock);
 begin
-    perform requeue.move_due(q, at, 0, 500);
+    if requeue.may_write() then
+        perform requeue.move_due(q, at, 0, 500);
+    end if;
     return query
         select i.key, i.state, i.dirty, i.token, i.owner, i.delayed_until - at,
             i.failures, i.deliveries

@@ -35,7 +35,13 @@ declare
     at bigint := requeue.now_micros(clock);
     pos bigint := requeue.next_position();
     unheld tid[] := requeue.lock_unheld(q, who, keys, tokens);
+    dirty bigint;
 begin
+    if unheld is null then
+        return 0;
+    end if;
+    select count(*) filter (where i.dirty) into dirty
+    from unnest(unheld) l (tid) join requeue.item i on i.ctid = l.tid;
     update requeue.item i set
         state = 1,
         dirty = false,
@@ -47,6 +53,8 @@ begin
         deliveries = i.deliveries - 1
     from unnest(unheld) with ordinality l (tid, n)
     where i.ctid = l.tid;
-    return coalesce(cardinality(unheld), 0);
+    perform requeue.record_counts(
+        q, cardinality(unheld), 0, -cardinality(unheld), -dirty, 0, 0);
+    return cardinality(unheld);
 end
 $$;

@@ -19,6 +19,10 @@ begin
         reason = null
     from unnest(rows) with ordinality d (tid, n)
     where i.ctid = d.tid;
+    if cardinality(rows) > 0 then
+        perform requeue.record_counts(
+            q, cardinality(rows), 0, 0, 0, 0, -cardinality(rows));
+    end if;
     return cardinality(rows);
 end
 $$;

@@ -52,18 +52,25 @@ $$;
 -- least the time `at`.
 --
 -- Locks: an advisory lock around the two steps on the sequence, released at once. Held until
--- the commit, it would serialize all leases. A call that is interrupted in between closes
--- its connection, which releases the lock.
+-- the commit, it would serialize all leases. The lock belongs to the connection, which may
+-- belong to a pooler, so a call that is interrupted in between has to release it too.
 create or replace function requeue.next_tokens(n integer, at bigint) returns bigint
 language plpgsql volatile as $$
 declare
     sequence regclass := 'requeue.token';
-    locked boolean := pg_advisory_lock(sequence::integer, 1) is not null;
-    first bigint := greatest(pg_sequence_last_value(sequence) + 1, at);
-    last bigint := setval(sequence, first + n - 1);
-    unlocked boolean := pg_advisory_unlock(sequence::integer, 1);
+    locked boolean := false;
+    first bigint;
 begin
+    locked := pg_advisory_lock(sequence::integer, 1) is not null;
+    first := greatest(pg_sequence_last_value(sequence) + 1, at);
+    perform setval(sequence, first + n - 1);
+    perform pg_advisory_unlock(sequence::integer, 1);
     return first;
+exception when query_canceled or others then
+    if locked then
+        perform pg_advisory_unlock(sequence::integer, 1);
+    end if;
+    raise;
 end
 $$;
 
@@ -140,13 +147,18 @@ $$;
 -- negative or 0 for no delay; each further event waits `pause` longer. Uses numeric, because
 -- an hour for each event of a burst of four billion exceeds a bigint.
 --
+-- If the clock was set back since the arrival time was computed, that moves back as well.
+--
 -- Locks: the row of the queue.
 create or replace function requeue.reserve_rate(
     q integer, n bigint, pause bigint, burst bigint, at bigint
 ) returns bigint
 language sql volatile as $$
     update requeue.queue
-    set arrival = least(greatest(arrival, at) + n::numeric * pause, 1::bigint << 62)
+    set arrival = least(
+            greatest(arrival - greatest(arrival_at - at, 0), at) + n::numeric * pause,
+            1::bigint << 62),
+        arrival_at = at
     where id = q
     returning greatest(
         arrival - (n - 1)::numeric * pause - at - burst::numeric * pause,

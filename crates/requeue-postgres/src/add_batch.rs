@@ -8,11 +8,11 @@ use std::collections::{HashMap, VecDeque};
 use std::time::Duration;
 
 use requeue::Added;
-use requeue_store::{Add, Backoff, Rate, Receipt, When, micros_of};
+use requeue_store::{Add, Backoff, Error, Rate, Receipt, When, micros_of};
 use tokio_postgres::Row;
 
 use crate::number;
-use crate::session::Param;
+use crate::param::Param;
 
 /// Most keys in one statement, so that it does not hold its locks for long.
 const MOST: usize = 500;
@@ -149,6 +149,25 @@ impl<'a> AddBatch<'a> {
         self.sorted.iter().map(|&index| of(&self.adds[index])).collect()
     }
 
+    /// Returns the SQL function that adds key by key, and its parameters.
+    pub(crate) fn call_each(
+        &self,
+        queue: i32,
+        now: Option<i64>,
+    ) -> (&'static str, Vec<Param>) {
+        let (name, mut params) = self.call(queue, now, false);
+        if name == "add_keys" {
+            params.pop();
+            return ("add_each", params);
+        }
+        ("add_rate_limited_each", params)
+    }
+
+    /// Returns whether the batch has only one key.
+    pub(crate) fn is_single(&self) -> bool {
+        self.sorted.len() == 1
+    }
+
     /// Reads the answer into the receipts. Returns whether all keys seem to have been new.
     ///
     /// A repeated add of a key that was dead goes back to `rest`: the first add only
@@ -156,7 +175,7 @@ impl<'a> AddBatch<'a> {
     pub(crate) fn read(
         &self,
         row: &Row,
-        receipts: &mut [Receipt],
+        receipts: &mut [Result<Receipt, Error>],
         rest: &mut VecDeque<usize>,
     ) -> Result<bool, tokio_postgres::Error> {
         if self.has_given_delays() && row.try_get("all_new")? {
@@ -164,33 +183,63 @@ impl<'a> AddBatch<'a> {
             return Ok(true);
         }
         for &index in &self.sorted {
-            receipts[index] = duplicate(given_delay(&self.adds[index]));
+            receipts[index] = Ok(duplicate(given_delay(&self.adds[index])));
         }
         for (key, state, wait) in changes(row)? {
             if let Ok(at) =
                 self.sorted.binary_search_by(|&index| (*self.adds[index].key).cmp(&key))
             {
                 let index = self.sorted[at];
-                receipts[index] = self.receipt(index, state, wait);
+                receipts[index] = Ok(self.receipt(index, state, wait));
             }
         }
+        let is = |receipt: &Result<Receipt, Error>, added: &[Added]| {
+            receipt.as_ref().is_ok_and(|receipt| added.contains(&receipt.added))
+        };
         for &(index, first) in self.repeats.iter().rev() {
-            if receipts[first].added == Added::Delayed {
+            if is(&receipts[first], &[Added::Delayed]) {
                 rest.push_front(index);
             }
         }
-        let is_new = |&index: &usize| {
-            matches!(receipts[index].added, Added::Ready | Added::Delayed)
-        };
+        let is_new =
+            |&index: &usize| is(&receipts[index], &[Added::Ready, Added::Delayed]);
         Ok(self.sorted.iter().all(is_new))
     }
 
+    /// Reads the answer of a call key by key. Locked keys have the error `busy`.
+    pub(crate) fn read_each(
+        &self,
+        row: &Row,
+        busy: &Error,
+        receipts: &mut [Result<Receipt, Error>],
+        rest: &mut VecDeque<usize>,
+    ) -> Result<(), tokio_postgres::Error> {
+        self.read(row, receipts, rest)?;
+        let positions: Option<Vec<i32>> = row.try_get("busy")?;
+        for position in positions.unwrap_or_default() {
+            let first = self.sorted[crate::index(position)];
+            receipts[first] = Err(busy.clone());
+            for &(index, _) in self.repeats.iter().filter(|(_, of)| *of == first) {
+                receipts[index] = Err(busy.clone());
+            }
+        }
+        Ok(())
+    }
+
+    /// Gives all adds of the batch the same error.
+    pub(crate) fn fail(&self, error: &Error, receipts: &mut [Result<Receipt, Error>]) {
+        let repeats = self.repeats.iter().map(|(index, _)| *index);
+        for index in self.sorted.iter().copied().chain(repeats) {
+            receipts[index] = Err(error.clone());
+        }
+    }
+
     /// Fills in the receipts if all keys were new.
-    fn all_new(&self, receipts: &mut [Receipt]) {
+    fn all_new(&self, receipts: &mut [Result<Receipt, Error>]) {
         for &index in &self.sorted {
             let wait = crate::duration(micros(given_delay(&self.adds[index])));
             let state = i16::from(wait.is_zero());
-            receipts[index] = self.receipt(index, state, wait);
+            receipts[index] = Ok(self.receipt(index, state, wait));
         }
     }
 

@@ -35,6 +35,7 @@ pub(crate) struct Address {
     /// One for each host.
     configs: Vec<Config>,
     passwords: Passwords,
+    pooler: bool,
     #[cfg(feature = "tls")]
     tls: Option<tokio_postgres_rustls::MakeRustlsConnect>,
 }
@@ -45,6 +46,7 @@ impl Address {
         let mut params = Params::parse(&normalized(text)?)?;
         let tls = Tls::take(&mut params)?;
         let passwords = Passwords::new(params.take("passfile"));
+        let pooler = pooler(params.take("pgbouncer").as_deref())?;
         add_defaults(&mut params);
         let writes_to_any = !params.has("target_session_attrs");
         let text = params.render();
@@ -63,6 +65,7 @@ impl Address {
         Ok(Self {
             configs,
             passwords,
+            pooler,
             #[cfg(feature = "tls")]
             tls: connector(&tls)?,
         })
@@ -115,6 +118,11 @@ impl Address {
         Ok((client, Box::new(move |cx| connection.poll_message(cx))))
     }
 
+    /// Returns whether a pooler assigns a connection of the server for each transaction.
+    pub(crate) fn is_pooler(&self) -> bool {
+        self.pooler
+    }
+
     /// Returns advice for a missing password.
     pub(crate) fn password_advice(&self) -> String {
         let advice = self.passwords.advice();
@@ -129,6 +137,14 @@ impl Address {
     /// Returns the database, by default named after the user.
     pub(crate) fn database(&self) -> &str {
         self.configs[0].get_dbname().unwrap_or_else(|| self.user())
+    }
+}
+
+fn pooler(value: Option<&str>) -> Result<bool, Error> {
+    match value {
+        None | Some("false") => Ok(false),
+        Some("true") => Ok(true),
+        Some(_) => Err(invalid("pgbouncer is neither true nor false")),
     }
 }
 

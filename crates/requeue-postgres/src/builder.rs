@@ -4,7 +4,8 @@ use std::fmt;
 use std::sync::Arc;
 use std::time::Duration;
 
-use requeue_store::{EngineClock, Error, ErrorKind};
+use requeue_store::{EngineClock, Error, ErrorKind, Migration};
+use tokio_postgres::types::Type;
 
 use crate::address::Address;
 use crate::pool::{Pool, PoolOptions};
@@ -64,7 +65,7 @@ pub struct PostgresStoreBuilder {
 
 /// What to do if the queue does not exist.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Absence {
+pub(crate) enum Absence {
     Create,
     Fail,
 }
@@ -89,14 +90,16 @@ impl PostgresStoreBuilder {
         self
     }
 
-    /// Sets the schema of the tables; `requeue` by default. Opening creates it if needed.
+    /// Sets the schema of the tables; `requeue` by default. Opening creates it if it does not
+    /// exist.
     pub fn schema(mut self, name: impl Into<String>) -> Self {
         self.schema = name.into();
         self
     }
 
     /// Sets the maximum number of connections for calls; 8 by default, at least 1. They are
-    /// opened on demand. One more listens for notifications once a worker waits.
+    /// opened on demand. One more is for heartbeats, and one listens for notifications once
+    /// a worker waits.
     pub fn connections(mut self, connections: usize) -> Self {
         self.connections = connections.max(1);
         self
@@ -127,9 +130,10 @@ impl PostgresStoreBuilder {
         self
     }
 
-    /// Connects, creates or migrates the tables if needed, and opens the queue.
+    /// Connects, creates the tables if there are none, and opens the queue.
     ///
-    /// The connections belong to the current tokio runtime.
+    /// Tables of an older version are not changed: see [`migrate`](Self::migrate). The
+    /// connections belong to the current tokio runtime.
     ///
     /// # Errors
     ///
@@ -137,27 +141,48 @@ impl PostgresStoreBuilder {
     /// |---|---|
     /// | [`ErrorKind::Invalid`] | the address is invalid; the database does not exist, nor a queue that [`must_exist`](Self::must_exist); the schema name has characters other than `a` to `z`, digits and `_` |
     /// | [`ErrorKind::Unavailable`] | the server cannot be reached, or is not ready |
+    /// | [`ErrorKind::ReadOnly`] | no host of the address accepts writes |
     /// | [`ErrorKind::Denied`] | the user or the password is wrong, or the user lacks a permission |
-    /// | [`ErrorKind::Version`] | the server is older than 13, or the tables are newer than this program |
+    /// | [`ErrorKind::Version`] | the server is older than 13, or the tables are older or newer than this program supports |
     pub async fn open(self) -> Result<PostgresStore, Error> {
-        let address = Address::parse(&self.url)?;
-        let options = PoolOptions {
-            schema: Schema::named(&self.schema)?,
-            address,
-            connections: self.connections,
-            timeout: self.timeout,
-            durability: self.durability,
-        };
+        let options = self.options()?;
         let mut session = options.connect_to_open().await?;
         let place = format!("PostgreSQL at {}, queue {:?}", options.address, self.queue);
+        options.schema.prepare(&mut session, &options, self.absence).await?;
         if self.absence == Absence::Fail {
             check_exists(&mut session, &options, &self.queue).await?;
         }
-        options.schema.prepare(&mut session, &options.address).await?;
         let queue = queue_id(&mut session, &options, &self.queue, &place).await?;
         let session = options.opened(session).await?;
         let pool = Arc::new(Pool::new(options, place, session));
         Ok(PostgresStore::new(pool, queue, self.clock))
+    }
+
+    /// Migrates the tables of all queues in the schema to the version of this program.
+    ///
+    /// With `dry_run` nothing is changed. Programs of the version before keep working
+    /// during and after the migration; their calls wait for a moment. Everything is migrated
+    /// in one transaction, so a failure changes nothing.
+    ///
+    /// # Errors
+    ///
+    /// As [`open`](Self::open). [`ErrorKind::Invalid`] if the schema does not exist, and
+    /// [`ErrorKind::Busy`] if open transactions hold keys until the
+    /// [timeout](Self::timeout).
+    pub async fn migrate(self, dry_run: bool) -> Result<Migration, Error> {
+        let options = self.options()?;
+        let mut session = options.connect_to_open().await?;
+        options.schema.migrate(&mut session, &options, dry_run).await
+    }
+
+    fn options(&self) -> Result<PoolOptions, Error> {
+        Ok(PoolOptions {
+            schema: Schema::named(&self.schema)?,
+            address: Address::parse(&self.url)?,
+            connections: self.connections,
+            timeout: self.timeout,
+            durability: self.durability,
+        })
     }
 }
 
@@ -170,14 +195,11 @@ async fn check_exists(
     let place = format!("PostgreSQL at {}", options.address);
     let schema = options.schema.quoted();
     let text = format!("select exists (select from {schema}.queue where name = $1)");
-    let answer = session.client().query_one(&text, &[&name]).await;
-    let is_there = match answer.and_then(|row| row.try_get(0)) {
-        Err(error) if crate::error::is_absence(&error) => false,
-        is_there => {
-            is_there.map_err(|error| crate::error::of_call(error, "opening", &place))?
-        }
-    };
-    if is_there {
+    let answer = session.client().query_typed_one(&text, &[(&name, Type::TEXT)]).await;
+    let exists: bool = answer
+        .and_then(|row| row.try_get(0))
+        .map_err(|error| crate::error::of_call(error, "opening", &place))?;
+    if exists {
         return Ok(());
     }
     let text =

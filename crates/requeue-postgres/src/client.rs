@@ -8,8 +8,9 @@ use std::time::Duration;
 
 use requeue::Added;
 use requeue_store::{
-    Add, EngineClock, Error, Expired, FinishRequest, Finished, Hold, Key, LeaseRequest,
-    Leased, Look, Owner, Receipt, Which, micros_of,
+    Add, EngineClock, Error, ErrorKind, Expired, FinishRequest, Finished, Hold, Key,
+    LeaseRequest, Leased, Look, Owner, Receipt, TakeRequest, Taken, Which, every,
+    micros_of,
 };
 use tokio_postgres::{GenericClient, Row};
 
@@ -18,8 +19,9 @@ use crate::ageing::Ageing;
 use crate::finish_batch::FinishBatch;
 use crate::lease::{self, Answer};
 use crate::number::unsigned;
-use crate::pool::Pool;
-use crate::session::{Param, call_text, param_ref};
+use crate::param::{Param, typed};
+use crate::pool::{IfLocked, Pool, Use};
+use crate::session::call_text;
 use crate::wake::{SOON, Wakeups};
 use crate::watermark::Watermark;
 use crate::{error, inspect, number, signed};
@@ -88,65 +90,80 @@ impl Client {
         adds: &[Add],
     ) -> Result<Vec<Receipt>, Error> {
         let schema = self.pool.options().schema.quoted();
-        let mut receipts = vec![duplicate(Duration::ZERO); adds.len()];
+        let mut receipts = vec![Ok(duplicate(Duration::ZERO)); adds.len()];
         let mut rest: VecDeque<_> = (0..adds.len()).collect();
         while let Some(batch) = AddBatch::take(adds, &mut rest) {
             // Expecting new keys takes a subtransaction. The server gets slow if a
             // transaction has more than 64.
             let (name, params) = batch.call(self.queue, self.now(), false);
-            let params: Vec<_> = params.iter().map(param_ref).collect();
             let text = call_text(schema, name, params.len());
-            let row = client.query_one(&text, &params).await;
+            // Not prepared: the connection may be one of a pooler.
+            let row = client.query_typed_one(&text, &typed(&params)).await;
             row.and_then(|row| batch.read(&row, &mut receipts, &mut rest))
                 .map_err(|cause| error::of_call(cause, name, self.pool.name()))?;
         }
-        Ok(receipts)
+        receipts.into_iter().collect()
     }
 
-    pub(crate) async fn add(&self, adds: &[Add]) -> Result<Vec<Receipt>, Error> {
-        let mut receipts = vec![duplicate(Duration::ZERO); adds.len()];
+    pub(crate) async fn add(&self, adds: &[Add]) -> Vec<Result<Receipt, Error>> {
+        let mut receipts = vec![Ok(duplicate(Duration::ZERO)); adds.len()];
+        let mut rest: VecDeque<_> = (0..adds.len()).collect();
         let mut unnotified = false;
-        let added = self.add_batches(adds, &mut receipts, &mut unnotified).await;
-        // Even if a later batch failed: adding these keys again changes nothing, and wakes
-        // no worker.
-        match receipts.iter().any(is_soon) {
+        while let Some(batch) = AddBatch::take(adds, &mut rest) {
+            let added = self.add_batch(&batch, &mut receipts, &mut rest).await;
+            match added {
+                Ok(notified) => unnotified |= !notified,
+                Err(error) => batch.fail(&error, &mut receipts),
+            }
+        }
+        self.wake_for(&receipts, unnotified);
+        receipts
+    }
+
+    /// Adds the keys of one statement. Returns whether the statement notified workers, if
+    /// there was a reason to.
+    async fn add_batch(
+        &self,
+        batch: &AddBatch<'_>,
+        receipts: &mut [Result<Receipt, Error>],
+        rest: &mut VecDeque<usize>,
+    ) -> Result<bool, Error> {
+        let guesses = batch.is_worth_guessing();
+        let expect_new = guesses && self.expects_new.load(Ordering::Relaxed);
+        let (mut name, params) = batch.call(self.queue, self.now(), expect_new);
+        let waking = batch.has_given_delays() && self.wakeups.try_take_turn();
+        if waking {
+            name = "add_and_wake";
+        }
+        let unreadable = |error| self.pool.unreadable(name, error);
+        let busy = match self.pool.call_unlocked(name, &params).await {
+            Ok(row) => {
+                let were_new = batch.read(&row, receipts, rest).map_err(unreadable)?;
+                if guesses {
+                    self.expects_new.store(were_new, Ordering::Relaxed);
+                }
+                return Ok(waking);
+            }
+            Err(error) if error.kind() == ErrorKind::Busy && !batch.is_single() => error,
+            Err(error) => return Err(error),
+        };
+        let (name, params) = batch.call_each(self.queue, self.now());
+        let row = self.pool.call_unlocked(name, &params).await?;
+        batch.read_each(&row, &busy, receipts, rest).map_err(unreadable)?;
+        Ok(false)
+    }
+
+    /// Wakes workers after adds.
+    fn wake_for(&self, receipts: &[Result<Receipt, Error>], unnotified: bool) {
+        let mut added = receipts.iter().flatten();
+        if added.clone().any(|receipt| receipt.added == Added::Delayed) {
+            self.wakeups.wake_each_local();
+        }
+        match added.any(is_soon) {
             true if unnotified => self.wakeups.wake_all(),
             true => self.wakeups.wake_local(),
             false => {}
         }
-        added.map(|()| receipts)
-    }
-
-    /// Adds all keys in as few statements as possible. Sets `unnotified` if some were added
-    /// without a notification.
-    async fn add_batches(
-        &self,
-        adds: &[Add],
-        receipts: &mut [Receipt],
-        unnotified: &mut bool,
-    ) -> Result<(), Error> {
-        let mut rest: VecDeque<_> = (0..adds.len()).collect();
-        while let Some(batch) = AddBatch::take(adds, &mut rest) {
-            let guesses = batch.is_worth_guessing();
-            let expect_new = guesses && self.expects_new.load(Ordering::Relaxed);
-            let (mut name, params) = batch.call(self.queue, self.now(), expect_new);
-            let waking = batch.has_given_delays() && self.wakeups.try_take_turn();
-            if waking {
-                name = "add_and_wake";
-            }
-            let row = self.one(name, params).await?;
-            let were_new = batch
-                .read(&row, receipts, &mut rest)
-                .map_err(|error| self.pool.unreadable(name, error))?;
-            if guesses {
-                self.expects_new.store(were_new, Ordering::Relaxed);
-            }
-            if waking {
-                self.wakeups.record_turn(row.try_get("notified").unwrap_or_default());
-            }
-            *unnotified |= !waking;
-        }
-        Ok(())
     }
 
     pub(crate) async fn lease(&self, request: &LeaseRequest) -> Result<Leased, Error> {
@@ -175,12 +192,13 @@ impl Client {
         Ok(answer)
     }
 
+    /// Extends leases, on a connection of its own.
     pub(crate) async fn extend(
         &self,
         owner: &Owner,
         held: &[Hold],
         duration: Duration,
-    ) -> Result<Vec<bool>, Error> {
+    ) -> Vec<Result<bool, Error>> {
         let mut sorted: Vec<_> = held.iter().enumerate().collect();
         sorted.sort_unstable_by_key(|(_, hold)| &hold.key);
         let (ords, sorted_holds): (Vec<i32>, Vec<_>) =
@@ -189,35 +207,107 @@ impl Client {
         let owner = owner.as_str().to_owned();
         let duration = signed(micros_of(duration));
         let params = params![self.queue, owner, keys, tokens, ords, duration, self.now()];
-        let rows = self.pool.call_again("extend", &params).await?;
-        let places = rows.first().map(|row| row.try_get::<_, Option<Vec<i32>>>(0));
-        let places =
-            places.transpose().map_err(|error| self.pool.unreadable("extend", error))?;
-        let mut extended = vec![false; held.len()];
-        for place in places.flatten().unwrap_or_default() {
-            extended[usize::try_from(place).unwrap_or_default()] = true;
+        let answer = match self.heartbeat_call("extend", &params).await {
+            Ok(row) => self.read_extended(&row, "extend", None, held.len()),
+            Err(busy) if busy.kind() == ErrorKind::Busy && held.len() > 1 => {
+                let row = self.heartbeat_call("extend_each", &params).await;
+                let read =
+                    |row| self.read_extended(&row, "extended", Some(&busy), held.len());
+                row.and_then(read)
+            }
+            Err(error) => Err(error),
+        };
+        answer.unwrap_or_else(|error| every(held.len(), Err(error)))
+    }
+
+    fn read_extended(
+        &self,
+        row: &Row,
+        column: &str,
+        busy: Option<&Error>,
+        number: usize,
+    ) -> Result<Vec<Result<bool, Error>>, Error> {
+        let places = |column| {
+            let places: Option<Vec<i32>> = row
+                .try_get(column)
+                .map_err(|error| self.pool.unreadable(column, error))?;
+            let places = places.unwrap_or_default().into_iter();
+            Ok(places.map(|place| usize::try_from(place).unwrap_or_default()))
+        };
+        let mut extended = vec![Ok(false); number];
+        for place in places(column)? {
+            extended[place] = Ok(true);
+        }
+        if let Some(busy) = busy {
+            for place in places("busy")? {
+                extended[place] = Err(busy.clone());
+            }
         }
         Ok(extended)
+    }
+
+    pub(crate) async fn heartbeat(&self, owner: &Owner) -> Result<(), Error> {
+        let params = params![self.queue, owner.as_str().to_owned(), self.now()];
+        self.heartbeat_call("heartbeat", &params).await.map(drop)
+    }
+
+    /// Calls an idempotent function for a heartbeat, once more if the connection is lost.
+    async fn heartbeat_call(
+        &self,
+        name: &'static str,
+        params: &[Param],
+    ) -> Result<Row, Error> {
+        let call = || self.pool.call_as(Use::Heartbeat, IfLocked::Fail, name, params);
+        let rows = match call().await {
+            Err(error) if error.kind() == ErrorKind::Unknown => call().await,
+            rows => rows,
+        };
+        self.pool.one(rows?, name)
     }
 
     pub(crate) async fn finish(
         &self,
         requests: &[FinishRequest],
     ) -> Vec<Result<Finished, Error>> {
-        let mut results: Vec<_> =
-            requests.iter().map(|_| Ok(Finished::LeaseLost)).collect();
+        let mut results = vec![Ok(Finished::LeaseLost); requests.len()];
         for batch in FinishBatch::split(requests) {
-            batch.run(&self.pool, self.queue, self.now(), &mut results).await;
+            let run = batch.run(&self.pool, self.queue, self.now(), &mut results).await;
+            if let Err(error) = run {
+                batch.fail(&error, &mut results);
+            }
         }
-        let soon = |answer: &Result<Finished, Error>| match answer {
-            Ok(Finished::Requeued) => true,
-            Ok(Finished::Delayed(delay)) => *delay < SOON,
-            _ => false,
+        let delay = |answer: &Finished| match answer {
+            Finished::Requeued => Some(Duration::ZERO),
+            Finished::Delayed(delay) => Some(*delay),
+            Finished::Done | Finished::Dead | Finished::LeaseLost | _ => None,
         };
-        if results.iter().any(soon) {
+        let soonest = results.iter().flatten().filter_map(delay).min();
+        if soonest.is_some_and(|delay| !delay.is_zero()) {
+            self.wakeups.wake_each_local();
+        }
+        if soonest.is_some_and(|delay| delay < SOON) {
             self.wakeups.wake_all();
         }
         results
+    }
+
+    /// Takes tokens of a shared limiter.
+    pub(crate) async fn take(&self, request: &TakeRequest) -> Result<Taken, Error> {
+        let micros = |time| signed(micros_of(time));
+        let (pause, max_wait) =
+            (micros(request.rate.interval).max(1), micros(request.max_wait));
+        let (burst, n) = (i64::from(request.rate.burst.get()), i64::from(request.n));
+        let limiter = request.limiter.replace('\0', "?");
+        let params = params![self.queue, limiter, pause, burst, n, max_wait, self.now()];
+        let row = self.one("take", params).await?;
+        let read = row.try_get(0).and_then(|granted| Ok((granted, row.try_get(1)?)));
+        let (granted, wait): (bool, i64) =
+            read.map_err(|error| self.pool.unreadable("take", error))?;
+        Ok(if granted {
+            Taken::Granted { after: crate::duration(wait) }
+        } else {
+            Taken::Refused { retry_in: crate::duration(wait - max_wait) }
+        })
     }
 
     pub(crate) async fn reclaim(
@@ -244,17 +334,51 @@ impl Client {
         Ok(expired)
     }
 
-    pub(crate) async fn remove(&self, keys: &[Key]) -> Result<Vec<bool>, Error> {
-        let row = self.one("remove", params![self.queue, sorted(keys)]).await?;
-        let removed: Option<Vec<Vec<u8>>> =
-            row.try_get(0).map_err(|error| self.pool.unreadable("remove", error))?;
-        let mut removed = removed.unwrap_or_default();
-        // A key that is given twice is removed once.
-        let mut take = |key: &Key| {
-            let place = removed.iter().position(|removed| **removed == **key)?;
-            Some(removed.swap_remove(place))
+    pub(crate) async fn remove(&self, keys: &[Key]) -> Vec<Result<bool, Error>> {
+        self.key_by_key(keys, "remove", |row, keys| {
+            let removed: Option<Vec<Vec<u8>>> = row.try_get(0)?;
+            let mut removed = removed.unwrap_or_default();
+            // A key that is given twice is removed once.
+            let mut take = |key: &Key| {
+                let place = removed.iter().position(|removed| **removed == **key)?;
+                Some(removed.swap_remove(place))
+            };
+            Ok(keys.iter().map(|key| take(key).is_some()).collect())
+        })
+        .await
+    }
+
+    pub(crate) async fn forget(&self, keys: &[Key]) -> Vec<Result<(), Error>> {
+        self.key_by_key(keys, "forget", |_, keys| Ok(vec![(); keys.len()])).await
+    }
+
+    /// Calls a function for all keys, and if one of them is locked for each by itself. A
+    /// single key is waited for until the time limit of the call.
+    async fn key_by_key<T>(
+        &self,
+        keys: &[Key],
+        name: &'static str,
+        read: fn(&Row, &[Key]) -> Result<Vec<T>, tokio_postgres::Error>,
+    ) -> Vec<Result<T, Error>> {
+        let call = async |keys: &[Key], if_locked| {
+            let params = params![self.queue, sorted(keys)];
+            let rows = self.pool.call_as(Use::Calls, if_locked, name, &params).await?;
+            let row = self.pool.one(rows, name)?;
+            read(&row, keys).map_err(|error| self.pool.unreadable(name, error))
         };
-        Ok(keys.iter().map(|key| take(key).is_some()).collect())
+        if let [_] = keys {
+            return every(1, call(keys, IfLocked::Repeat).await);
+        }
+        let whole = call(keys, IfLocked::Fail).await;
+        if !whole.as_ref().is_err_and(|error| error.kind() == ErrorKind::Busy) {
+            return every(keys.len(), whole);
+        }
+        let mut results = Vec::new();
+        for key in keys {
+            let one = call(std::slice::from_ref(key), IfLocked::Fail).await;
+            results.extend(every(1, one));
+        }
+        results
     }
 
     pub(crate) async fn look(&self, keys: &[Key]) -> Result<Vec<Look>, Error> {

@@ -7,47 +7,96 @@ use tokio_postgres::error::SqlState;
 
 use crate::address::Address;
 
+/// How SQLSTATEs are handled: the first entry that the code starts with counts. The
+/// [class](ErrorKind) of the kind decides what callers do.
+const CODES: [(&str, ErrorKind, &str); 25] = [
+    ("40001", ErrorKind::Busy, "it collided with another transaction"),
+    ("40P01", ErrorKind::Busy, "it was in a deadlock with another transaction"),
+    ("55P03", ErrorKind::Busy, "an open transaction has locked the key, or the queue"),
+    ("57014", ErrorKind::Busy, "the server cancelled it, because it took too long"),
+    ("53100", ErrorKind::Full, "the disk of the server is full"),
+    ("53200", ErrorKind::Full, "the server is out of memory"),
+    ("53300", ErrorKind::Unavailable, "the server has too many connections"),
+    ("53", ErrorKind::Unavailable, "the server lacks resources"),
+    ("25006", ErrorKind::ReadOnly, "the server accepts no writes; it may be a standby"),
+    ("57P01", ErrorKind::Unknown, "the server closed the connection before it answered"),
+    ("57P02", ErrorKind::Unknown, "the server closed the connection before it answered"),
+    ("57P03", ErrorKind::Unavailable, "the server is starting or stopping"),
+    ("57P05", ErrorKind::Unknown, "the server closed the connection before it answered"),
+    ("25P03", ErrorKind::Unknown, "the server closed the connection before it answered"),
+    ("25P04", ErrorKind::Unknown, "the server closed the connection before it answered"),
+    ("08", ErrorKind::Unknown, "the connection failed before the answer arrived"),
+    ("28", ErrorKind::Denied, "the user or the password is wrong"),
+    ("42501", ErrorKind::Denied, "permission denied"),
+    ("3D000", ErrorKind::Invalid, "the database does not exist"),
+    ("26000", ErrorKind::Invalid, POOLER),
+    ("42P05", ErrorKind::Invalid, POOLER),
+    ("42883", ErrorKind::Corrupt, GONE),
+    ("42P01", ErrorKind::Corrupt, GONE),
+    ("42703", ErrorKind::Corrupt, GONE),
+    ("3F000", ErrorKind::Corrupt, GONE),
+];
+
+const GONE: &str = "the tables or functions of requeue do not exist";
+
+const POOLER: &str = "a prepared statement is missing; if a pooler assigns connections by \
+                      transaction, add pgbouncer=true to the address";
+
+/// Returns the entry of a code.
+fn of_code(code: &str) -> (ErrorKind, &'static str) {
+    let found = CODES.iter().find(|(prefix, ..)| code.starts_with(prefix));
+    found
+        .map_or((ErrorKind::Server, "the server failed"), |&(_, kind, what)| (kind, what))
+}
+
 /// Classifies an error of connecting. Nothing was sent yet.
 pub(crate) fn of_connecting(error: tokio_postgres::Error, address: &Address) -> Error {
-    let (kind, text) = match error.code() {
-        Some(code) if is_refusal(code) => {
-            let user = address.user();
-            (
-                ErrorKind::Denied,
-                format!("PostgreSQL at {address} rejects the user {user:?}"),
-            )
-        }
-        Some(&SqlState::INVALID_CATALOG_NAME) => {
-            let database = address.database();
-            let text = format!("PostgreSQL at {address} has no database {database:?}");
-            (ErrorKind::Invalid, text)
-        }
-        Some(code) if !is_passing(code) => {
-            (ErrorKind::Server, format!("PostgreSQL at {address} rejects the connection"))
-        }
-        _ if refused_certificate(&error).is_some() => {
-            let why = refused_certificate(&error).unwrap_or_default();
-            let text = format!(
-                "the certificate of PostgreSQL at {address} is not trusted: {why}; set \
-                 sslrootcert to the certificate of its authority, or use the host name \
-                 in the certificate"
-            );
-            (ErrorKind::Denied, text)
-        }
-        _ if says(&error, "does not support TLS") => {
-            let text = format!(
-                "PostgreSQL at {address} does not support TLS, which sslmode requires"
-            );
-            (ErrorKind::Invalid, text)
-        }
-        _ if says(&error, "password") => {
-            let advice = address.password_advice();
-            let text = format!("PostgreSQL at {address} requires a password{advice}");
-            (ErrorKind::Denied, text)
-        }
-        _ => (ErrorKind::Unavailable, format!("cannot reach PostgreSQL at {address}")),
+    let (kind, what) = match error.code() {
+        None => of_driver(&error, address),
+        Some(code) => match of_code(code.code()) {
+            (ErrorKind::Denied, _) => {
+                (ErrorKind::Denied, format!("rejects the user {:?}", address.user()))
+            }
+            (ErrorKind::Invalid, _) => {
+                (ErrorKind::Invalid, format!("has no database {:?}", address.database()))
+            }
+            (ErrorKind::Unknown | ErrorKind::Busy, what) => {
+                (ErrorKind::Unavailable, format!("rejects the connection: {what}"))
+            }
+            (kind, what) => (kind, format!("rejects the connection: {what}")),
+        },
+    };
+    let text = if what.is_empty() {
+        format!("cannot reach PostgreSQL at {address}")
+    } else {
+        format!("PostgreSQL at {address} {what}")
     };
     Error::new(kind, text).because(error)
+}
+
+/// Classifies an error that the driver found: it has no code.
+fn of_driver(error: &tokio_postgres::Error, address: &Address) -> (ErrorKind, String) {
+    if let Some(why) = refused_certificate(error) {
+        let text = format!(
+            "has a certificate that is not trusted: {why}; set sslrootcert to the \
+             certificate of its authority, or use the host name in the certificate"
+        );
+        return (ErrorKind::Denied, text);
+    }
+    if says(error, "does not support TLS") {
+        return (
+            ErrorKind::Invalid,
+            "does not support TLS, which sslmode requires".into(),
+        );
+    }
+    if says(error, "does not allow writes") {
+        return (ErrorKind::ReadOnly, "accepts no writes; it may be a standby".into());
+    }
+    if says(error, "password") {
+        let advice = address.password_advice();
+        return (ErrorKind::Denied, format!("requires a password{advice}"));
+    }
+    (ErrorKind::Unavailable, String::new())
 }
 
 /// Returns the error for a server that accepts connections and does not answer.
@@ -60,21 +109,7 @@ pub(crate) fn of_silent_server(address: &Address) -> Error {
 pub(crate) fn of_call(error: tokio_postgres::Error, name: &str, place: &str) -> Error {
     let (kind, what) = match error.code() {
         None => (ErrorKind::Unknown, "the connection was lost before the answer arrived"),
-        Some(code) if is_ending(code) => {
-            (ErrorKind::Unknown, "the server closed the connection before it answered")
-        }
-        Some(code) if is_refusal(code) => (ErrorKind::Denied, "permission denied"),
-        Some(code) if is_gone(code) => {
-            (ErrorKind::Corrupt, "the tables or functions of requeue do not exist")
-        }
-        Some(&SqlState::LOCK_NOT_AVAILABLE) => (
-            ErrorKind::Busy,
-            "an open transaction has locked a key of the batch, or the queue",
-        ),
-        Some(code) if is_passing(code) => {
-            (ErrorKind::Unavailable, "the server is temporarily unable to answer")
-        }
-        Some(_) => (ErrorKind::Server, "the server failed"),
+        Some(code) => of_code(code.code()),
     };
     Error::new(kind, format!("{name} on {place}: {what}")).because(error)
 }
@@ -82,6 +117,22 @@ pub(crate) fn of_call(error: tokio_postgres::Error, name: &str, place: &str) -> 
 /// Returns the error of a call without an answer. The server may still execute it.
 pub(crate) fn of_silence(name: &str, place: &str) -> Error {
     Error::new(ErrorKind::Unknown, format!("{name} on {place}: no answer in time"))
+}
+
+/// Returns the error of a call whose function a newer program has removed.
+///
+/// It is transient: the worker waits until it is replaced, and its keys are not lost.
+pub(crate) fn of_newer_schema(
+    error: tokio_postgres::Error,
+    name: &str,
+    place: &str,
+    version: i32,
+) -> Error {
+    let text = format!(
+        "{name} on {place}: the schema was migrated to version {version}, which this program \
+         does not support; restart the newer program in its place"
+    );
+    Error::new(ErrorKind::Unavailable, text).because(error)
 }
 
 /// Returns whether the server undid a call because of a deadlock or a conflict, so that it
@@ -100,43 +151,7 @@ pub(crate) fn is_lock_timeout(error: &tokio_postgres::Error) -> bool {
 
 /// Returns whether a table, a function or a schema does not exist.
 pub(crate) fn is_absence(error: &tokio_postgres::Error) -> bool {
-    error.code().is_some_and(is_gone)
-}
-
-fn is_gone(code: &SqlState) -> bool {
-    matches!(
-        *code,
-        SqlState::UNDEFINED_TABLE
-            | SqlState::UNDEFINED_FUNCTION
-            | SqlState::UNDEFINED_COLUMN
-            | SqlState::INVALID_SCHEMA_NAME
-    )
-}
-
-fn is_refusal(code: &SqlState) -> bool {
-    // Class 28: invalid authorization.
-    code.code().starts_with("28") || *code == SqlState::INSUFFICIENT_PRIVILEGE
-}
-
-fn is_ending(code: &SqlState) -> bool {
-    matches!(*code, SqlState::ADMIN_SHUTDOWN | SqlState::CRASH_SHUTDOWN)
-        || code.code() == "57P05"
-}
-
-/// Returns whether the cause is temporary: the server starts, stops, is full or a read-only
-/// replica, or undid a call that took too long. Nothing changed.
-fn is_passing(code: &SqlState) -> bool {
-    // Classes 08 and 53: connections, and resources.
-    code.code().starts_with("08")
-        || code.code().starts_with("53")
-        || is_ending(code)
-        || matches!(
-            *code,
-            SqlState::CANNOT_CONNECT_NOW
-                | SqlState::READ_ONLY_SQL_TRANSACTION
-                | SqlState::QUERY_CANCELED
-                | SqlState::LOCK_NOT_AVAILABLE
-        )
+    error.code().is_some_and(|code| of_code(code.code()).0 == ErrorKind::Corrupt)
 }
 
 /// Returns whether the cause of an error contains `what`: the driver has no code for it.

@@ -1,18 +1,17 @@
 //! Finishes of leases, in batches that one statement takes.
 //!
 //! A statement takes each key once, and one shared rate. If a transaction of a user holds
-//! one of its keys, the server undoes the whole statement. Its finishes then fail, and the
-//! other batches go on.
+//! one of its keys, the server undoes the whole statement, and it is repeated key by key.
 
 use std::collections::HashSet;
 use std::time::Duration;
 
 use requeue::Finish;
-use requeue_store::{Error, FinishRequest, Finished, Rate, micros_of};
+use requeue_store::{Error, ErrorKind, FinishRequest, Finished, Rate, micros_of};
 use tokio_postgres::Row;
 
+use crate::param::Param;
 use crate::pool::Pool;
-use crate::session::Param;
 use crate::{duration, number, signed};
 
 /// Most finishes in one statement.
@@ -50,14 +49,31 @@ impl<'a> FinishBatch<'a> {
         queue: i32,
         now: Option<i64>,
         results: &mut [Result<Finished, Error>],
-    ) {
-        let row = pool.call_one("finish", &self.params(queue, now)).await;
-        let read = row.and_then(|row| {
-            self.read(&row, results).map_err(|error| pool.unreadable("finish", error))
-        });
-        if let Err(error) = read {
-            self.sorted.iter().for_each(|&index| results[index] = Err(error.clone()));
+    ) -> Result<(), Error> {
+        let params = self.params(queue, now);
+        let busy = match pool.call_unlocked("finish", &params).await {
+            Ok(row) => {
+                let read = self.read(&row, results);
+                return read.map_err(|error| pool.unreadable("finish", error));
+            }
+            Err(error) if error.kind() == ErrorKind::Busy && self.sorted.len() > 1 => {
+                error
+            }
+            Err(error) => return Err(error),
+        };
+        let row = pool.call_unlocked("finish_each", &params).await?;
+        let read = self.read(&row, results).and_then(|()| row.try_get("busy"));
+        let positions: Option<Vec<i32>> =
+            read.map_err(|error| pool.unreadable("finish_each", error))?;
+        for position in positions.unwrap_or_default() {
+            results[self.index(position)] = Err(busy.clone());
         }
+        Ok(())
+    }
+
+    /// Gives all finishes of the batch the same error.
+    pub(crate) fn fail(&self, error: &Error, results: &mut [Result<Finished, Error>]) {
+        self.sorted.iter().for_each(|&index| results[index] = Err(error.clone()));
     }
 
     fn read(
@@ -80,17 +96,16 @@ impl<'a> FinishBatch<'a> {
         Ok(())
     }
 
-    /// The index of a request, from its position in the arrays of the call, from 1.
+    /// The index of a request, from its position in the arrays of the call.
     fn index(&self, position: i32) -> usize {
-        let position = usize::try_from(position - 1).unwrap_or_default();
-        self.sorted[position]
+        self.sorted[crate::index(position)]
     }
 
     fn params(&self, queue: i32, now: Option<i64>) -> Vec<Param> {
         let keys: Vec<Vec<u8>> = self.each(|request| request.hold.key.to_vec());
         let tokens: Vec<i64> = self.each(|request| signed(request.hold.token.0));
         let ords: Vec<i32> = self.sorted.iter().map(|&index| number(index)).collect();
-        let finishes: Vec<&str> = self.each(|request| name(request.finish));
+        let finishes: Vec<&'static str> = self.each(|request| name(request.finish));
         let (mut delays, mut limits, mut errors) = (None, None, None);
         // Most batches only succeed, and need none of these.
         if self.each(has_details).contains(&true) {

@@ -7,7 +7,7 @@ use tokio_postgres::types::FromSql;
 use tokio_postgres::{Error, Row};
 
 use crate::number::{count, unsigned};
-use crate::session::Param;
+use crate::param::Param;
 use crate::watermark::{Progress, Start};
 use crate::{duration, number, signed};
 

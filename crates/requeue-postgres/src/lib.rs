@@ -103,7 +103,7 @@
 /// The parameters of an SQL function.
 macro_rules! params {
     ($($param:expr),* $(,)?) => {
-        vec![$(Box::new($param) as $crate::session::Param),*]
+        vec![$($crate::param::Param::new($param)),*]
     };
 }
 
@@ -117,6 +117,7 @@ mod finish_batch;
 mod inspect;
 mod lease;
 mod number;
+mod param;
 mod params;
 mod password;
 mod pool;
@@ -132,4 +133,4 @@ mod watermark;
 pub use builder::{Durability, PostgresStoreBuilder};
 pub use store::PostgresStore;
 
-use number::{duration, number, random, signed};
+use number::{duration, index, number, random, signed};

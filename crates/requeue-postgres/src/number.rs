@@ -33,3 +33,8 @@ pub(crate) fn random(limit: usize) -> usize {
     let random = RandomState::new().hash_one(0_u8);
     usize::try_from(random % limit as u64).unwrap_or_default()
 }
+
+/// Converts a position in an SQL array, from 1, to an index.
+pub(crate) fn index(position: i32) -> usize {
+    usize::try_from(position - 1).unwrap_or_default()
+}

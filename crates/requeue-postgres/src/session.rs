@@ -3,51 +3,76 @@
 use std::collections::HashMap;
 use std::fmt::Write as _;
 use std::future::poll_fn;
+use std::time::Instant;
 
+use requeue::{Clock, SystemClock};
 use requeue_store::Error;
 use tokio::task::JoinHandle;
-use tokio_postgres::types::ToSql;
 use tokio_postgres::{Row, Statement};
 
 use crate::address::Address;
 use crate::error;
+use crate::param::{Param, typed};
 use crate::pool::PoolOptions;
 
-/// Settings of every connection. The statements are written for `read committed`. The other
-/// settings fix their plans: the statistics of a queue that fills and empties are always
-/// out of date.
-const SETTINGS: &str = include_str!("../sql/session.sql");
-
-/// A parameter of a call.
-pub(crate) type Param = Box<dyn ToSql + Sync + Send>;
+/// Settings of every connection, or of every transaction behind a pooler. They fix the plans
+/// of the statements: the statistics of a queue that fills and empties are always out of
+/// date.
+const SETTINGS: [&str; 6] = [
+    "plan_cache_mode = force_generic_plan",
+    "enable_seqscan = off",
+    "enable_bitmapscan = off",
+    "enable_hashjoin = off",
+    "enable_mergejoin = off",
+    "jit = off",
+];
 
 /// A connection with its prepared statements. Dropping it closes the connection.
 pub(crate) struct Session {
     client: tokio_postgres::Client,
     statements: HashMap<&'static str, Statement>,
     driver: JoinHandle<()>,
+    /// Begins a transaction with all settings, behind a pooler. The connection of the server
+    /// may be another one for each transaction, so it keeps neither settings nor prepared
+    /// statements.
+    begin: Option<String>,
+    /// When the server last answered.
+    answered: Instant,
 }
 
 impl Session {
     /// Connects and applies the settings, then `more` of them.
-    pub(crate) async fn open(address: &Address, more: &str) -> Result<Self, Error> {
+    pub(crate) async fn open(address: &Address, more: &[String]) -> Result<Self, Error> {
         let (client, mut messages) = address.connect().await?;
         let driver = tokio::spawn(async move {
             // The waiting call reports why a connection ends.
             while let Some(Ok(_)) = poll_fn(|cx| messages(cx)).await {}
         });
-        let session = Self { client, statements: HashMap::new(), driver };
-        session.set(address, &format!("{SETTINGS}{more}")).await?;
+        let (statements, answered) = (HashMap::new(), SystemClock.now());
+        let mut session = Self { client, statements, driver, begin: None, answered };
+        session.set(address, more).await?;
         Ok(session)
     }
 
-    /// Applies settings.
+    /// Applies the settings, and `more` of them. Statements are written for `read committed`.
     pub(crate) async fn set(
-        &self,
+        &mut self,
         address: &Address,
-        settings: &str,
+        more: &[String],
     ) -> Result<(), Error> {
-        let set = self.client.batch_execute(settings).await;
+        let all: Vec<_> =
+            SETTINGS.into_iter().chain(more.iter().map(|setting| &**setting)).collect();
+        if address.is_pooler() {
+            let settings = all.join(";set local ");
+            let begin = "begin isolation level read committed;set local ";
+            self.begin = Some(format!("{begin}{settings}"));
+            return Ok(());
+        }
+        let settings = all.join(";set ");
+        let text = format!(
+            "set default_transaction_isolation = 'read committed';set {settings}"
+        );
+        let set = self.client.batch_execute(&text).await;
         set.map_err(|error| error::of_connecting(error, address))
     }
 
@@ -60,8 +85,28 @@ impl Session {
         self.client.is_closed() || self.driver.is_finished()
     }
 
-    /// Calls an SQL function. Prepares its statement the first time.
+    /// Returns when the server last answered.
+    pub(crate) fn answered(&self) -> Instant {
+        self.answered
+    }
+
+    /// Calls an SQL function.
     pub(crate) async fn call(
+        &mut self,
+        options: &PoolOptions,
+        name: &'static str,
+        params: &[Param],
+    ) -> Result<Vec<Row>, tokio_postgres::Error> {
+        let rows = match &self.begin {
+            Some(begin) => self.call_in_transaction(begin, options, name, params).await,
+            None => self.call_prepared(options, name, params).await,
+        };
+        self.answered = SystemClock.now();
+        rows
+    }
+
+    /// Calls a function by a prepared statement. Prepares it the first time.
+    async fn call_prepared(
         &mut self,
         options: &PoolOptions,
         name: &'static str,
@@ -72,13 +117,31 @@ impl Session {
             let statement = self.client.prepare(&text).await?;
             self.statements.insert(name, statement);
         }
-        let params: Vec<_> = params.iter().map(param_ref).collect();
+        let params: Vec<_> = params.iter().map(Param::value).collect();
         self.client.query(&self.statements[name], &params).await
     }
-}
 
-pub(crate) fn param_ref(param: &Param) -> &(dyn ToSql + Sync) {
-    &**param
+    /// Calls a function in a transaction of its own. All three statements are sent at once,
+    /// in this order. If the function fails, the commit is a rollback.
+    async fn call_in_transaction(
+        &self,
+        begin: &str,
+        options: &PoolOptions,
+        name: &str,
+        params: &[Param],
+    ) -> Result<Vec<Row>, tokio_postgres::Error> {
+        let text = options.statement(name, params.len());
+        let params = typed(params);
+        let (started, rows, committed) = tokio::join!(
+            self.client.batch_execute(begin),
+            self.client.query_typed(&text, &params),
+            self.client.batch_execute("commit"),
+        );
+        started?;
+        let rows = rows?;
+        committed?;
+        Ok(rows)
+    }
 }
 
 /// The procedure, which commits in between, and the placeholders of its results.

@@ -6,14 +6,14 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use requeue_store::{
-    Add, Dead, EngineClock, Error, ErrorKind, Expired, Failing, FinishRequest, Finished,
-    Hold, Key, LeaseRequest, Leased, Look, Owner, Receipt, Replies, Reply, Stats, Store,
+    Add, Dead, EngineClock, Error, Expired, Failing, FinishRequest, Finished, Hold, Key,
+    LeaseRequest, Leased, Look, Owner, Receipt, Replies, Reply, Stats, Store,
     TakeRequest, Taken, Which, Worker, every,
 };
 use tokio_postgres::GenericClient;
 
 use crate::builder::PostgresStoreBuilder;
-use crate::client::{Client, selected, sorted};
+use crate::client::{Client, selected};
 use crate::pool::Pool;
 use crate::{inspect, signed};
 
@@ -102,7 +102,7 @@ impl Store for PostgresStore {
     }
 
     fn add<'a>(&'a self, adds: &'a [Add]) -> Replies<'a, Receipt> {
-        Box::pin(async { every(adds.len(), self.client.add(adds).await) })
+        Box::pin(self.client.add(adds))
     }
 
     fn lease<'a>(&'a self, request: &'a LeaseRequest) -> Reply<'a, Leased> {
@@ -115,13 +115,11 @@ impl Store for PostgresStore {
         held: &'a [Hold],
         lease: Duration,
     ) -> Replies<'a, bool> {
-        Box::pin(async move {
-            every(held.len(), self.client.extend(owner, held, lease).await)
-        })
+        Box::pin(self.client.extend(owner, held, lease))
     }
 
     fn heartbeat<'a>(&'a self, owner: &'a Owner) -> Reply<'a, ()> {
-        Box::pin(async { self.client.extend(owner, &[], Duration::ZERO).await.map(drop) })
+        Box::pin(self.client.heartbeat(owner))
     }
 
     fn finish<'a>(&'a self, requests: &'a [FinishRequest]) -> Replies<'a, Finished> {
@@ -137,24 +135,19 @@ impl Store for PostgresStore {
     }
 
     fn forget<'a>(&'a self, keys: &'a [Key]) -> Replies<'a, ()> {
-        Box::pin(async move {
-            let params = params![self.client.queue, sorted(keys)];
-            let forgotten = self.client.pool.call_again("forget", &params).await;
-            every(keys.len(), forgotten.map(|_| vec![(); keys.len()]))
-        })
+        Box::pin(self.client.forget(keys))
     }
 
     fn remove<'a>(&'a self, keys: &'a [Key]) -> Replies<'a, bool> {
-        Box::pin(async { every(keys.len(), self.client.remove(keys).await) })
+        Box::pin(self.client.remove(keys))
     }
 
     fn look<'a>(&'a self, keys: &'a [Key]) -> Replies<'a, Look> {
-        Box::pin(async { every(keys.len(), self.client.look(keys).await) })
+        Box::pin(async move { every(keys.len(), self.client.look(keys).await) })
     }
 
     fn take<'a>(&'a self, request: &'a TakeRequest) -> Reply<'a, Taken> {
-        let text = format!("the limiter {:?} is not supported yet", request.limiter);
-        Box::pin(std::future::ready(Err(Error::new(ErrorKind::Server, text))))
+        Box::pin(self.client.take(request))
     }
 
     fn stats(&self) -> Reply<'_, Stats> {

@@ -9,14 +9,12 @@ use std::time::Duration;
 use requeue::{Added, Finish};
 use requeue_postgres::PostgresStore;
 use requeue_store::{
-    Add, Backoff, Error, ErrorKind, FinishRequest, Finished, Hold, Phase, Rate,
-    RepliesExt, Store, When,
+    Add, Backoff, Error, ErrorKind, FinishRequest, Finished, Phase, Rate, RepliesExt,
+    Store, When,
 };
 use tokio_postgres::Client;
 
-use crate::tools::{
-    Bench, add, connect, done, key, lease, pid, request, run, unless_busy,
-};
+use crate::tools::{Bench, add, connect, done, key, lease, pid, request, run};
 
 /// Opens a transaction that has added these keys and stays open.
 async fn transaction_with(bench: &Bench, adds: &[Add]) -> Client {
@@ -34,57 +32,23 @@ fn batch() -> Vec<Add> {
     ["c", "a", "b", "h", "g", "f", "e", "d"].map(add).into()
 }
 
-/// Splits busy batches in halves. A single busy key has no answer.
-async fn in_halves<T, A>(
-    items: &[T],
-    call: impl AsyncFn(&[T]) -> Result<Vec<A>, Error>,
-) -> Vec<Option<A>> {
-    let (mut answers, mut parts) = (Vec::new(), vec![items]);
-    while let Some(part) = parts.pop() {
-        match call(part).await {
-            Ok(told) => answers.extend(told.into_iter().map(Some)),
-            Err(error) => {
-                assert_eq!(error.kind(), ErrorKind::Busy);
-                if let [_] = part {
-                    answers.push(None);
-                } else {
-                    let (one, other) = part.split_at(part.len() / 2);
-                    parts.extend([other, one]);
-                }
-            }
+/// Returns the answers. A busy key has none.
+fn unless_busy<T>(results: Vec<Result<T, Error>>) -> Vec<Option<T>> {
+    let answer = |result: Result<T, Error>| match result {
+        Ok(answer) => Some(answer),
+        Err(error) => {
+            assert_eq!(error.kind(), ErrorKind::Busy, "{error}");
+            assert!(error.to_string().contains("an open transaction"), "{error}");
+            None
         }
-    }
-    answers
-}
-
-/// The same for finishes, each of which has its own answer.
-async fn finish_in_halves(
-    store: &PostgresStore,
-    ends: &[FinishRequest],
-) -> Vec<Option<Finished>> {
-    let mut answers = vec![None; ends.len()];
-    let mut parts = vec![(0..ends.len()).collect::<Vec<_>>()];
-    while let Some(part) = parts.pop() {
-        let asked: Vec<_> = part.iter().map(|&place| ends[place].clone()).collect();
-        let results = store.finish(&asked).await;
-        for (&place, result) in part.iter().zip(results) {
-            answers[place] = unless_busy(result);
-        }
-        let is_busy = |place: &usize| answers[*place].is_none();
-        let busy: Vec<_> = part.iter().copied().filter(is_busy).collect();
-        if part.len() > 1 {
-            let (one, other) = busy.split_at(busy.len() / 2);
-            let halves = [other, one].into_iter().filter(|half| !half.is_empty());
-            parts.extend(halves.map(<[_]>::to_vec));
-        }
-    }
-    answers
+    };
+    results.into_iter().map(answer).collect()
 }
 
 /// An open transaction that had added a processing key blocked the finishes of all other
-/// keys, until their leases expired.
+/// keys, until their leases expired. Later it made their whole batch busy.
 #[test]
-fn finishes_of_other_keys_do_not_wait_for_a_transaction() {
+fn only_the_locked_key_of_a_batch_of_finishes_is_busy() {
     run(|bench| async move {
         bench.store.add(&batch()).all().await.unwrap();
         let grants = lease(&bench.store, 8).await;
@@ -93,7 +57,7 @@ fn finishes_of_other_keys_do_not_wait_for_a_transaction() {
         let ends: Vec<_> = grants.iter().map(done).collect();
         let mut expected = [Some(Finished::Done); 8];
         expected[2] = None;
-        assert_eq!(finish_in_halves(&bench.store, &ends).await, expected);
+        assert_eq!(unless_busy(bench.store.finish(&ends).await), expected);
         let phase = bench.store.look(&[key("b")]).all().await.unwrap().remove(0).phase;
         assert!(matches!(phase, Phase::Processing { dirty: false, .. }), "{phase:?}");
 
@@ -106,38 +70,45 @@ fn finishes_of_other_keys_do_not_wait_for_a_transaction() {
 }
 
 #[test]
-fn finishes_of_different_kinds_do_not_wait_for_the_key_of_a_transaction() {
+fn finishes_of_all_kinds_do_not_wait_for_the_key_of_a_transaction() {
     run(|bench| async move {
-        bench.store.add(&batch()[..3]).all().await.unwrap();
-        let mut ends: Vec<_> = lease(&bench.store, 3).await.iter().map(done).collect();
+        bench.store.add(&batch()[..5]).all().await.unwrap();
+        let mut ends: Vec<_> = lease(&bench.store, 5).await.iter().map(done).collect();
+        let minute = Duration::from_secs(60);
+        ends[0].finish = Finish::Retry;
         ends[2].finish = Finish::GiveUp;
+        ends[3].finish = Finish::RequeueAfter(minute);
+        ends[4].finish = Finish::Release;
         let transaction = transaction_with(&bench, &[add("b")]).await;
 
-        let expected = [Some(Finished::Done), Some(Finished::Done), None];
-        assert_eq!(finish_in_halves(&bench.store, &ends).await, expected);
+        let expected = [
+            Some(Finished::Delayed(Duration::from_millis(5))),
+            Some(Finished::Done),
+            None,
+            Some(Finished::Delayed(minute)),
+            Some(Finished::Requeued),
+        ];
+        assert_eq!(unless_busy(bench.store.finish(&ends).await), expected);
         commit(&transaction).await;
-        let expected = [Finished::LeaseLost, Finished::LeaseLost, Finished::Requeued];
+        let mut expected = [Finished::LeaseLost; 5];
+        expected[2] = Finished::Requeued;
         assert_eq!(bench.store.finish(&ends).all().await.unwrap(), expected);
     });
 }
 
 #[test]
-fn batch_of_adds_with_a_locked_key_is_busy_and_the_other_keys_pass() {
+fn only_the_locked_key_of_a_batch_of_adds_is_busy() {
     run(|bench| async move {
         let transaction = transaction_with(&bench, &[add("b")]).await;
-        let error = bench.store.add(&batch()).all().await.unwrap_err();
-        assert_eq!(error.kind(), ErrorKind::Busy);
-        assert!(error.is_transient());
-        assert!(error.to_string().contains("an open transaction"), "{error}");
-        assert_eq!(bench.store.stats().await.unwrap().ready, 0);
-
-        let receipts =
-            in_halves(&batch(), async |adds| bench.store.add(adds).all().await).await;
+        let mut adds = batch();
+        adds.push(add("b"));
+        let added = unless_busy(bench.store.add(&adds).await);
         let added: Vec<_> =
-            receipts.iter().map(|receipt| receipt.map(|receipt| receipt.added)).collect();
-        let mut expected = [Some(Added::Ready); 8];
-        expected[2] = None;
+            added.into_iter().map(|one| one.map(|one| one.added)).collect();
+        let mut expected = [Some(Added::Ready); 9];
+        (expected[2], expected[8]) = (None, None);
         assert_eq!(added, expected);
+        assert_eq!(bench.store.stats().await.unwrap().ready, 7);
 
         commit(&transaction).await;
         let receipts = bench.store.add(&[add("b")]).all().await.unwrap();
@@ -147,7 +118,23 @@ fn batch_of_adds_with_a_locked_key_is_busy_and_the_other_keys_pass() {
 }
 
 #[test]
-fn heartbeat_with_a_locked_key_is_busy_and_the_other_leases_are_extended() {
+fn only_the_locked_key_of_a_batch_of_rate_limited_adds_is_busy() {
+    run(|bench| async move {
+        let transaction = transaction_with(&bench, &[add("b")]).await;
+        let when = When::RateLimited(Backoff::default());
+        let adds: Vec<_> = batch().into_iter().map(|add| Add { when, ..add }).collect();
+        let added = unless_busy(bench.store.add(&adds).await);
+        let added: Vec<_> =
+            added.into_iter().map(|one| one.map(|one| one.added)).collect();
+        let mut expected = [Some(Added::Delayed); 8];
+        expected[2] = None;
+        assert_eq!(added, expected);
+        commit(&transaction).await;
+    });
+}
+
+#[test]
+fn only_the_locked_key_of_a_heartbeat_is_busy() {
     run(|bench| async move {
         bench.store.add(&batch()[..4]).all().await.unwrap();
         let grants = lease(&bench.store, 4).await;
@@ -156,14 +143,27 @@ fn heartbeat_with_a_locked_key_is_busy_and_the_other_leases_are_extended() {
         let held: Vec<_> = grants.iter().map(|grant| done(grant).hold).collect();
         let day = Duration::from_secs(86_400);
         let owner = request(1).owner;
-        let extend =
-            async |held: &[Hold]| bench.store.extend(&owner, held, day).all().await;
-        assert_eq!(extend(&held).await.unwrap_err().kind(), ErrorKind::Busy);
-        let expected = [Some(true), Some(true), None, Some(true)];
-        assert_eq!(in_halves(&held, &extend).await, expected);
+        let extended = unless_busy(bench.store.extend(&owner, &held, day).await);
+        assert_eq!(extended, [Some(true), Some(true), None, Some(true)]);
 
         commit(&transaction).await;
-        assert_eq!(extend(&held).await.unwrap(), [true; 4]);
+        let extended = bench.store.extend(&owner, &held, day).all().await.unwrap();
+        assert_eq!(extended, [true; 4]);
+    });
+}
+
+#[test]
+fn only_the_locked_key_of_several_is_not_removed_or_forgotten() {
+    run(|bench| async move {
+        bench.store.add(&batch()[..3]).all().await.unwrap();
+        let transaction = transaction_with(&bench, &[add("b")]).await;
+        let keys = ["c", "a", "b"].map(key);
+        let forgotten = unless_busy(bench.store.forget(&keys).await);
+        assert_eq!(forgotten, [Some(()), Some(()), None]);
+        let removed = unless_busy(bench.store.remove(&keys).await);
+        assert_eq!(removed, [Some(true), Some(true), None]);
+        commit(&transaction).await;
+        assert_eq!(bench.store.stats().await.unwrap().ready, 1);
     });
 }
 
@@ -272,8 +272,7 @@ fn transaction_with_a_shared_rate_blocks_only_calls_with_a_rate() {
 
         let grant = lease(&bench.store, 1).await.remove(0);
         let retry = [FinishRequest { finish: Finish::Retry, backoff, ..done(&grant) }];
-        let error = bench.store.finish(&retry).all().await.unwrap_err();
-        assert_eq!(error.kind(), ErrorKind::Busy);
+        assert_eq!(unless_busy(bench.store.finish(&retry).await), [None]);
         let error = bench.store.add(&[paced("c")]).all().await.unwrap_err();
         assert_eq!(error.kind(), ErrorKind::Busy);
         commit(&transaction).await;

@@ -9,3 +9,4 @@ mod schema;
 #[cfg(feature = "tls")]
 mod tls;
 mod tools;
+mod versions;

@@ -1,13 +1,9 @@
-//! Creating and migrating the schema, and the SQL interface.
+//! Creating the schema, and the SQL interface.
 
-use requeue::Finish;
 use requeue_postgres::PostgresStore;
-use requeue_store::{
-    Add, ErrorKind, FinishRequest, Finished, Hold, RepliesExt, Store, Token,
-};
-use tokio_postgres::Client;
+use requeue_store::{Add, ErrorKind, RepliesExt, Store};
 
-use crate::tools::{add, block_on, connect, key, lease, new_name, pid, run, url};
+use crate::tools::{add, block_on, connect, lease, new_name, pid, run, url};
 
 #[test]
 fn concurrent_opens_create_the_tables_once() {
@@ -22,7 +18,7 @@ fn concurrent_opens_create_the_tables_once() {
         }
         open().await.unwrap().unwrap();
         let text = format!("select count(*) from {schema}.migration");
-        assert_eq!(bench.client.query_one(&text, &[]).await.unwrap().get::<_, i64>(0), 6);
+        assert_eq!(bench.client.query_one(&text, &[]).await.unwrap().get::<_, i64>(0), 7);
         let text = format!("select count(*) from {schema}.queue");
         assert_eq!(bench.client.query_one(&text, &[]).await.unwrap().get::<_, i64>(0), 1);
         let drop = format!("drop schema {schema} cascade");
@@ -73,89 +69,6 @@ fn newer_schema_is_rejected_and_left_alone() {
         let error = builder().open().await.unwrap_err();
         assert_eq!(error.kind(), ErrorKind::Version);
         assert!(error.to_string().contains("has version 99"), "{error}");
-        client.batch_execute(&format!("drop schema {schema} cascade")).await.unwrap();
-    });
-}
-
-/// Creates a schema with the first migrations and `rows`, in the words of that version.
-async fn create_old(client: &Client, schema: &str, migrations: &[&str], rows: &str) {
-    for (version, sql) in migrations.iter().enumerate() {
-        run_in(client, schema, sql).await;
-        let record =
-            format!("insert into requeue.migration (version) values ({version})");
-        if version > 0 {
-            run_in(client, schema, &record).await;
-        }
-    }
-    run_in(client, schema, rows).await;
-}
-
-async fn run_in(client: &Client, schema: &str, sql: &str) {
-    let sql = sql.replace("\"requeue\"", schema);
-    let sql = sql.replace("requeue.", &format!("{schema}."));
-    client.batch_execute(&sql).await.expect("the SQL runs");
-}
-
-/// Version 1 found leases by a separate index, later versions by lease batches.
-#[test]
-fn leases_of_version_1_survive_the_migration() {
-    let Some(url) = url() else { return };
-    block_on(async {
-        let (schema, client) = (new_name(), connect(&url).await);
-        let migrations = [
-            include_str!("../../migrations/000.sql"),
-            include_str!("../../migrations/001.sql"),
-        ];
-        let rows = "
-            insert into requeue.queue (name) values ('q');
-            insert into requeue.item (queue, key, seq, state, since)
-            values (1, 'b', 2, 1, 5);
-            insert into requeue.item (queue, key, seq, state, since, token, owner, lease_until)
-            values (1, 'a', 1, 2, 5, 7, 'gone', 9);";
-        create_old(&client, &schema, &migrations, rows).await;
-        let builder = PostgresStore::builder(&*url).schema(&*schema).queue("q");
-        let store = builder.open().await.unwrap();
-        let grants = lease(&store, 9).await;
-        let keys: Vec<_> = grants.iter().map(|grant| &*grant.key).collect();
-        assert_eq!(keys, [b"b", b"a"], "the lease of a had expired");
-        client.batch_execute(&format!("drop schema {schema} cascade")).await.unwrap();
-    });
-}
-
-/// Up to version 5 the priority of a pending add was stored negated.
-#[test]
-fn priorities_of_version_5_survive_the_migration() {
-    let Some(url) = url() else { return };
-    block_on(async {
-        let (schema, client) = (new_name(), connect(&url).await);
-        let migrations = [
-            include_str!("../../migrations/000.sql"),
-            include_str!("../../migrations/001.sql"),
-            include_str!("../../migrations/002.sql"),
-            include_str!("../../migrations/003.sql"),
-            include_str!("../../migrations/004.sql"),
-            include_str!("../../migrations/005.sql"),
-        ];
-        let rows = "
-            insert into requeue.queue (name, ranked) values ('q', true);
-            select setval('requeue.ranked', 1);
-            insert into requeue.item (queue, key, seq, state, since)
-            values (1, 'a', 2 - (3::bigint << 55), 1, 5);
-            insert into requeue.item
-                (queue, key, seq, state, since, token, owner, lease_until, dirty, planned)
-            values (1, 'b', 1, 2, 5, 7, 'alive', 4000000000000000, true, -7);
-            insert into requeue.grants values (1, 4000000000000000, 7, 7, 1, 1);";
-        create_old(&client, &schema, &migrations, rows).await;
-        let builder = PostgresStore::builder(&*url).schema(&*schema).queue("q");
-        let store = builder.open().await.unwrap();
-        let hold = Hold { key: key("b"), token: Token(7) };
-        let finished =
-            store.finish(&[FinishRequest::new(hold, Finish::Done)]).all().await;
-        assert_eq!(finished.unwrap(), [Finished::Requeued]);
-        let grants = lease(&store, 9).await;
-        let order: Vec<_> =
-            grants.iter().map(|grant| (&*grant.key, grant.priority)).collect();
-        assert_eq!(order, [(&b"b"[..], 7), (&b"a"[..], 3)]);
         client.batch_execute(&format!("drop schema {schema} cascade")).await.unwrap();
     });
 }

@@ -110,7 +110,7 @@ async fn rejects_untrusted_certificates(url: &str, root: &str) {
     for url in refused {
         let error = open(&url).await.unwrap_err();
         assert_eq!(error.kind(), ErrorKind::Denied, "{error}");
-        assert!(error.to_string().contains("certificate of PostgreSQL"), "{error}");
+        assert!(error.to_string().contains("certificate"), "{error}");
     }
     let any_name = with(&elsewhere, &format!("sslmode=verify-ca&{root}"));
     open(&any_name).await.expect("the name is not asked for");

@@ -7,8 +7,8 @@ use std::time::{Duration, SystemTime, UNIX_EPOCH};
 use requeue::Finish;
 use requeue_postgres::PostgresStore;
 use requeue_store::{
-    Add, Error, ErrorKind, FinishRequest, Finished, Grant, Hold, Key, LeaseRequest,
-    Owner, Reply, Store, When,
+    Add, ErrorKind, FinishRequest, Finished, Grant, Hold, Key, LeaseRequest, Owner,
+    Reply, Store, When,
 };
 use tokio_postgres::{Client, NoTls};
 
@@ -109,32 +109,23 @@ pub(crate) async fn patiently<'a, T>(call: impl Fn() -> Reply<'a, T>) -> T {
     }
 }
 
-/// Returns an answer, or `None` if its key was busy.
-pub(crate) fn unless_busy<T>(result: Result<T, Error>) -> Option<T> {
-    match result {
-        Err(error) if error.kind() == ErrorKind::Busy => None,
-        answer => Some(answer.expect("an answer")),
-    }
-}
-
 /// Repeats finishes while they are busy.
 pub(crate) async fn finish(
     store: &PostgresStore,
     ends: &[FinishRequest],
 ) -> Vec<Finished> {
     let mut answers = vec![None; ends.len()];
-    loop {
-        let is_busy = |place: &usize| answers[*place].is_none();
-        let busy: Vec<_> = (0..ends.len()).filter(is_busy).collect();
-        if busy.is_empty() {
-            return answers.into_iter().flatten().collect();
-        }
-        let again: Vec<_> = busy.iter().map(|&place| ends[place].clone()).collect();
-        let results = store.finish(&again).await;
-        for (place, result) in busy.into_iter().zip(results) {
-            answers[place] = unless_busy(result);
+    while answers.contains(&None) {
+        let open: Vec<_> = (0..ends.len()).filter(|&at| answers[at].is_none()).collect();
+        let requests: Vec<_> = open.iter().map(|&at| ends[at].clone()).collect();
+        for (at, answer) in open.into_iter().zip(store.finish(&requests).await) {
+            match answer {
+                Err(error) => assert_eq!(error.kind(), ErrorKind::Busy, "{error}"),
+                Ok(finished) => answers[at] = Some(finished),
+            }
         }
     }
+    answers.into_iter().flatten().collect()
 }
 
 impl Bench {
@@ -157,7 +148,7 @@ impl Bench {
         let text = "select application_name from pg_stat_activity \
                     where $1 = any (pg_blocking_pids(pid))";
         let rows = self.client.query(text, &[&holder]).await;
-        let rows = rows.expect("the server tells who waits");
+        let rows = rows.expect("the server lists blocked connections");
         rows.iter().map(|row| row.get(0)).collect()
     }
 }
@@ -165,5 +156,5 @@ impl Bench {
 /// Returns the server process of a connection.
 pub(crate) async fn pid(client: &impl tokio_postgres::GenericClient) -> i32 {
     let row = client.query_one("select pg_backend_pid()", &[]).await;
-    row.expect("the server tells its process").get(0)
+    row.expect("the server returns its process id").get(0)
 }

@@ -1,0 +1,35 @@
+-- Takes `n` tokens of a limiter if they are available within `max_wait`. `pause` is the time
+-- between two tokens. Uses numeric, because a long pause times many tokens exceeds a bigint.
+--
+-- If the clock was set back since the arrival time was computed, that moves back as well.
+--
+-- Locks: the row of the limiter. The commit does not wait for the disk: a crash may allow
+-- the last events once more.
+--
+-- Returns whether the tokens were taken, and when they are available.
+create or replace function requeue.take(
+    q integer, limiter text, pause bigint, burst bigint, n bigint, max_wait bigint,
+    clock bigint, out granted boolean, out wait bigint
+)
+language plpgsql volatile as $$
+declare
+    at bigint := requeue.now_micros(clock);
+    ahead numeric;
+begin
+    perform set_config('synchronous_commit', 'off', true);
+    loop
+        select greatest(l.arrival - greatest(l.arrival_at - at, 0) - at, 0) into ahead
+        from requeue.limiter l where l.queue = q and l.name = limiter for update;
+        exit when found;
+        insert into requeue.limiter values (q, limiter, 0, 0) on conflict do nothing;
+    end loop;
+    wait := least(greatest(ahead + (n - burst)::numeric * pause, 0), 1::bigint << 62);
+    granted := wait <= max_wait;
+    if granted then
+        update requeue.limiter l
+        set arrival = least(at + ahead + n::numeric * pause, 1::bigint << 62),
+            arrival_at = at
+        where l.queue = q and l.name = limiter;
+    end if;
+end
+$$;
