@@ -4,6 +4,7 @@ mod address;
 mod command;
 mod dry_run;
 mod flags;
+mod guard;
 mod hex;
 mod http;
 mod input;
@@ -37,6 +38,10 @@ use self::plan::Plan;
 const USAGE: u8 = 2;
 
 fn main() -> ExitCode {
+    if let Some(words) = guard_words() {
+        // It has no terminal to report an error to.
+        return guard::guard(&words).map_or(ExitCode::FAILURE, |()| ExitCode::SUCCESS);
+    }
     let verb = match Flags::try_parse() {
         Ok(flags) => flags.verb,
         Err(error) => return usage_error(&error),
@@ -63,6 +68,13 @@ fn main() -> ExitCode {
             ExitCode::from(error.downcast_ref().map_or(USAGE, CannotRun::code))
         }
     }
+}
+
+/// Returns the arguments if this process is a guard.
+fn guard_words() -> Option<Vec<String>> {
+    let mut words = std::env::args_os().skip(1);
+    let is_guard = words.next().is_some_and(|word| word == guard::VERB);
+    is_guard.then(|| words.filter_map(|word| word.into_string().ok()).collect())
 }
 
 /// Prints a usage error with passwords masked and control characters escaped, or the requested

@@ -14,10 +14,11 @@ use signal_hook::consts::{SIGPIPE, SIGTERM};
 
 use crate::USAGE;
 use crate::command::{Group, is_alive};
+use crate::guard::Guard;
 use crate::http;
 use crate::input::{Input, Key, Mode};
 use crate::journal::Journal;
-use crate::plan::{Plan, Policy, Progress, StorePlan};
+use crate::plan::{Plan, Policy, Progress, StorePlan, TimeLimits};
 use crate::queue::{self, MemoryQueue, RunQueue, StoreQueue, fatal};
 use crate::reader::Reader;
 use crate::report::{Left, Report, Resumed, View, Work, brief, count, shown};
@@ -40,6 +41,8 @@ pub(crate) struct Runner {
     pub(crate) report: Arc<Report>,
     pub(crate) slots: Slots,
     pub(crate) start_limiter: Option<StartLimiter>,
+    /// Ends the commands if this process is killed.
+    pub(crate) guard: Option<Guard>,
     mode: Mode,
     /// Unfinished keys.
     left: Mutex<Vec<Key>>,
@@ -62,6 +65,7 @@ pub(crate) fn run(plan: Plan) -> Result<u8> {
     // Before this, a signal ends the process: opening a store may take long, and no command
     // is running yet.
     let signals = signals::listen().context("cannot install signal handlers")?;
+    let guard = start_guard(plan.limits, plan.store.as_ref(), &report);
     let runner = Arc::new(Runner {
         queue,
         journal,
@@ -69,6 +73,7 @@ pub(crate) fn run(plan: Plan) -> Result<u8> {
         report,
         slots: Slots::new(plan.workers),
         start_limiter: start_limiter(&plan.policy),
+        guard,
         mode: plan.input.mode,
         left: Mutex::default(),
         explained: AtomicBool::new(false),
@@ -134,6 +139,23 @@ fn start_limiter(policy: &Policy) -> Option<StartLimiter> {
     }
 }
 
+/// Starts the guard. Without it, commands outlive a killed requeue.
+fn start_guard(
+    limits: TimeLimits,
+    store: Option<&StorePlan>,
+    report: &Report,
+) -> Option<Guard> {
+    let grace = match store {
+        // Another worker runs the key when the lease expires.
+        Some(store) => limits.kill_after.min(store.options.lease / 10),
+        None => limits.kill_after,
+    };
+    let guard = Guard::start(grace);
+    let failed =
+        |error| report.note(&format!("cannot start the guard of commands: {error}"));
+    guard.map_err(failed).ok()
+}
+
 /// Formats a number of running commands.
 fn running_commands(number: usize) -> String {
     count(number as u64, "running command", "running commands")
@@ -194,8 +216,23 @@ impl Runner {
                 Request::Summary => this.announce(Self::print_details),
                 Request::Stop(stage) => this.enter(stage, kill_after),
                 Request::Exit(signal) => signals::exit_now(signal),
+                Request::Suspend => this.suspend(),
             });
         })
+    }
+
+    /// Stops all commands and this process. Returns when both are continued.
+    ///
+    /// Commands have their own process groups, so the terminal stops only requeue.
+    fn suspend(&self) {
+        // Before signalling: a command that starts meanwhile checks this afterwards.
+        self.control.set_suspended(true);
+        self.slots.signal_all(Group::suspend);
+        self.report.suspend();
+        signals::stop_here();
+        self.control.set_suspended(false);
+        self.slots.signal_all(Group::resume);
+        self.report.resume();
     }
 
     /// Carries out a stage that a signal has entered.

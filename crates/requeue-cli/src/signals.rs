@@ -14,7 +14,7 @@ use std::sync::{Condvar, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
 use requeue::{Clock, SystemClock};
-use signal_hook::consts::{SIGHUP, SIGINT, SIGQUIT, SIGTERM, SIGUSR1};
+use signal_hook::consts::{SIGHUP, SIGINT, SIGQUIT, SIGTERM, SIGTSTP, SIGUSR1};
 use signal_hook::iterator::Signals;
 
 /// A stage of the run.
@@ -55,11 +55,18 @@ struct ControlState {
     reason: Option<Reason>,
     /// All input was read. This can become true after the run was stopped.
     all_read: bool,
+    /// Ctrl-Z was pressed; commands are stopped.
+    suspended: bool,
 }
 
 impl Control {
     pub(crate) fn new() -> Self {
-        let state = ControlState { stage: Stage::Reading, reason: None, all_read: false };
+        let state = ControlState {
+            stage: Stage::Reading,
+            reason: None,
+            all_read: false,
+            suspended: false,
+        };
         Self { state: Mutex::new(state), changed: Condvar::new() }
     }
 
@@ -94,6 +101,15 @@ impl Control {
 
     pub(crate) fn all_read(&self) -> bool {
         self.lock().all_read
+    }
+
+    /// Records that commands are stopped, or continued.
+    pub(crate) fn set_suspended(&self, suspended: bool) {
+        self.lock().suspended = suspended;
+    }
+
+    pub(crate) fn is_suspended(&self) -> bool {
+        self.lock().suspended
     }
 
     /// Enters `stage` unless it was reached before. Returns whether the stage changed.
@@ -174,6 +190,8 @@ pub(crate) enum Request {
     Exit(i32),
     /// Print a summary.
     Summary,
+    /// Stop until the shell continues this process.
+    Suspend,
 }
 
 /// Installs the signal handlers. A HUP ignored by `nohup` stays ignored.
@@ -181,6 +199,10 @@ pub(crate) fn listen() -> std::io::Result<Signals> {
     let mut signals = vec![SIGINT, SIGTERM, SIGQUIT];
     if !is_ignored(SIGHUP) {
         signals.push(SIGHUP);
+    }
+    // A shell without job control ignores it.
+    if !is_ignored(SIGTSTP) {
+        signals.push(SIGTSTP);
     }
     signals.push(SIGUSR1);
     Signals::new(signals)
@@ -199,6 +221,7 @@ pub(crate) fn handle(mut signals: Signals, control: &Control, act: impl Fn(Reque
     for signal in signals.forever() {
         act(match signal {
             SIGUSR1 => Request::Summary,
+            SIGTSTP => Request::Suspend,
             _ => control.advance(signal),
         });
     }
@@ -207,6 +230,12 @@ pub(crate) fn handle(mut signals: Signals, control: &Control, act: impl Fn(Reque
 /// Returns the exit code for a signal.
 pub(crate) fn exit_code(signal: i32) -> u8 {
     u8::try_from(128 + signal).unwrap_or(u8::MAX)
+}
+
+/// Stops this process until another one continues it.
+pub(crate) fn stop_here() {
+    // Fails only for an unknown signal.
+    signal_hook::low_level::emulate_default_handler(SIGTSTP).unwrap_or_default();
 }
 
 /// Exits at once, without waiting for locks or output.

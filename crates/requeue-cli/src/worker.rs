@@ -15,6 +15,7 @@ use anyhow::{Context, Result};
 use requeue::{Clock, Finish, Lease, SystemClock};
 
 use crate::command::{CannotRun, Exit, Group, Process, Subject, Template};
+use crate::guard::{self, Guard};
 use crate::input::Key;
 use crate::journal::Journal;
 use crate::plan::{Output, Policy, TimeLimits};
@@ -86,7 +87,8 @@ impl KeyRun<'_> {
         command
             .env("REQUEUE_KEY", OsStr::from_bytes(self.key()))
             .env("REQUEUE_ATTEMPT", self.attempt().to_string())
-            .env("REQUEUE_SLOT", (self.slot + 1).to_string());
+            .env("REQUEUE_SLOT", (self.slot + 1).to_string())
+            .env(guard::PARENT, std::process::id().to_string());
         if let Some(lease) = self.lease.store() {
             command.env("REQUEUE_TOKEN", lease.token().to_string());
         }
@@ -268,6 +270,7 @@ impl Worker {
             Decision::RELEASE
         })?;
         self.record(run, |journal, token| journal.starting(token, run.key()));
+        self.guard(|guard| guard.starting(run.slot));
         match Process::start(&mut command, wiring) {
             Ok(mut process) => {
                 process.keep(command);
@@ -277,6 +280,7 @@ impl Worker {
                 Ok((exit, last_line))
             }
             Err(error) => {
+                self.guard(|guard| guard.ended(run.slot));
                 self.record(run, Journal::ended);
                 self.not_started(command.get_program(), &error)
             }
@@ -292,6 +296,7 @@ impl Worker {
         capture: &mut Capture<'_>,
     ) -> Result<Exit, Decision> {
         let (slot, attempt, group) = (run.slot, run.attempt(), process.group());
+        self.guard(|guard| guard.started(slot, group));
         let (key, since) = (run.key().to_vec(), SystemClock.now());
         let command = RunningCommand { key, attempt, since, group, lost: false };
         self.runner.slots.set(slot, command);
@@ -307,6 +312,7 @@ impl Worker {
         if timed_out || lost || self.runner.control.stage() >= Stage::Terminating {
             group.kill(); // descendants that ignored TERM
         }
+        self.guard(|guard| guard.ended(slot));
         let status = process.reap();
         self.record(run, Journal::ended);
         match status {
@@ -317,7 +323,16 @@ impl Worker {
         }
     }
 
+    fn guard(&self, act: impl FnOnce(&Guard)) {
+        if let Some(guard) = &self.runner.guard {
+            act(guard);
+        }
+    }
+
     fn apply_stage(&self, group: Group) {
+        if self.runner.control.is_suspended() {
+            group.suspend();
+        }
         match self.runner.control.stage() {
             Stage::Reading | Stage::Draining | Stage::Finishing => {}
             Stage::Terminating => group.terminate(),

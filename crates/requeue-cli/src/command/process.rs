@@ -50,6 +50,21 @@ impl Group {
         kill_process_group(self.0, Signal::KILL).unwrap_or_default();
     }
 
+    /// Sends STOP, for Ctrl-Z.
+    pub(crate) fn suspend(self) {
+        kill_process_group(self.0, Signal::STOP).unwrap_or_default();
+    }
+
+    /// Sends CONT.
+    pub(crate) fn resume(self) {
+        kill_process_group(self.0, Signal::CONT).unwrap_or_default();
+    }
+
+    /// Returns the group with this leader.
+    pub(crate) fn of(leader: Pid) -> Self {
+        Self(leader)
+    }
+
     pub(crate) fn pid(self) -> i32 {
         self.0.as_raw_nonzero().get()
     }

@@ -17,6 +17,7 @@ mod text;
 pub(crate) use capture::Capture;
 pub(crate) use key_failures::error_text;
 pub(crate) use log::{Log, LogEntry};
+pub(crate) use output_buffer::unnamed_file;
 pub(crate) use progress::{Left, RunningKey, View, Work};
 pub(crate) use resume::Resumed;
 pub(crate) use screen::redraw;
@@ -257,6 +258,16 @@ impl Report {
     /// Prints one line to standard error, above the status.
     pub(crate) fn note(&self, text: &str) {
         self.screen.say(&format!("requeue: {}\n", escaped(text)));
+    }
+
+    /// Removes the status, and draws none until `resume`.
+    pub(crate) fn suspend(&self) {
+        self.screen.suspend(true);
+    }
+
+    /// Draws the status again.
+    pub(crate) fn resume(&self) {
+        self.screen.suspend(false);
     }
 
     /// Shows the progress and returns the status line. As plain text, it is not repeated if it

@@ -44,6 +44,8 @@ struct Status {
     drawn: String,
     /// The printed output ends with a newline.
     line_ended: bool,
+    /// The process is being stopped; the terminal belongs to the shell.
+    suspended: bool,
 }
 
 impl Screen {
@@ -53,7 +55,11 @@ impl Screen {
             draws: terminal && progress == Progress::Bar,
             colours: std::env::var_os("NO_COLOR").is_none_or(|value| value.is_empty()),
             shared: terminal && io::stdout().is_terminal(),
-            status: Mutex::new(Status { drawn: String::new(), line_ended: true }),
+            status: Mutex::new(Status {
+                drawn: String::new(),
+                line_ended: true,
+                suspended: false,
+            }),
         }
     }
 
@@ -106,6 +112,9 @@ impl Screen {
             lines.push(format!("  and {} more", running.len() - RUNNING_SHOWN));
         }
         let (mut status, mut err) = (self.status(), io::stderr().lock());
+        if status.suspended {
+            return;
+        }
         status.drawn = frame(&lines, Window::of(&err));
         if let Some(alarm) = bar.alarm.as_deref().filter(|_| self.colours) {
             let red = format!("{RED}{alarm}{PLAIN}");
@@ -117,6 +126,12 @@ impl Screen {
     /// Returns the width of the terminal, or no bound without a terminal.
     pub(super) fn columns(&self) -> usize {
         if self.draws { Window::of(io::stderr()).columns } else { usize::MAX }
+    }
+
+    /// Removes the status and stops drawing it, or allows drawing again.
+    pub(super) fn suspend(&self, suspended: bool) {
+        self.clear();
+        self.status().suspended = suspended;
     }
 
     /// Removes the status.
@@ -264,7 +279,8 @@ mod tests {
     /// The status once overwrote output that did not end with a newline.
     #[test]
     fn status_starts_on_a_new_line() {
-        let mut status = Status { drawn: "status".to_owned(), line_ended: false };
+        let mut status =
+            Status { drawn: "status".to_owned(), line_ended: false, suspended: false };
         let mut drawn = Vec::new();
         status.redraw(&mut drawn);
         status.redraw(&mut drawn);

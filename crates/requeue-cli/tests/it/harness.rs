@@ -292,6 +292,19 @@ impl Live {
         signal(name, &self.child.id().to_string());
     }
 
+    /// Sends KILL to requeue and to its guard, so that its commands keep running.
+    pub(crate) fn kill_with_guard(&self) {
+        self.signal_now("STOP");
+        let guard = loop {
+            if let Some(guard) = guard_of(self.child.id()) {
+                break guard;
+            }
+            thread::yield_now();
+        };
+        signal("KILL", &guard);
+        self.signal_now("KILL");
+    }
+
     pub(crate) fn pid(&self) -> u32 {
         self.child.id()
     }
@@ -342,6 +355,17 @@ impl Live {
         let err = with_timeout("reading its errors", move || all(err));
         Ran { code: status.code(), out, err }
     }
+}
+
+/// Finds the guard of a requeue.
+fn guard_of(pid: u32) -> Option<String> {
+    let processes = fs::read_dir("/proc").unwrap().flatten();
+    let mut pids = processes.filter_map(|entry| entry.file_name().into_string().ok());
+    pids.find(|candidate| {
+        let line = fs::read_to_string(format!("/proc/{candidate}/cmdline"));
+        let line = line.unwrap_or_default();
+        line.contains("\0__guard\0") && line.ends_with(&format!("\0{pid}\0"))
+    })
 }
 
 pub(crate) fn signal(name: &str, pid: &str) {

@@ -95,7 +95,7 @@ fn killed_run_can_be_resumed() {
     assert_eq!(live.out_line(), "a");
     dir.receive("pid");
     live.wait_for_status("running 1/1  delayed 0  done 1");
-    live.signal("KILL");
+    live.kill_with_guard();
     assert_eq!(live.wait().code, None, "killed by the signal");
     let pid = dir.events("log", "started").last().unwrap()["pid"].to_string();
     // A crash can cut off a line.

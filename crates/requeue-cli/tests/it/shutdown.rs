@@ -102,6 +102,68 @@ fn quit_kills_at_once() {
     wait_for_exit(&pid);
 }
 
+/// Commands of a killed requeue once kept running.
+#[test]
+fn commands_end_with_a_killed_requeue() {
+    let script = "sh -c 'echo $$ > pid; while :; do cat go; done' & wait";
+    for (flags, script) in [(&[][..], WAITS), (&["--kill-after", "100ms"], script)] {
+        let dir = Dir::new();
+        let script =
+            script.replacen("echo", "trap '' TERM; echo", usize::from(!flags.is_empty()));
+        let (live, pid) = start_slow(&dir, flags, &script);
+        live.signal("KILL");
+        wait_for_exit(&pid);
+        assert_eq!(live.wait().code, None);
+    }
+}
+
+/// A process that a finished command left behind belongs to nobody.
+#[test]
+fn killed_requeue_ends_only_running_commands() {
+    let dir = Dir::new();
+    dir.pipes();
+    let script = "setsid sh -c 'echo $$ > pid; cat go' > /dev/null 2>&1 & #";
+    let mut live = dir.run(["--shell", script]).start();
+    live.send("k");
+    let pid = dir.receive("pid").trim().to_owned();
+    live.wait_for_status("done 1");
+    live.signal("KILL");
+    live.wait();
+    assert!(is_alive(&pid));
+    dir.release("go");
+    wait_for_exit(&pid);
+}
+
+/// Waits until a process is in a state, such as `T` for stopped.
+fn wait_for_state(pid: &str, state: char) {
+    let path = format!("/proc/{pid}/stat");
+    with_timeout("waiting for a state", move || {
+        let has_state = || {
+            let stat = std::fs::read_to_string(&path).unwrap();
+            stat.rsplit(')').next().unwrap().trim().starts_with(state)
+        };
+        while !has_state() {
+            std::thread::yield_now();
+        }
+    });
+}
+
+/// Ctrl-Z once stopped only requeue; its commands kept running.
+#[test]
+fn suspending_stops_commands_and_resuming_continues_them() {
+    let dir = Dir::new();
+    let (live, pid) = start_slow(&dir, &[], WAITS);
+    live.signal("TSTP");
+    let requeue = live.pid().to_string();
+    wait_for_state(&requeue, 'T');
+    wait_for_state(&pid, 'T');
+    live.signal_now("CONT");
+    wait_for_state(&requeue, 'S');
+    wait_for_state(&pid, 'S');
+    dir.release("go");
+    assert_eq!(live.wait().expect(0).out, "slow\nb\nc\n");
+}
+
 #[test]
 fn signal_with_no_work_left_is_a_success() {
     let dir = Dir::new();

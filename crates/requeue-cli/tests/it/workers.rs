@@ -1,6 +1,6 @@
 //! Several processes on one store, and killed processes.
 
-use crate::harness::{Dir, WAITS, is_alive, lines, signal, wait_for_exit};
+use crate::harness::{Dir, WAITS, is_alive, lines, wait_for_exit};
 use crate::store::make_dead;
 use crate::test_store::{TestStore, embedded, on_each_server};
 
@@ -84,12 +84,13 @@ fn keys_of_a_killed_worker_go_to_another() {
         let first = store.run(&flags).start();
         let orphan = dir.receive("pid");
         first.signal("KILL");
+        // It once kept running beside the second run of its key.
+        wait_for_exit(orphan.trim());
         dir.write("second", "");
         let mut other = store.run(&flags).start();
         assert_eq!(other.out_line(), "k");
         other.signal("TERM");
         other.wait().expect(0);
-        signal("KILL", &format!("-{}", orphan.trim()));
         first.wait();
     });
 }
@@ -150,7 +151,7 @@ fn embedded_queue_waits_for_orphans_of_a_killed_run() {
     }
     assert_eq!(live.out_line(), "a");
     let pid = dir.receive("pid").trim().to_owned();
-    live.signal("KILL");
+    live.kill_with_guard();
     dir.write("second", "");
     let mut live = store.run(&["-j1", "--shell", script]).start();
     live.end_input();
