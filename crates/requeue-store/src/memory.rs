@@ -32,8 +32,8 @@ struct Shared {
     machine: Mutex<Machine>,
     time: TimeSource,
     /// Notified when a key is ready, and when the first delay ends earlier than before. It
-    /// keeps one wake-up for the next waiter, so a key that becomes ready between a look and
-    /// the wait is not missed.
+    /// keeps one wake-up for the next waiter, so nothing that happens between a look and the
+    /// wait is missed.
     news: Notify,
 }
 
@@ -65,10 +65,11 @@ impl MemoryStore {
         let answer = act(&mut machine, self.shared.time.now());
         let (ready, after) = (machine.has_ready(), machine.first_delay());
         drop(machine);
-        if after.is_some_and(|after| before.is_none_or(|before| after < before)) {
+        let earlier = after.is_some_and(|after| before.is_none_or(|it| after < it));
+        if earlier {
             self.shared.news.notify_waiters();
         }
-        if ready {
+        if ready || earlier {
             self.shared.news.notify_one();
         }
         answer
@@ -210,7 +211,8 @@ impl Store for MemoryStore {
     fn wait(&self, at_most: Duration) -> Reply<'_, ()> {
         Box::pin(async move {
             let mut news = pin!(self.shared.news.notified());
-            // Listens before it looks, so that no earlier delay is missed.
+            // Listens before it looks. Several waiters may be about to wait, and only one
+            // of them gets the kept wake-up.
             news.as_mut().enable();
             within(at_most.min(self.due_in()), news).await;
             Ok(())

@@ -26,7 +26,7 @@ impl<S: Store> Client<S> {
         }
     }
 
-    /// Extends all held leases, each lane in a task of its own, and reclaims lost ones.
+    /// Extends all held leases, each lane in a separate task, and reclaims lost ones.
     /// Returns before the next tick.
     async fn tick(self: &Arc<Self>, interval: Duration) {
         let deadline = interval * 3 / 4;

@@ -36,10 +36,7 @@ trait Request: Send + Sync + Sized + 'static {
 
     /// Names the key in the error of a locked key.
     fn explain(&self, error: Error) -> Error {
-        match error.kind() {
-            ErrorKind::Busy => self.busy().because(error),
-            _ => error,
-        }
+        if error.kind() == ErrorKind::Busy { self.busy().because(error) } else { error }
     }
 }
 

@@ -32,6 +32,14 @@ async fn resume(t: &Trial) {
     t.store.resume().await.expect("resume succeeds");
 }
 
+pub(super) async fn heartbeat_lists_an_idle_owner(t: Trial) {
+    let idle = Owner::new("idle");
+    t.store.heartbeat(&idle).await.expect("heartbeat succeeds");
+    t.clock.advance(secs(7));
+    let workers = t.store.workers().await.expect("workers succeeds");
+    assert_eq!(workers, [Worker { owner: idle, seen: secs(7), processing: 0 }]);
+}
+
 pub(super) async fn store_describes_itself(t: Trial) {
     assert!(!t.store.describe().is_empty());
 }

@@ -72,6 +72,19 @@ pub(super) async fn tokens_grow_when_the_clock_steps_back(t: Trial) {
     assert!(t.lease_one().await.token > second.token);
 }
 
+/// A key that is deleted in between, and other keys, take no token twice either.
+pub(super) async fn tokens_grow_while_the_clock_is_behind(t: Trial) {
+    let mut last = t.lease_new("a").await;
+    t.clock.set_back(secs(3600));
+    for name in ["b", "a", "b", "c"] {
+        t.finish(&last, Finish::Succeed).await;
+        let next = t.lease_new(name).await;
+        assert!(next.token > last.token, "{name}");
+        last = next;
+        t.clock.advance(secs(60));
+    }
+}
+
 pub(super) async fn longest_possible_lease_is_accepted(t: Trial) {
     t.add("a").await;
     let request = LeaseRequest { lease: Duration::MAX, ..request(1) };

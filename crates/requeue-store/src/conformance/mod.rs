@@ -50,22 +50,29 @@ pub type Check = Pin<Box<dyn Future<Output = ()>>>;
 /// The time limit of a check, for a busy machine with a distant server.
 const TIME_LIMIT: Duration = Duration::from_secs(120);
 
-/// The result of opening a store: the store, or `None` if it is not available here. Then the
-/// check is skipped with a message.
+/// The result of opening a store: the store, or two handles of it, as two processes have.
+/// `None` if the store is not available here. Then the check is skipped with a message.
 pub trait Opened {
-    /// Returns the store, if it is available.
-    fn opened(self) -> Option<Arc<dyn Store>>;
+    /// Returns two handles of the store, if it is available.
+    fn opened(self) -> Option<[Arc<dyn Store>; 2]>;
 }
 
 impl<S: Store> Opened for S {
-    fn opened(self) -> Option<Arc<dyn Store>> {
-        Some(Arc::new(self))
+    fn opened(self) -> Option<[Arc<dyn Store>; 2]> {
+        let store: Arc<dyn Store> = Arc::new(self);
+        Some([Arc::clone(&store), store])
     }
 }
 
-impl<S: Store> Opened for Option<S> {
-    fn opened(self) -> Option<Arc<dyn Store>> {
-        self.map(|store| Arc::new(store) as Arc<dyn Store>)
+impl<S: Store> Opened for (S, S) {
+    fn opened(self) -> Option<[Arc<dyn Store>; 2]> {
+        Some([Arc::new(self.0), Arc::new(self.1)])
+    }
+}
+
+impl<O: Opened> Opened for Option<O> {
+    fn opened(self) -> Option<[Arc<dyn Store>; 2]> {
+        self.and_then(Opened::opened)
     }
 }
 
@@ -84,8 +91,10 @@ where
     let runtime = runtime.expect("the runtime starts");
     runtime.block_on(async {
         let clock = EngineClock::new();
-        let Some(store) = make(clock.clone()).await.opened() else { return skipped() };
-        let checked = tokio::time::timeout(TIME_LIMIT, check(Trial { store, clock }));
+        let opened = make(clock.clone()).await.opened();
+        let Some([store, other]) = opened else { return skipped() };
+        let trial = Trial { store, other, clock };
+        let checked = tokio::time::timeout(TIME_LIMIT, check(trial));
         checked.await.expect("the check takes too long");
     });
 }
@@ -127,8 +136,9 @@ macro_rules! suite {
         ///
         /// The argument is the name, or a path that starts with `crate`, of an
         /// `async fn make(clock: EngineClock) -> S`. It opens a store with a new queue that
-        /// uses the clock. `S` is a [`Store`](crate::Store), or an `Option` of one if it is
-        /// not available everywhere.
+        /// uses the clock. `S` is a [`Store`](crate::Store), a pair of two handles of one
+        /// queue, as two processes have, or an `Option` of these if the store is not
+        /// available everywhere.
         ///
         /// `conformance_tests!(make, partitions)` is for a store with several partitions. It
         /// omits the checks of promises that hold only within one partition.
@@ -190,6 +200,7 @@ suite! {
         grant_reports_deliveries_and_failures
         tokens_grow_and_are_at_least_the_time
         tokens_grow_when_the_clock_steps_back
+        tokens_grow_while_the_clock_is_behind
         longest_possible_lease_is_accepted
         lease_is_rounded_up_to_a_microsecond
         thousand_keys_are_added_leased_and_finished_in_batches
@@ -269,6 +280,7 @@ suite! {
         forget_and_remove_ignore_dead_keys
     }
     inspection {
+        heartbeat_lists_an_idle_owner
         store_describes_itself
         paused_queue_delivers_nothing_until_it_is_resumed
         pausing_stops_only_deliveries
@@ -361,8 +373,29 @@ suite! {
         two_keys_wake_two_waiters
         cancelled_wait_passes_its_wake_up_on
         lease_of_zero_keys_passes_its_wake_up_on
+        delay_that_starts_wakes_a_waiter
+        delay_that_moves_forward_wakes_a_waiter
+        retry_wakes_a_waiter
+        delay_that_starts_wakes_a_waiter_of_another_handle
+        delay_that_moves_forward_wakes_a_waiter_of_another_handle
+        delay_started_between_lease_and_wait_is_not_missed
         wait_ends_at_its_limit
         longest_possible_wait_is_accepted
+    }
+    limiter {
+        burst_is_granted_at_once_and_the_rest_is_spaced
+        refused_request_takes_nothing
+        request_waits_at_most_its_limit
+        tokens_come_back_with_time_up_to_the_burst
+        several_tokens_are_taken_together
+        request_for_no_tokens_takes_none
+        limiters_have_their_own_tokens
+        limiter_and_retries_have_their_own_tokens
+        handles_share_a_limiter
+        wrong_clock_that_was_corrected_does_not_block_a_limiter
+        clock_stepping_back_forgives_no_tokens
+        any_rate_and_number_of_tokens_is_accepted
+        paused_queue_grants_tokens
     }
     histories {
         random_histories_match_the_model
@@ -410,6 +443,7 @@ suite! {
         adds_without_a_rate_take_no_token
         duplicate_add_takes_a_token_too
         refused_finish_takes_no_token
+        wrong_clock_that_was_corrected_does_not_delay_retries
         any_burst_is_accepted
         longest_possible_interval_is_accepted
     }

@@ -122,6 +122,19 @@ pub(super) async fn refused_finish_takes_no_token(t: Trial) {
     assert_delay(t.add_when("a", When::RateLimited(backoff)).await, Duration::ZERO);
 }
 
+/// A clock that was an hour ahead for a moment delayed all later retries by an hour.
+pub(super) async fn wrong_clock_that_was_corrected_does_not_delay_retries(t: Trial) {
+    let limited = When::RateLimited(at_once(Some(rate(secs(1), 2))));
+    for name in ["a", "b", "c"] {
+        t.add_when(name, limited).await;
+    }
+    t.clock.advance(secs(3600));
+    t.add_when("d", limited).await;
+    t.clock.set_back(secs(3600));
+    let delay = t.add_when("e", limited).await.delay;
+    assert!(delay <= secs(2), "{delay:?}");
+}
+
 pub(super) async fn any_burst_is_accepted(t: Trial) {
     let generous = at_once(Some(rate(secs(3600), u32::MAX)));
     for name in ["a", "b", "c"] {

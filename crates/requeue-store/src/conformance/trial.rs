@@ -9,7 +9,7 @@ use requeue::{Added, Finish};
 use crate::{
     Add, Backoff, EngineClock, Error, ErrorKind, Expired, FinishRequest, Finished, Grant,
     Hold, Key, LeaseRequest, Leased, Look, Owner, Phase, Rate, Receipt, RepliesExt,
-    Stats, Store, When,
+    Stats, Store, TakeRequest, Taken, When,
 };
 
 /// The length of leases.
@@ -26,6 +26,8 @@ pub(super) const TICK: Duration = Duration::from_micros(1);
 #[expect(missing_debug_implementations, reason = "stores do not implement it")]
 pub struct Trial {
     pub(super) store: Arc<dyn Store>,
+    /// Another handle of the same queue, as another process has, or the same.
+    pub(super) other: Arc<dyn Store>,
     pub(super) clock: EngineClock,
 }
 
@@ -268,6 +270,10 @@ impl Trial {
         let holds = [hold(grant)];
         let held = self.store.extend(&worker(), &holds, lease).all().await;
         held.expect("extend succeeds")[0]
+    }
+
+    pub(super) async fn take(&self, request: &TakeRequest) -> Taken {
+        self.store.take(request).await.expect("take succeeds")
     }
 
     pub(super) async fn expire(&self, max_deliveries: Option<u32>) -> Expired {

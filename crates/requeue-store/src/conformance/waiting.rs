@@ -1,8 +1,9 @@
-//! Waiting: every way in which a key becomes ready wakes a waiter. A wait may return
-//! spuriously, so a check fails only if a wait does not return.
+//! Waiting: every way in which a key becomes ready, or a delay ends earlier, wakes a waiter.
+//! A wait may return spuriously, so a check fails only if a wait does not return.
 
 use std::future::Future;
 use std::pin::pin;
+use std::sync::Arc;
 use std::task::{Context, Waker};
 use std::time::Duration;
 
@@ -10,8 +11,8 @@ use tokio::time::timeout;
 
 use requeue::Finish;
 
-use super::trial::{LEASE, Trial, adds_now, keys, request, secs, worker};
-use crate::{Error, Which};
+use super::trial::{LEASE, Trial, adds_now, keys, millis, request, secs, worker};
+use crate::{Error, Store, Which};
 
 /// The limit of the waits.
 const LONG: Duration = Duration::from_secs(600);
@@ -188,6 +189,94 @@ pub(super) async fn lease_of_zero_keys_passes_its_wake_up_on(t: Trial) {
         assert!(t.lease_call(&request(0)).await.grants.is_empty());
     }
     assert_eq!(t.lease(2).await.len(), 1);
+}
+
+/// The number of rounds of a check, and its limit. A store that looks once a second takes
+/// twice as long.
+const ROUNDS: u64 = 60;
+const LIMIT: Duration = Duration::from_secs(30);
+
+/// Asserts that a waiter in `waiter` is woken each time `act` makes the first delay end
+/// earlier.
+async fn assert_notices(
+    t: &Trial,
+    waiter: &Arc<dyn Store>,
+    act: impl AsyncFn(u64),
+    clean_up: impl AsyncFn(),
+) {
+    assert!(t.lease(1).await.is_empty(), "no key is ready");
+    let all = async {
+        for round in 0..ROUNDS {
+            let waiter = Arc::clone(waiter);
+            let waiting = tokio::spawn(async move { waiter.wait(LONG).await });
+            tokio::task::yield_now().await;
+            act(round).await;
+            waiting.await.expect("no panic").expect("wait succeeds");
+            clean_up().await;
+        }
+    };
+    timeout(LIMIT, all).await.expect("the waiter did not notice a delay");
+}
+
+async fn assert_start_is_noticed(t: &Trial, waiter: &Arc<dyn Store>) {
+    let start = async |_| {
+        t.add_after("a", secs(5)).await;
+    };
+    let clean_up = async || assert!(t.remove("a").await);
+    assert_notices(t, waiter, start, clean_up).await;
+}
+
+async fn assert_move_is_noticed(t: &Trial, waiter: &Arc<dyn Store>) {
+    t.add_after("a", secs(2 * ROUNDS)).await;
+    let forward = async |round| {
+        t.add_after("a", secs(2 * ROUNDS - 1 - round)).await;
+    };
+    assert_notices(t, waiter, forward, async || {}).await;
+}
+
+/// A waiter in memory or on a folder looked after 20 seconds, because only ready keys woke
+/// it.
+pub(super) async fn delay_that_starts_wakes_a_waiter(t: Trial) {
+    assert_start_is_noticed(&t, &t.store).await;
+}
+
+pub(super) async fn delay_that_moves_forward_wakes_a_waiter(t: Trial) {
+    assert_move_is_noticed(&t, &t.store).await;
+}
+
+pub(super) async fn retry_wakes_a_waiter(t: Trial) {
+    let names: Vec<_> = (0..ROUNDS).map(|n| n.to_string()).collect();
+    let mut grants = Vec::new();
+    for name in &names {
+        t.add(name).await;
+        grants.extend(t.lease(1).await);
+    }
+    let retry = async |round| {
+        let grant = &grants[usize::try_from(round).expect("small")];
+        t.finish(grant, Finish::RetryAfter(secs(2 * ROUNDS - round))).await;
+    };
+    assert_notices(&t, &t.store, retry, async || {}).await;
+}
+
+pub(super) async fn delay_that_starts_wakes_a_waiter_of_another_handle(t: Trial) {
+    assert_start_is_noticed(&t, &t.other).await;
+}
+
+pub(super) async fn delay_that_moves_forward_wakes_a_waiter_of_another_handle(t: Trial) {
+    assert_move_is_noticed(&t, &t.other).await;
+}
+
+/// The next wait must know of a delay that started after the lease call.
+pub(super) async fn delay_started_between_lease_and_wait_is_not_missed(t: Trial) {
+    let all = async {
+        for round in 0..ROUNDS {
+            assert!(t.lease(1).await.is_empty());
+            t.add_after("a", millis(1)).await;
+            assert_returns(t.store.wait(LONG)).await;
+            assert!(t.remove("a").await, "round {round}");
+        }
+    };
+    timeout(LIMIT, all).await.expect("the waiter did not notice a delay");
 }
 
 pub(super) async fn wait_ends_at_its_limit(t: Trial) {

@@ -359,7 +359,8 @@ impl Machine {
         true
     }
 
-    /// Returns when the first delay ends. `None` if there is none, or the queue is paused.
+    /// Returns when the first delay ends. `None` if no key is delayed or the queue is
+    /// paused.
     pub fn first_delay(&self) -> Option<EngineTime> {
         self.delays.first().map(|(at, ..)| *at).filter(|_| !self.paused)
     }

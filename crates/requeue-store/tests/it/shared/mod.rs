@@ -1,7 +1,9 @@
 //! `SharedQueue` on the in-memory store.
 
 mod batches;
+mod classes;
 mod faults;
+mod heartbeat;
 mod leases;
 mod locked;
 mod metrics;

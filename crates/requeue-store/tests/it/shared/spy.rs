@@ -48,6 +48,8 @@ struct Seen {
     /// The key whose calls fail, and how.
     failing: Option<(Key, ErrorKind)>,
     has_lanes: bool,
+    /// The lane whose calls are never answered.
+    hung_lane: Option<u8>,
 }
 
 impl Spy {
@@ -80,6 +82,16 @@ impl Spy {
     /// Sends each key in a lane of its first byte.
     pub(super) fn use_lanes(&self) {
         self.seen.lock().unwrap().has_lanes = true;
+    }
+
+    /// Answers no more calls for a lane, as a server that hangs, or answers them again.
+    pub(super) fn hang_lane(&self, lane: Option<u8>) {
+        self.seen.lock().unwrap().hung_lane = lane;
+    }
+
+    fn hangs(&self, key: &Key) -> bool {
+        let seen = self.seen.lock().unwrap();
+        seen.hung_lane.is_some() && key.first().copied() == seen.hung_lane
     }
 
     /// Injects a fault into the next call of this name. Can be repeated.
@@ -153,6 +165,9 @@ impl Spy {
         let each = async move {
             let mut answers = Vec::new();
             for item in items {
+                if self.hangs(key(item)) {
+                    std::future::pending::<()>().await;
+                }
                 if let Some(error) = self.key_error(key(item)) {
                     answers.push(Err(error));
                 } else {
@@ -215,5 +230,9 @@ impl Store for Spy {
     }
 
     forward_store!(self => self.store; describe, expire, forget, remove, look,
-        failing, workers, dead, revive, drop_dead, pause, resume, wait);
+        failing, workers, dead, revive, drop_dead, pause, resume);
+
+    fn wait(&self, at_most: Duration) -> Reply<'_, ()> {
+        self.call("wait", 0, async move { self.store.wait(at_most).await })
+    }
 }
