@@ -1,9 +1,14 @@
 //! Tests on a PostgreSQL server that `scripts/with-servers` starts.
 
+mod classes;
 mod conformance;
 mod durability;
 mod faults;
+mod grants;
+mod hangs;
 mod locks;
+mod pooler;
+mod proxy;
 mod races;
 mod schema;
 #[cfg(feature = "tls")]

@@ -16,15 +16,20 @@ use tokio_postgres::{Client, NoTls};
 pub(crate) const PATIENCE: Duration = Duration::from_secs(60);
 
 /// Returns the address of the server. Without one, tests skip themselves.
-#[expect(clippy::print_stderr, reason = "reports a skipped test")]
 pub(crate) fn url() -> Option<String> {
-    let url = std::env::var("REQUEUE_POSTGRES_URL").ok();
-    if url.is_none() {
+    variable("REQUEUE_POSTGRES_URL")
+}
+
+/// Returns a variable that `scripts/with-servers` sets. Without it, tests skip themselves.
+#[expect(clippy::print_stderr, reason = "reports a skipped test")]
+pub(crate) fn variable(name: &str) -> Option<String> {
+    let value = std::env::var(name).ok();
+    if value.is_none() {
         let ci = std::env::var("CI").is_ok_and(|ci| ci == "true");
-        assert!(!ci, "REQUEUE_POSTGRES_URL is not set: run scripts/with-servers");
-        eprintln!("skipped: REQUEUE_POSTGRES_URL is not set, see scripts/with-servers");
+        assert!(!ci, "{name} is not set: run scripts/with-servers");
+        eprintln!("skipped: {name} is not set, see scripts/with-servers");
     }
-    url
+    value
 }
 
 /// Returns a unique name for a queue or a schema.
