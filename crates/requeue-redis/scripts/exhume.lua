@@ -2,14 +2,15 @@
 --
 -- ARGV: the time, what to do, (r)evive or (d)rop, and the keys; without keys, the 500 that
 -- have been dead for the longest.
--- Reply: how many of the keys were dead.
-local keys, count = { unpack(ARGV, 3) }, 0
+-- Reply: one letter for each key, whether it was dead: (y)es or (n)o.
+local keys, letters = { unpack(ARGV, 3) }, {}
 if #keys == 0 then
     keys = call('ZRANGE', dead, 0, 499)
 end
-for _, key in ipairs(keys) do
+for i, key in ipairs(keys) do
+    letters[i] = 'n'
     if call('ZREM', dead, key) == 1 then
-        count = count + 1
+        letters[i] = 'y'
         call('HDEL', errors, key)
         local record = decode(false)
         if ARGV[2] == 'r' then
@@ -20,4 +21,4 @@ for _, key in ipairs(keys) do
     end
 end
 flush_ready()
-return count
+return table.concat(letters)

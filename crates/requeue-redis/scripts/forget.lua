@@ -1,6 +1,6 @@
 -- Forgets the failures of keys that are not dead.
 --
--- ARGV: the time, the keys. Reply: 1.
+-- ARGV: the time, the keys. Reply: the number of keys.
 local texts = call('HMGET', records, unpack(ARGV, 2))
 for i = 2, #ARGV do
     local record = decode(texts[i - 1])
@@ -10,4 +10,4 @@ for i = 2, #ARGV do
         save(ARGV[i], record)
     end
 end
-return 1
+return #ARGV - 1

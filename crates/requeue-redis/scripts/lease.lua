@@ -20,11 +20,15 @@ local owner, max, duration = ARGV[2], tonumber(ARGV[3]), tonumber(ARGV[4])
 local settings = call('HMGET', meta, 'token', 'paused', 'stale')
 local first_token = math.max(now, (tonumber(settings[1]) or 0) + 1)
 local is_paused = settings[2] == '1'
-set_stale_read(settings[3])
+set_stale_field(settings[3])
 
--- Returns when the first key of a calendar is due.
+-- Later than any time.
+local NEVER_DUE = 2 ^ 53
+
+-- Returns when the first key of a calendar is due. The ballast is due at `inf`.
 local function next_due(calendar)
-    return tonumber(call('ZRANGE', calendar, 0, 0, 'WITHSCORES')[2]) or math.huge
+    local first = tonumber(call('ZRANGE', calendar, 0, 0, 'WITHSCORES')[2]) or NEVER_DUE
+    return math.min(first, NEVER_DUE)
 end
 
 -- The keys that were taken from `ready` and `ranked`, and their records.
@@ -36,9 +40,9 @@ local function take(key, text)
 end
 
 local function take_oldest()
-    local oldest, _, entry = oldest_ready(MAX_STALE)
+    local oldest, _, entry = oldest_ready(first_entry(MAX_STALE))
     if entry then
-        call('LPOP', ready)
+        pop_entries(1)
     elseif oldest then
         call('ZREM', ranked, oldest)
     end
@@ -60,16 +64,12 @@ end
 local function take_listed()
     local give_up_at = stale_count - MAX_STALE
     while #keys < max and (stale_count == 0 or stale_count > give_up_at) do
-        local found = call('LPOP', ready, max - #keys)
+        local found = pop_entries(max - #keys)
         if not found then
             break
         end
-        local more = {}
-        for i = 1, #found do
-            more[i] = sub(found[i], 17)
-        end
-        local more_texts = call('HMGET', records, unpack(more))
-        if #keys == 0 and stale_count == 0 then
+        local more, more_texts = read_entries(found)
+        if #keys == 0 and stale_count == 0 and not is_compacting then
             keys, texts = more, more_texts
             return
         end
@@ -81,7 +81,7 @@ local function take_listed()
             end
         end
     end
-    delete_stale_list()
+    delete_stale_lists()
 end
 
 -- Takes keys by priority. The scores of positive priorities are negative.
@@ -95,7 +95,7 @@ local function take_keys()
     end
     take_listed()
     -- Live entries may still follow many stale ones.
-    if has_ranked and call('EXISTS', ready) == 0 then
+    if has_ranked and count_entries() == 0 then
         take_ranked('0', '+inf')
     end
 end
@@ -140,13 +140,13 @@ end
 call('HSET', meta, 'o:' .. owner, stamp)
 flush_stale()
 
-local left = call('LLEN', ready) - stale_count + call('ZCARD', ranked)
+local left = count_entries() - stale_count + call('ZCARD', ranked)
 local more_in = left > 0 and 0 or math.max(0, due_at - now)
 -- A caller that wanted keys and got none will wait, and knows for how long.
 local will_wait = count == 0 and max > 0
 if not is_paused and (left > 0 or (more_in < WAITERS_LOOK and not will_wait)) then
     wake_waiter()
 end
-reply[1] = more_in == math.huge and -1 or more_in
+reply[1] = due_at == NEVER_DUE and left == 0 and -1 or more_in
 reply[2] = is_paused and -1 or left
 return reply

@@ -1,19 +1,24 @@
 //! Adding keys.
 
-use std::time::Duration;
-
 use redis::Value;
 use requeue::Added;
 use requeue_store::{Add, Error, Receipt, When};
 
 use crate::chunk::Chunk;
 use crate::client::{Args, Client};
+use crate::node::Sending;
 use crate::reply::ReplyReader;
 use crate::{encode, script, single};
 
-pub(crate) async fn add(client: &Client, adds: &[Add]) -> Result<Vec<Receipt>, Error> {
-    if let Some(receipt) = single::add(client, adds).await? {
-        return Ok(vec![receipt]);
+pub(crate) async fn add(
+    client: &Client,
+    adds: &[Add],
+    sending: Sending,
+) -> Vec<Result<Receipt, Error>> {
+    match single::add(client, adds, sending).await {
+        Ok(Some(receipt)) => return vec![Ok(receipt)],
+        Ok(None) => {}
+        Err(error) => return vec![Err(error)],
     }
     let push_args = |chunk: &Chunk, args: &mut Args| {
         args.push(chunk.items.len().to_string().into_bytes());
@@ -23,12 +28,7 @@ pub(crate) async fn add(client: &Client, adds: &[Add]) -> Result<Vec<Receipt>, E
         args.extend(chunk.items.iter().take(plans).map(|index| plan(index).into_bytes()));
     };
     let keys = adds.iter().map(|add| &add.key);
-    let mut receipts =
-        vec![Receipt { added: Added::Ready, delay: Duration::ZERO }; adds.len()];
-    for (chunk, reply) in client.call_batch(keys, &script::ADD, push_args).await? {
-        chunk.scatter(read_receipts(reply)?, &mut receipts)?;
-    }
-    Ok(receipts)
+    client.call_batch(keys, &script::ADD, sending, push_args, read_receipts).await
 }
 
 /// Returns whether all keys of a chunk are added now and have the same plan.

@@ -1,36 +1,79 @@
-//! Parsing the address of a server or cluster.
+//! Parsing the address of a server, a cluster or sentinels.
 
 use std::path::Path;
 
 use redis::{ClientTlsConfig, IntoConnectionInfo, TlsCertificates};
 use requeue_store::{Error, ErrorKind};
 
-/// The schemes of clusters, and of their nodes.
+use crate::sentinel::Sentinels;
+
+/// The schemes of several hosts, and of one of them.
 const CLUSTERS: [(&str, &str); 2] =
     [("redis-cluster://", "redis://"), ("rediss-cluster://", "rediss://")];
+const SENTINELS: [(&str, &str); 2] =
+    [("redis+sentinel://", "redis://"), ("rediss+sentinel://", "rediss://")];
+
+const SENTINEL_PORT: u16 = 26379;
 
 /// The characters that end the user, password and hosts of an address.
 const AUTHORITY_ENDS: [char; 3] = ['/', '?', '#'];
 
-#[derive(Debug)]
-pub(crate) struct Address {
-    /// One client for a server, or one for each named node of a cluster.
-    pub(crate) clients: Vec<redis::Client>,
-    pub(crate) is_cluster: bool,
+/// Where to connect to. No server was asked yet.
+pub(crate) enum Address {
+    Server(redis::Client),
+    /// The named nodes; at least one.
+    Cluster(Vec<redis::Client>),
+    Sentinels(Sentinels),
 }
 
 impl Address {
     /// Parses an address and reads the files that it names. Does not connect.
     pub(crate) fn parse(address: &str) -> Result<Self, Error> {
-        let (address, files) = split_files(&normalize(address)?)?;
-        let cluster = CLUSTERS.iter().find_map(|(cluster, node)| {
-            address.strip_prefix(cluster).map(|nodes| node_urls(nodes, node).collect())
-        });
-        let is_cluster = cluster.is_some();
-        let urls: Vec<String> = cluster.unwrap_or_else(|| vec![address]);
-        let clients = urls.iter().map(|url| client(url, &files));
-        Ok(Self { clients: clients.collect::<Result<_, _>>()?, is_cluster })
+        let (address, parameters) = split_parameters(&normalize(address)?)?;
+        for (scheme, server) in SENTINELS {
+            if let Some(rest) = address.strip_prefix(scheme) {
+                return Ok(Self::Sentinels(sentinels(rest, server, &parameters)?));
+            }
+        }
+        parameters.check_no_sentinels()?;
+        for (scheme, server) in CLUSTERS {
+            if let Some(nodes) = address.strip_prefix(scheme) {
+                let (user, nodes) = split_user(nodes);
+                let nodes = host_urls(server, user, nodes.trim_end_matches('/'), "");
+                let clients = nodes.iter().map(|url| client(url, &parameters.files));
+                return Ok(Self::Cluster(clients.collect::<Result<_, _>>()?));
+            }
+        }
+        Ok(Self::Server(client(&address, &parameters.files)?))
     }
+}
+
+fn sentinels(
+    rest: &str,
+    scheme: &str,
+    parameters: &Parameters,
+) -> Result<Sentinels, Error> {
+    let (user, rest) = split_user(rest);
+    let (hosts, name) = rest.split_once('/').unwrap_or((rest, ""));
+    let primary = decode(name.trim_end_matches('/'))?;
+    if primary.is_empty() || primary.contains('/') {
+        return Err(invalid("it does not name the primary after the sentinels"));
+    }
+    let db = parameters.db.as_deref().unwrap_or("0");
+    let sentinel_user = parameters.sentinel_user();
+    let with_port = |host: &str| match host.rsplit_once(':') {
+        Some((_, port)) if !port.ends_with(']') => host.to_owned(),
+        _ => format!("{host}:{SENTINEL_PORT}"),
+    };
+    let hosts: Vec<_> = hosts.split(',').map(with_port).collect();
+    let urls = host_urls(scheme, &sentinel_user, &hosts.join(","), "");
+    let sentinels = urls.iter().map(|url| client(url, &parameters.files));
+    Ok(Sentinels {
+        hosts: sentinels.collect::<Result<_, _>>()?,
+        primary,
+        // The sentinels name the host.
+        server: client(&format!("{scheme}{user}127.0.0.1/{db}"), &parameters.files)?,
+    })
 }
 
 /// Returns the address with a lower-case scheme.
@@ -109,31 +152,63 @@ fn install_crypto_provider() {
     }
 }
 
-/// Removes the file parameters from an address and reads the files.
-fn split_files(address: &str) -> Result<(String, Files), Error> {
-    let mut files = Files::default();
+/// What an address says after its `?`.
+#[derive(Default)]
+struct Parameters {
+    files: Files,
+    /// The database of a server behind sentinels.
+    db: Option<String>,
+    /// User and password of the sentinels, encoded as in an address.
+    sentinel: (String, Option<String>),
+}
+
+impl Parameters {
+    /// Returns user and password of the sentinels as a part of their addresses.
+    fn sentinel_user(&self) -> String {
+        match &self.sentinel {
+            (user, Some(password)) => format!("{user}:{password}@"),
+            (user, None) if user.is_empty() => String::new(),
+            (user, None) => format!("{user}@"),
+        }
+    }
+
+    fn check_no_sentinels(&self) -> Result<(), Error> {
+        if self.db.is_none() && self.sentinel == Default::default() {
+            return Ok(());
+        }
+        Err(invalid("db, sentinel_user and sentinel_password are for redis+sentinel://"))
+    }
+}
+
+/// Removes the parameters of this module from an address, and reads the files.
+fn split_parameters(address: &str) -> Result<(String, Parameters), Error> {
+    let mut all = Parameters::default();
     let Some((start, query)) = address.split_once('?') else {
-        return Ok((address.to_owned(), files));
+        return Ok((address.to_owned(), all));
     };
     let is_socket = is_socket(start.split("://").next().unwrap_or_default());
     let mut rest = Vec::new();
     for part in query.split('&') {
         match part.split_once('=').unwrap_or((part, "")) {
-            ("ca", path) => files.ca = Some(read("ca", path)?),
-            ("cert", path) => files.cert = Some(read("cert", path)?),
-            ("key", path) => files.key = Some(read("key", path)?),
+            ("ca", path) => all.files.ca = Some(read("ca", path)?),
+            ("cert", path) => all.files.cert = Some(read("cert", path)?),
+            ("key", path) => all.files.key = Some(read("key", path)?),
             ("protocol", _) => rest.push(part),
             _ if is_socket => rest.push(part),
+            ("db", db) => all.db = Some(db.to_owned()),
+            ("sentinel_user", user) => user.clone_into(&mut all.sentinel.0),
+            ("sentinel_password", password) => all.sentinel.1 = Some(password.to_owned()),
             (unknown, _) => return Err(invalid(&unknown_parameter(unknown))),
         }
     }
     let mark = if rest.is_empty() { "" } else { "?" };
-    Ok((format!("{start}{mark}{}", rest.join("&")), files))
+    Ok((format!("{start}{mark}{}", rest.join("&")), all))
 }
 
 /// Shows the name of a parameter only if it is a word: otherwise it may be part of a password.
 fn unknown_parameter(name: &str) -> String {
-    let known = "the parameters are ca, cert, key and protocol";
+    let known = "the parameters are ca, cert, key and protocol, and db, sentinel_user and \
+                 sentinel_password with sentinels";
     if name.bytes().all(|byte| byte.is_ascii_lowercase() || byte == b'_') {
         return format!("unknown parameter {name}; {known}");
     }
@@ -159,8 +234,9 @@ fn invalid(why: &str) -> Error {
     let text = format!(
         "invalid redis address: {why}; \
          write it as redis://user:password@host:port/database, \
-         or as redis-cluster://user:password@host:port,host:port; \
-         with TLS as rediss:// or rediss-cluster://"
+         as redis-cluster://user:password@host:port,host:port, \
+         or as redis+sentinel://user:password@host:port,host:port/primary; \
+         with TLS as rediss://, rediss-cluster:// or rediss+sentinel://"
     );
     Error::new(ErrorKind::Invalid, text)
 }
@@ -188,15 +264,30 @@ fn problem_in(url: &str) -> String {
     }
 }
 
-/// Returns the addresses of the nodes of a cluster, which share user and password.
-fn node_urls<'a>(nodes: &'a str, scheme: &'a str) -> impl Iterator<Item = String> + 'a {
-    let (user, nodes) = nodes
-        .rsplit_once('@')
-        .map_or(("", nodes), |(user, rest)| (&nodes[..=user.len()], rest));
-    nodes
-        .trim_end_matches('/')
-        .split(',')
-        .map(move |node| format!("{scheme}{user}{node}"))
+/// Splits user and password, with their `@`, off an address without scheme.
+fn split_user(rest: &str) -> (&str, &str) {
+    let end = rest.find(AUTHORITY_ENDS).unwrap_or(rest.len());
+    let user_end = rest[..end].rfind('@').map_or(0, |at| at + 1);
+    rest.split_at(user_end)
+}
+
+/// Returns the addresses of hosts that share user, password and path.
+fn host_urls(scheme: &str, user: &str, hosts: &str, path: &str) -> Vec<String> {
+    hosts.split(',').map(|host| format!("{scheme}{user}{host}{path}")).collect()
+}
+
+/// Decodes `%` and two hexadecimal digits.
+fn decode(text: &str) -> Result<String, Error> {
+    let mut bytes = Vec::new();
+    let mut parts = text.split('%');
+    bytes.extend_from_slice(parts.next().unwrap_or_default().as_bytes());
+    for part in parts {
+        let digits = part.get(..2).ok_or_else(|| invalid("a % has no two digits"))?;
+        let byte = u8::from_str_radix(digits, 16);
+        bytes.push(byte.map_err(|_| invalid("a % has no two digits"))?);
+        bytes.extend_from_slice(&part.as_bytes()[2..]);
+    }
+    String::from_utf8(bytes).map_err(|_| invalid("it is not UTF-8"))
 }
 
 #[cfg(test)]
@@ -204,17 +295,49 @@ mod tests {
     use super::*;
 
     fn error_for(address: &str) -> String {
-        let error = Address::parse(address).unwrap_err();
+        let error = Address::parse(address).err().unwrap();
         assert_eq!(error.kind(), ErrorKind::Invalid);
         error.to_string()
     }
 
     #[test]
     fn nodes_of_a_cluster_share_user_and_password() {
-        let urls: Vec<_> = node_urls("me:p@ss@one:7000,two/", "redis://").collect();
+        let (user, nodes) = split_user("me:p@ss@one:7000,two/");
+        assert_eq!((user, nodes), ("me:p@ss@", "one:7000,two/"));
+        let urls = host_urls("redis://", user, "one:7000,two", "");
         assert_eq!(urls, ["redis://me:p@ss@one:7000", "redis://me:p@ss@two"]);
-        let urls: Vec<_> = node_urls("one", "rediss://").collect();
-        assert_eq!(urls, ["rediss://one"]);
+        assert_eq!(split_user("one/x"), ("", "one/x"));
+    }
+
+    #[test]
+    fn sentinels_are_parsed_with_their_primary() {
+        let address =
+            "redis+sentinel://me:secret@a,b:7/my%2Dmain?db=3&sentinel_password=x";
+        let Address::Sentinels(all) = Address::parse(address).unwrap() else { panic!() };
+        let address = |client: &redis::Client| {
+            let info = client.get_connection_info();
+            (info.addr().to_string(), info.redis_settings().password().map(str::to_owned))
+        };
+        let sentinels: Vec<_> = all.hosts.iter().map(address).collect();
+        let password = Some("x".to_owned());
+        assert_eq!(
+            sentinels,
+            [("a:26379".to_owned(), password.clone()), ("b:7".to_owned(), password)]
+        );
+        assert_eq!(all.primary, "my-main");
+        let info = all.server.get_connection_info();
+        assert_eq!(info.redis_settings().db(), 3);
+        assert_eq!(info.redis_settings().password(), Some("secret"));
+        assert!(!all.name().contains("secret"), "{}", all.name());
+    }
+
+    #[test]
+    fn sentinels_without_a_primary_are_refused() {
+        for address in ["redis+sentinel://:secret@a", "redis+sentinel://:secret@a/"] {
+            let text = error_for(address);
+            assert!(text.contains("primary") && !text.contains("secret"), "{text}");
+        }
+        assert!(error_for("redis://a?db=1").contains("redis+sentinel://"));
     }
 
     #[test]
@@ -273,13 +396,14 @@ mod tests {
 
     #[test]
     fn schemes_are_case_insensitive() {
-        assert!(!Address::parse("REDIS://h:1").unwrap().is_cluster);
-        assert!(Address::parse("Redis-Cluster://h:1").unwrap().is_cluster);
+        let parse = |address| Address::parse(address).unwrap();
+        assert!(matches!(parse("REDIS://h:1"), Address::Server(_)));
+        assert!(matches!(parse("Redis-Cluster://h:1"), Address::Cluster(_)));
     }
 
     #[test]
     fn other_parameters_stay_in_the_address() {
-        let (address, _) = split_files("redis://localhost?protocol=resp3").unwrap();
+        let (address, _) = split_parameters("redis://localhost?protocol=resp3").unwrap();
         assert_eq!(address, "redis://localhost?protocol=resp3");
     }
 }

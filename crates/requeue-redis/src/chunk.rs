@@ -2,7 +2,7 @@
 
 use std::collections::HashMap;
 
-use requeue_store::{Error, Key};
+use requeue_store::{Error, Key, every};
 
 use crate::client::Args;
 use crate::error::unexpected_reply;
@@ -29,16 +29,20 @@ impl Chunk {
     /// Moves the answers for this chunk to their places in the answers for the batch.
     pub(crate) fn scatter<T>(
         &self,
-        answers: Vec<T>,
-        batch: &mut [T],
-    ) -> Result<(), Error> {
-        if answers.len() != self.items.len() {
-            return Err(unexpected_reply("a batch"));
+        answers: Result<Vec<T>, Error>,
+        batch: &mut [Option<Result<T, Error>>],
+    ) {
+        let is_complete = |answers: &Vec<T>| answers.len() == self.items.len();
+        let answers = answers.and_then(|answers| {
+            if is_complete(&answers) {
+                Ok(answers)
+            } else {
+                Err(unexpected_reply("a batch"))
+            }
+        });
+        for (index, answer) in self.items.iter().zip(every(self.items.len(), answers)) {
+            batch[*index] = Some(answer);
         }
-        for (index, answer) in self.items.iter().zip(answers) {
-            batch[*index] = answer;
-        }
-        Ok(())
     }
 }
 

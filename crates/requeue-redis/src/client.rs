@@ -2,6 +2,7 @@
 
 use std::num::NonZeroUsize;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 
 use redis::{ToRedisArgs, Value};
 use requeue_store::{EngineClock, Error, Key};
@@ -9,8 +10,8 @@ use requeue_store::{EngineClock, Error, Key};
 use crate::chunk::{Chunk, split};
 use crate::engine::Engine;
 use crate::error::unexpected_reply;
-use crate::node::ScriptCommand;
-use crate::partition::{guard, names};
+use crate::node::{ScriptCommand, Sending};
+use crate::partition::{guard, names, old_names};
 use crate::reply::ReplyReader;
 use crate::script::{self, PARTS, Script, VERSION};
 
@@ -20,10 +21,18 @@ pub(crate) type Args = Vec<Vec<u8>>;
 /// No arguments but the time.
 pub(crate) const NO_ARGS: &[&str] = &[];
 
+/// Reads a reply with `y` or `n` for each key.
+pub(crate) fn read_answers(reply: Value) -> Result<Vec<bool>, Error> {
+    let letters = ReplyReader::new(reply, "keys").bytes()?;
+    Ok(letters.into_iter().map(|letter| letter == b'y').collect())
+}
+
 /// One call of a script.
 pub(crate) struct Call {
     pub(crate) script: &'static Script,
     pub(crate) partition: usize,
+    /// Redis keys that are not parts.
+    pub(crate) keys: Vec<String>,
     pub(crate) args: Args,
 }
 
@@ -34,13 +43,16 @@ pub(crate) struct Client {
     /// The Redis keys of each partition, followed by its guard in a cluster.
     names: Arc<[Vec<String>]>,
     clock: Option<EngineClock>,
+    /// Whether the server refused a write because of the user's permissions.
+    is_read_only: Arc<AtomicBool>,
 }
 
 impl Client {
     /// Creates a client that knows only the first partition.
     pub(crate) fn new(engine: Engine, queue: &str, clock: Option<EngineClock>) -> Self {
         let names = [names(queue, 0)].into();
-        Self { engine: Arc::new(engine), queue: queue.into(), names, clock }
+        let (engine, queue) = (Arc::new(engine), queue.into());
+        Self { engine, queue, names, clock, is_read_only: Arc::default() }
     }
 
     /// Adds the [`guard`] to each partition. Required on every node of a cluster.
@@ -73,6 +85,15 @@ impl Client {
         self.names.iter().map(|names| names[index].clone()).collect()
     }
 
+    /// Returns whether looking may move due keys.
+    pub(crate) fn may_write(&self) -> bool {
+        !self.is_read_only.load(Ordering::Relaxed)
+    }
+
+    pub(crate) fn set_read_only(&self) {
+        self.is_read_only.store(true, Ordering::Relaxed);
+    }
+
     /// Returns the time to use instead of the server's.
     pub(crate) fn test_time(&self) -> Option<u64> {
         self.clock.as_ref().map(|clock| clock.now().micros())
@@ -84,28 +105,36 @@ impl Client {
         vec![time.unwrap_or_default()]
     }
 
-    /// Calls scripts. Returns their replies in the order of the calls.
-    pub(crate) async fn call(&self, calls: Vec<Call>) -> Result<Vec<Value>, Error> {
-        self.engine.call(self.commands(calls)).await
+    /// Calls scripts. Returns a result for each, in the order of the calls.
+    pub(crate) async fn call(
+        &self,
+        calls: Vec<Call>,
+        sending: Sending,
+    ) -> Vec<Result<Value, Error>> {
+        self.engine.call(self.commands(calls), sending).await
     }
 
-    /// As [`call`](Self::call), but with a result per call: see [`Engine::call_each`].
-    pub(crate) async fn call_each(&self, calls: Vec<Call>) -> Vec<Result<Value, Error>> {
-        self.engine.call_each(self.commands(calls)).await
+    /// Returns how calls are sent by default.
+    pub(crate) fn sending(&self) -> Sending {
+        self.engine.sending(None)
     }
 
     fn commands(&self, calls: Vec<Call>) -> Vec<ScriptCommand> {
-        let command = |Call { script, partition, args }| {
-            let mut command = script.command(&self.names[partition]);
+        let command = |Call { script, partition, keys, args }| {
+            let mut command = script.command(&self.names[partition], &keys);
             command.arg(args);
             ScriptCommand { script, partition, command }
         };
         calls.into_iter().map(command).collect()
     }
 
-    pub(crate) async fn call_one(&self, call: Call) -> Result<Value, Error> {
-        let replies = self.call(vec![call]).await?;
-        Ok(replies.into_iter().next().unwrap_or(Value::Nil))
+    pub(crate) async fn call_one(
+        &self,
+        call: Call,
+        sending: Sending,
+    ) -> Result<Value, Error> {
+        let mut results = self.call(vec![call], sending).await;
+        results.pop().unwrap_or_else(|| Err(unexpected_reply("a call")))
     }
 
     /// Calls a script in one partition.
@@ -117,10 +146,11 @@ impl Client {
     ) -> Result<Value, Error> {
         let mut all = self.args();
         args.write_redis_args(&mut all);
-        self.call_one(Call { script, partition, args: all }).await
+        let call = Call { script, partition, keys: Vec::new(), args: all };
+        self.call_one(call, self.sending()).await
     }
 
-    /// Calls a script with the same arguments in every partition.
+    /// Calls a script with the same arguments in every partition. Returns the first error.
     pub(crate) async fn call_on_all(
         &self,
         script: &'static Script,
@@ -129,42 +159,37 @@ impl Client {
         let calls = (0..self.partitions()).map(|partition| {
             let mut all = self.args();
             args.write_redis_args(&mut all);
-            Call { script, partition, args: all }
+            Call { script, partition, keys: Vec::new(), args: all }
         });
-        self.call(calls.collect()).await
+        self.call(calls.collect(), self.sending()).await.into_iter().collect()
     }
 
-    /// Calls a script for each chunk of a batch. Returns the chunks and the replies.
-    pub(crate) async fn call_batch<'a, I: Iterator<Item = &'a Key>>(
+    /// Calls a script for each chunk of a batch. `read` turns a reply into the answers for
+    /// the keys of its chunk. Returns a result for each key.
+    pub(crate) async fn call_batch<'a, T, I: ExactSizeIterator<Item = &'a Key>>(
         &self,
         keys: I,
         script: &'static Script,
+        sending: Sending,
         push_args: impl Fn(&Chunk, &mut Args),
-    ) -> Result<Vec<(Chunk, Value)>, Error> {
+        read: impl Fn(Value) -> Result<Vec<T>, Error>,
+    ) -> Vec<Result<T, Error>> {
+        let count = keys.len();
         let chunks = split(keys, self.partitions());
         let calls = chunks.iter().map(|chunk| {
             let mut args = self.args();
             push_args(chunk, &mut args);
-            Call { script, partition: chunk.partition, args }
+            Call { script, partition: chunk.partition, keys: Vec::new(), args }
         });
-        let replies = self.call(calls.collect()).await?;
-        Ok(chunks.into_iter().zip(replies).collect())
-    }
-
-    /// Calls a script that replies with `y` or `n` for each key of a batch.
-    pub(crate) async fn ask_batch<'a, I: Iterator<Item = &'a Key> + Clone>(
-        &self,
-        keys: I,
-        script: &'static Script,
-        push_args: impl Fn(&Chunk, &mut Args),
-    ) -> Result<Vec<bool>, Error> {
-        let mut answers = vec![false; keys.clone().count()];
-        for (chunk, reply) in self.call_batch(keys, script, push_args).await? {
-            let letters = ReplyReader::new(reply, "keys").bytes()?;
-            let yes = letters.into_iter().map(|letter| letter == b'y');
-            chunk.scatter(yes.collect(), &mut answers)?;
+        let results = self.call(calls.collect(), sending).await;
+        let mut answers: Vec<Option<_>> = (0..count).map(|_| None).collect();
+        for (chunk, result) in chunks.iter().zip(results) {
+            chunk.scatter(result.and_then(&read), &mut answers);
         }
-        Ok(answers)
+        let answer = |answer: Option<_>| {
+            answer.unwrap_or_else(|| Err(unexpected_reply("a batch")))
+        };
+        answers.into_iter().map(answer).collect()
     }
 
     /// Returns the version and the number of partitions of the queue. A queue that does not
@@ -173,8 +198,11 @@ impl Client {
         &self,
         partitions: Option<NonZeroUsize>,
     ) -> Result<Option<(u64, usize)>, Error> {
-        let settings = (VERSION, partitions.map_or(0, NonZeroUsize::get));
-        let reply = self.call_on(0, &script::OPEN, settings).await?;
+        let mut args = self.args();
+        (VERSION, partitions.map_or(0, NonZeroUsize::get)).write_redis_args(&mut args);
+        let keys = vec![old_names(&self.queue, 0).swap_remove(0).0];
+        let call = Call { script: &script::OPEN, partition: 0, keys, args };
+        let reply = self.call_one(call, self.sending()).await?;
         if reply == Value::Nil {
             return Ok(None);
         }

@@ -8,13 +8,14 @@ use redis::{Cmd, RedisError, Value};
 use requeue_store::{Error, ErrorKind};
 
 use crate::cluster::Cluster;
-use crate::error::{Stage, breaks_connection, in_part, store_error};
-use crate::node::{Node, ScriptCommand};
+use crate::durability::Confirmation;
+use crate::error::{Stage, breaks_connection, store_error};
+use crate::node::{Node, ScriptCommand, Sending};
 
 #[derive(Debug)]
 pub(crate) enum Engine {
     Server(Arc<Node>),
-    Cluster(Cluster),
+    Cluster(Arc<Cluster>),
 }
 
 impl Engine {
@@ -26,30 +27,24 @@ impl Engine {
         }
     }
 
-    /// Calls scripts, those of one partition in order. Returns their replies in the order of
-    /// the calls.
+    pub(crate) fn is_cluster(&self) -> bool {
+        matches!(self, Self::Cluster(_))
+    }
+
+    /// Calls scripts, those of one partition in order. Returns a result for each.
+    ///
+    /// The parts of a call for different partitions of a cluster are independent.
     pub(crate) async fn call(
         &self,
         calls: Vec<ScriptCommand>,
-    ) -> Result<Vec<Value>, Error> {
-        match self {
-            Self::Server(node) => node.call(calls).await,
-            Self::Cluster(cluster) => all_or_error(cluster.call_each(&calls).await),
-        }
-    }
-
-    /// As [`call`](Self::call), but with a result per call. If there are fewer results than
-    /// calls, the last one is an error that applies to the missing ones, too.
-    pub(crate) async fn call_each(
-        &self,
-        calls: Vec<ScriptCommand>,
+        sending: Sending,
     ) -> Vec<Result<Value, Error>> {
         match self {
-            Self::Server(node) => match node.call(calls).await {
-                Ok(replies) => replies.into_iter().map(Ok).collect(),
-                Err(error) => vec![Err(error)],
-            },
-            Self::Cluster(cluster) => cluster.call_each(&calls).await,
+            Self::Server(node) => {
+                let results = node.call(&calls, sending).await.into_iter();
+                results.map(|result| result.map_err(|error| node.error(error))).collect()
+            }
+            Self::Cluster(cluster) => cluster.call(calls, sending).await,
         }
     }
 
@@ -60,7 +55,9 @@ impl Engine {
         command: Cmd,
     ) -> Result<Value, Error> {
         match self {
-            Self::Server(node) => node.send(command).await,
+            Self::Server(node) => {
+                node.send(command).await.map_err(|error| node.error(error))
+            }
             Self::Cluster(cluster) => cluster.send(partition, command).await,
         }
     }
@@ -68,7 +65,7 @@ impl Engine {
     /// Sends one command without a Redis key to any server.
     pub(crate) async fn send_to_any(&self, command: Cmd) -> Result<Value, Error> {
         match self {
-            Self::Server(node) => node.send(command).await,
+            Self::Server(_) => self.send(0, command).await,
             Self::Cluster(cluster) => cluster.send_to_any(&command).await,
         }
     }
@@ -81,17 +78,42 @@ impl Engine {
         }
     }
 
-    /// Opens another connection to a node, for commands that block for up to `blocking`.
+    /// Returns the servers of all known partitions.
+    pub(crate) fn nodes(&self) -> Vec<Arc<Node>> {
+        match self {
+            Self::Server(node) => vec![Arc::clone(node)],
+            Self::Cluster(cluster) => cluster.homes(),
+        }
+    }
+
+    /// Returns how calls are sent by default.
+    pub(crate) fn sending(&self, confirmation: Option<Confirmation>) -> Sending {
+        Sending { deadline: self.timeout(), confirmation }
+    }
+
+    pub(crate) fn timeout(&self) -> Duration {
+        self.node_of(0).timeout
+    }
+
+    /// Opens another connection to a node, for blocking commands.
     pub(crate) async fn connect(
         &self,
         node: &Arc<Node>,
-        blocking: Duration,
     ) -> Result<MultiplexedConnection, Error> {
-        let connected = node.connect(blocking).await;
+        let connected = node.connect().await;
         if let (Err(_), Self::Cluster(cluster)) = (&connected, self) {
             cluster.forget(node);
         }
         connected
+    }
+
+    /// Returns the error for a blocking command that was not answered.
+    pub(crate) fn lost_connection(&self, node: &Arc<Node>) -> Error {
+        if let Self::Cluster(cluster) = self {
+            cluster.forget(node);
+        }
+        let text = format!("{}: the connection was lost", node.name());
+        Error::new(ErrorKind::Unavailable, text)
     }
 
     /// Converts the error of a blocking command, which changes nothing if it fails. Returns
@@ -102,51 +124,14 @@ impl Engine {
         node: &Arc<Node>,
         error: RedisError,
     ) -> Option<Error> {
-        if let Self::Cluster(cluster) = self {
-            if breaks_connection(&error) {
-                cluster.forget(node);
-            } else if cluster.redirect(partition, node, &error) {
-                return None;
+        if breaks_connection(&error) {
+            return Some(self.lost_connection(node).because(error));
+        }
+        match self {
+            Self::Cluster(cluster) if cluster.redirect(partition, node, &error) => None,
+            Self::Cluster(_) | Self::Server(_) => {
+                Some(store_error(node.name(), error, Stage::Calling))
             }
         }
-        let error = store_error(node.name(), error, Stage::Calling);
-        if error.kind() != ErrorKind::Unknown {
-            return Some(error);
-        }
-        let text = format!("{}: the connection was lost", node.name());
-        Some(Error::new(ErrorKind::Unavailable, text).because(error))
-    }
-}
-
-/// Returns all replies, or the first error. The error says that nothing was executed only if
-/// that is true for every call.
-fn all_or_error(results: Vec<Result<Value, Error>>) -> Result<Vec<Value>, Error> {
-    let may_be_executed = |result: &Result<Value, Error>| match result {
-        Ok(_) => true,
-        Err(error) => error.kind() == ErrorKind::Unknown,
-    };
-    let any_executed = results.iter().any(may_be_executed);
-    let results: Result<_, Error> = results.into_iter().collect();
-    results.map_err(|error| if any_executed { in_part(error) } else { error })
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    fn kind_of(results: Vec<Result<Value, Error>>) -> ErrorKind {
-        all_or_error(results).unwrap_err().kind()
-    }
-
-    /// A moved slot hid that another node had not answered. Its finishes, which may have been
-    /// executed, were repeated and then reported as lost leases.
-    #[test]
-    fn an_error_is_unknown_if_any_node_may_have_executed_its_call() {
-        let refused = || Err(Error::new(ErrorKind::Unavailable, "not now"));
-        let silent = || Err(Error::new(ErrorKind::Unknown, "no answer"));
-        assert_eq!(kind_of(vec![refused(), refused()]), ErrorKind::Unavailable);
-        assert_eq!(kind_of(vec![refused(), silent()]), ErrorKind::Unknown);
-        assert_eq!(kind_of(vec![silent(), refused()]), ErrorKind::Unknown);
-        assert_eq!(kind_of(vec![refused(), Ok(Value::Nil)]), ErrorKind::Unknown);
     }
 }

@@ -1,6 +1,6 @@
 //! Errors of Redis as errors of a store.
 
-use redis::{ErrorKind as Cause, RedisError};
+use redis::{ErrorKind as Cause, RedisError, ServerError};
 use requeue_store::{Error, ErrorKind};
 
 /// How far a call had come when it failed.
@@ -12,24 +12,69 @@ pub(crate) enum Stage {
     Calling,
 }
 
-/// Errors of a server that cannot execute commands at the moment.
-const NOT_READY: [&str; 9] = [
-    "LOADING",
-    "READONLY",
-    "CLUSTERDOWN",
-    "MASTERDOWN",
-    "MISCONF",
-    "BUSY",
-    "NOREPLICAS",
-    // It became a replica while a command was blocked.
-    "UNBLOCKED",
-    "max number of clients",
+/// What becomes of a connection after an error.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Then {
+    Keep,
+    /// Another connection may lead to another server, or log in with another password.
+    Reconnect,
+}
+
+use Then::{Keep, Reconnect};
+
+/// The error replies of servers. In all of them, nothing was changed: a server checks them
+/// before a script starts, or before its first write.
+///
+/// | code | reason | kind |
+/// |---|---|---|
+/// | `OOM` | `maxmemory` is reached | `Full` |
+/// | `MISCONF` | the disk is full, or cannot be written | `Full` |
+/// | `READONLY` | the server is a replica | `ReadOnly` |
+/// | `UNBLOCKED` | it became a replica during a blocking command | `ReadOnly` |
+/// | `LOADING` | it loads its data | `Unavailable` |
+/// | `MASTERDOWN`, `NOREPLICAS`, `CLUSTERDOWN` | servers that it needs are down | `Unavailable` |
+/// | `MOVED`, `ASK`, `TRYAGAIN` | the slot is on another node, or moves there | `Unavailable` |
+/// | `BUSY`, `UNKILLABLE` | another script takes too long | `Busy` |
+/// | `NOAUTH`, `WRONGPASS`, `NOPERM`, `DENIED` | user, password or permissions | `Denied` |
+/// | `WRONGTYPE` | the queue was migrated to a newer version | `Version` |
+const REPLIES: [(&str, ErrorKind, Then, &str); 18] = [
+    ("OOM", ErrorKind::Full, Keep, "the server is out of memory"),
+    ("MISCONF", ErrorKind::Full, Keep, "the server cannot write to its disk"),
+    ("READONLY", ErrorKind::ReadOnly, Reconnect, "the server is a replica"),
+    ("UNBLOCKED", ErrorKind::ReadOnly, Reconnect, "the server became a replica"),
+    ("LOADING", ErrorKind::Unavailable, Keep, NOT_READY),
+    ("MASTERDOWN", ErrorKind::Unavailable, Reconnect, NOT_READY),
+    ("NOREPLICAS", ErrorKind::Unavailable, Keep, NOT_READY),
+    ("CLUSTERDOWN", ErrorKind::Unavailable, Keep, NOT_READY),
+    (
+        "MOVED",
+        ErrorKind::Unavailable,
+        Keep,
+        "the slot is on another node of the cluster; write the address as \
+         redis-cluster://",
+    ),
+    ("ASK", ErrorKind::Unavailable, Keep, SLOT_MOVES),
+    ("TRYAGAIN", ErrorKind::Unavailable, Keep, SLOT_MOVES),
+    ("BUSY", ErrorKind::Busy, Keep, "the server is busy with a script"),
+    ("UNKILLABLE", ErrorKind::Busy, Keep, "the server is busy with a script"),
+    ("NOAUTH", ErrorKind::Denied, Reconnect, REFUSED),
+    ("WRONGPASS", ErrorKind::Denied, Reconnect, REFUSED),
+    ("NOPERM", ErrorKind::Denied, Keep, "the user lacks a permission"),
+    ("DENIED", ErrorKind::Denied, Reconnect, REFUSED),
+    (
+        "WRONGTYPE",
+        ErrorKind::Version,
+        Keep,
+        "the queue was migrated to a newer version, or its data was overwritten; restart \
+         this program with the version that migrated it",
+    ),
 ];
 
-/// Errors of a node while a slot is migrated. The command was not executed.
-const MIGRATING: [&str; 2] = ["TRYAGAIN", "ASK"];
+const NOT_READY: &str = "the server is not ready";
 
-const DENIED: [&str; 4] = ["NOAUTH", "WRONGPASS", "NOPERM", "invalid password"];
+const SLOT_MOVES: &str = "the slot is being moved to another node; nothing was changed";
+
+const REFUSED: &str = "the server refused the user or password";
 
 /// The TLS error for a server certificate that is not trusted.
 const UNTRUSTED: &str = "invalid peer certificate";
@@ -38,68 +83,87 @@ const UNTRUSTED: &str = "invalid peer certificate";
 const TLS_REFUSED: &str = "received fatal alert";
 
 /// Converts an error of Redis. `server` names the server in the message.
-#[expect(clippy::wildcard_enum_match_arm, reason = "the other kinds are alike")]
 pub(crate) fn store_error(server: &str, error: RedisError, stage: Stage) -> Error {
-    let kind = kind_of(&error, stage);
-    let hint = match kind {
-        ErrorKind::Invalid if is_io_error(&error, UNTRUSTED) => {
-            "the server's certificate is not trusted; if it is your own, add ?ca=FILE with \
-             the certificate of its authority to the address"
-        }
-        ErrorKind::Invalid if is_io_error(&error, TLS_REFUSED) => {
-            "the server refused the TLS connection; if it asks for certificates, add \
-             ?cert=FILE&key=FILE to the address"
-        }
-        ErrorKind::Unknown => "no answer, the call may have been executed",
-        ErrorKind::Denied => "the server refused the user or password",
-        ErrorKind::Invalid if error.code() == Some("MOVED") => {
-            "the server is a node of a cluster; write its address as redis-cluster://"
-        }
-        ErrorKind::Unavailable if stage == Stage::Connecting => "cannot connect",
-        ErrorKind::Unavailable if is_migrating(&error) => {
-            "the slot is being moved to another node; nothing was changed"
-        }
-        ErrorKind::Unavailable => "the server is not ready",
-        _ => "the server replied with an error",
-    };
+    let (kind, hint) = explain(&error, stage);
     Error::new(kind, format!("{server}: {hint}")).because(error)
+}
+
+#[expect(clippy::wildcard_enum_match_arm, reason = "the other kinds are alike")]
+fn explain(error: &RedisError, stage: Stage) -> (ErrorKind, &'static str) {
+    let detail = error.detail().unwrap_or_default();
+    if let Some((_, kind, _, hint)) = find(error.code().unwrap_or_default(), detail) {
+        return (*kind, *hint);
+    }
+    let is_connecting = stage == Stage::Connecting;
+    match error.kind() {
+        Cause::AuthenticationFailed => (ErrorKind::Denied, REFUSED),
+        Cause::InvalidClientConfig => (ErrorKind::Invalid, "the settings are not valid"),
+        _ if is_io_error(error, UNTRUSTED) => (
+            ErrorKind::Invalid,
+            "the server's certificate is not trusted; if it is your own, add ?ca=FILE with \
+             the certificate of its authority to the address",
+        ),
+        _ if is_io_error(error, TLS_REFUSED) => (
+            ErrorKind::Invalid,
+            "the server refused the TLS connection; if it asks for certificates, add \
+             ?cert=FILE&key=FILE to the address",
+        ),
+        _ if detail.contains("invalid password") => (ErrorKind::Denied, REFUSED),
+        _ if detail.contains("max number of clients") => {
+            (ErrorKind::Unavailable, "the server has too many clients")
+        }
+        Cause::Io | Cause::Parse if is_connecting => {
+            (ErrorKind::Unavailable, "cannot connect")
+        }
+        Cause::Io | Cause::Parse => {
+            (ErrorKind::Unknown, "no answer, the call may have been executed")
+        }
+        _ => (ErrorKind::Server, "the server replied with an error"),
+    }
 }
 
 fn is_io_error(error: &RedisError, text: &str) -> bool {
     error.is_io_error() && error.to_string().contains(text)
 }
 
-/// Returns whether an error has one of these codes. Errors inside a script are wrapped in
-/// other text, so that is searched, too.
-fn has_code(error: &RedisError, codes: &[&str]) -> bool {
-    let text = error.detail().unwrap_or_default();
-    codes.iter().any(|code| error.code() == Some(*code) || text.contains(code))
+fn find(
+    code: &str,
+    detail: &str,
+) -> Option<&'static (&'static str, ErrorKind, Then, &'static str)> {
+    let code = wrapped_code(code, detail);
+    REPLIES.iter().find(|(known, ..)| *known == code)
 }
 
-fn is_migrating(error: &RedisError) -> bool {
-    error.code().is_some_and(|code| MIGRATING.contains(&code))
-}
-
-#[expect(clippy::wildcard_enum_match_arm, reason = "the other kinds are alike")]
-fn kind_of(error: &RedisError, stage: Stage) -> ErrorKind {
-    match error.kind() {
-        Cause::AuthenticationFailed => ErrorKind::Denied,
-        Cause::InvalidClientConfig => ErrorKind::Invalid,
-        _ if is_io_error(error, UNTRUSTED) => ErrorKind::Invalid,
-        _ if is_io_error(error, TLS_REFUSED) => ErrorKind::Invalid,
-        _ if has_code(error, &DENIED) => ErrorKind::Denied,
-        _ if has_code(error, &NOT_READY) => ErrorKind::Unavailable,
-        _ if is_migrating(error) => ErrorKind::Unavailable,
-        _ if error.code() == Some("MOVED") => ErrorKind::Invalid,
-        Cause::Io | Cause::Parse if stage == Stage::Calling => ErrorKind::Unknown,
-        Cause::Io | Cause::Parse => ErrorKind::Unavailable,
-        _ => ErrorKind::Server,
+/// Returns the code of an error inside a script.
+///
+/// Redis 6 wraps it: `ERR Error running script (call to f_1): @user_script:2: -OOM command`.
+fn wrapped_code<'a>(code: &'a str, detail: &'a str) -> &'a str {
+    if code != "ERR" || !detail.starts_with("Error running script") {
+        return code;
     }
+    let inner = detail.split_once(": -").map(|(_, inner)| inner);
+    inner.and_then(|inner| inner.split(' ').next()).unwrap_or(code)
 }
 
 /// Returns whether a connection cannot be used after this error.
 pub(crate) fn breaks_connection(error: &RedisError) -> bool {
     error.is_io_error() || error.is_timeout() || error.is_unrecoverable_error()
+}
+
+/// Returns whether to use another connection after this reply.
+pub(crate) fn needs_reconnect(error: &ServerError) -> bool {
+    let found = find(error.code(), error.details().unwrap_or_default());
+    found.is_some_and(|(_, _, then, _)| *then == Reconnect)
+}
+
+/// Returns whether an error is, or was caused by, an error reply with this code.
+pub(crate) fn has_code(error: &Error, code: &str) -> bool {
+    let source = std::error::Error::source(error);
+    let cause = source.and_then(|cause| cause.downcast_ref::<RedisError>());
+    cause.is_some_and(|cause| {
+        wrapped_code(cause.code().unwrap_or_default(), cause.detail().unwrap_or_default())
+            == code
+    })
 }
 
 /// The error for a reply that this version does not understand.
@@ -108,12 +172,23 @@ pub(crate) fn unexpected_reply(topic: &str) -> Error {
     Error::new(ErrorKind::Corrupt, text)
 }
 
-/// Turns the error of one part of a call into the error of the whole call: other parts may
-/// have been executed.
-pub(crate) fn in_part(error: Error) -> Error {
-    if error.kind() != ErrorKind::Unavailable {
-        return error;
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn errors_inside_scripts_of_redis_6_are_recognized() {
+        let detail = "Error running script (call to f_12): @user_script:7: -READONLY You \
+                      can't write against a read only replica.";
+        assert_eq!(wrapped_code("ERR", detail), "READONLY");
+        assert_eq!(wrapped_code("ERR", "unknown command: -OOM"), "ERR");
+        assert_eq!(wrapped_code("OOM", "command not allowed"), "OOM");
     }
-    let text = format!("{error}; a part of the call may have been executed");
-    Error::new(ErrorKind::Unknown, text).because(error)
+
+    /// A text that contained a code anywhere, such as BUSYKEY, was taken for that code.
+    #[test]
+    fn codes_are_compared_as_a_whole() {
+        assert!(find("BUSYKEY", "Target key name already exists. BUSY").is_none());
+        assert_eq!(find("BUSY", "").unwrap().1, ErrorKind::Busy);
+    }
 }

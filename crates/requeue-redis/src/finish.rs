@@ -11,9 +11,11 @@ use crate::{encode, script, single};
 pub(crate) async fn finish(
     client: &Client,
     requests: &[FinishRequest],
-) -> Result<Vec<Finished>, Error> {
-    if let Some(finished) = single::finish(client, requests).await? {
-        return Ok(vec![finished]);
+) -> Vec<Result<Finished, Error>> {
+    match single::finish(client, requests).await {
+        Ok(Some(finished)) => return vec![Ok(finished)],
+        Ok(None) => {}
+        Err(error) => return vec![Err(error)],
     }
     let push_args = |chunk: &Chunk, args: &mut Args| {
         args.push(chunk.items.len().to_string().into_bytes());
@@ -22,11 +24,8 @@ pub(crate) async fn finish(
         args.extend(chunk.items.iter().map(|index| how(index).into_bytes()));
     };
     let keys = requests.iter().map(|request| &request.hold.key);
-    let mut finished = vec![Finished::LeaseLost; requests.len()];
-    for (chunk, reply) in client.call_batch(keys, &script::FINISH, push_args).await? {
-        chunk.scatter(read_finished(reply)?, &mut finished)?;
-    }
-    Ok(finished)
+    let sending = client.sending();
+    client.call_batch(keys, &script::FINISH, sending, push_args, read_finished).await
 }
 
 fn read_finished(reply: Value) -> Result<Vec<Finished>, Error> {

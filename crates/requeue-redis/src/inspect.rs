@@ -8,7 +8,8 @@ use redis::Value;
 use requeue_store::{Dead, Error, Failing, Key, Look, Owner, Stats, Worker};
 
 use crate::chunk::{Chunk, MAX_KEYS};
-use crate::client::{Args, Client, NO_ARGS};
+use crate::client::{Args, Client};
+use crate::error::has_code;
 use crate::lease::leases;
 use crate::reply::{ReplyReader, between};
 use crate::script;
@@ -20,31 +21,63 @@ const MAX_FAILING: usize = 10_000;
 /// How long a worker is listed after it was last seen.
 const WORKER_LISTED: Duration = Duration::from_secs(24 * 60 * 60);
 
-pub(crate) async fn look(client: &Client, keys: &[Key]) -> Result<Vec<Look>, Error> {
+pub(crate) async fn look(client: &Client, keys: &[Key]) -> Vec<Result<Look, Error>> {
+    let looks = look_as(client, keys, client.may_write()).await;
+    let is_refused = |look: &Result<_, Error>| look.as_ref().is_err_and(is_no_permission);
+    if !client.may_write() || !looks.iter().any(is_refused) {
+        return looks;
+    }
+    client.set_read_only();
+    look_as(client, keys, false).await
+}
+
+async fn look_as(
+    client: &Client,
+    keys: &[Key],
+    may_write: bool,
+) -> Vec<Result<Look, Error>> {
     let push_args = |chunk: &Chunk, args: &mut Args| {
+        args.push(letter(may_write).into());
         chunk.push_keys(|index| &keys[index], args);
     };
-    let mut looks = vec![Look::default(); keys.len()];
-    for (chunk, reply) in client.call_batch(keys.iter(), &script::LOOK, push_args).await?
-    {
-        let mut reply = ReplyReader::new(reply, "keys");
-        let now = reply.count()?;
-        for index in chunk.items {
-            let (record, delay_ends) = (reply.record()?, reply.time()?);
-            looks[index] = Look {
-                phase: record.phase,
-                delayed: delay_ends.map(|at| between(now, at)),
-                failures: record.failures,
-                deliveries: record.deliveries,
-            };
-        }
+    let sending = client.sending();
+    client.call_batch(keys.iter(), &script::LOOK, sending, push_args, read_looks).await
+}
+
+fn read_looks(reply: Value) -> Result<Vec<Look>, Error> {
+    let mut reply = ReplyReader::new(reply, "keys");
+    let now = reply.count()?;
+    let mut looks = Vec::new();
+    while !reply.is_empty() {
+        let (record, delay_ends) = (reply.record()?, reply.time()?);
+        looks.push(Look {
+            phase: record.phase,
+            delayed: delay_ends.map(|at| between(now, at)),
+            failures: record.failures,
+            deliveries: record.deliveries,
+        });
     }
     Ok(looks)
 }
 
+/// Returns how scripts are told whether the user may write.
+fn letter(may_write: bool) -> &'static str {
+    if may_write { "y" } else { "n" }
+}
+
+pub(crate) fn is_no_permission(error: &Error) -> bool {
+    has_code(error, "NOPERM")
+}
+
 pub(crate) async fn stats(client: &Client) -> Result<Stats, Error> {
+    let mut replies =
+        client.call_on_all(&script::STATS, letter(client.may_write())).await;
+    if client.may_write() && replies.as_ref().is_err_and(is_no_permission) {
+        client.set_read_only();
+        replies = client.call_on_all(&script::STATS, letter(false)).await;
+    }
     let mut all = Stats::default();
-    for reply in client.call_on_all(&script::STATS, NO_ARGS).await? {
+    for reply in replies? {
         let mut reply = ReplyReader::new(reply, "the queue");
         all.ready += reply.count()?;
         all.delayed += reply.count()?;
@@ -106,13 +139,11 @@ pub(crate) async fn workers(client: &Client) -> Result<Vec<Worker>, Error> {
         *processing.entry(owner).or_default() += 1;
     }
     let mut workers: BTreeMap<Owner, Worker> = BTreeMap::new();
-    for reply in client.call_on_all(&script::OWNERS, "n").await? {
-        for (owner, seen) in read_owners(reply)? {
-            let processing = processing.get(&owner).copied().unwrap_or_default();
-            let worker = workers.entry(owner.clone());
-            let worker = worker.or_insert(Worker { owner, seen, processing });
-            worker.seen = worker.seen.min(seen);
-        }
+    for (owner, seen) in owners(client, Forget::No).await? {
+        let processing = processing.get(&owner).copied().unwrap_or_default();
+        let worker = workers.entry(owner.clone());
+        let worker = worker.or_insert(Worker { owner, seen, processing });
+        worker.seen = worker.seen.min(seen);
     }
     let is_listed =
         |worker: &Worker| worker.seen <= WORKER_LISTED || worker.processing > 0;
@@ -121,18 +152,43 @@ pub(crate) async fn workers(client: &Client) -> Result<Vec<Worker>, Error> {
 
 /// Forgets the workers that are no longer listed.
 pub(crate) async fn forget_workers(client: &Client) -> Result<(), Error> {
-    client.call_on_all(&script::OWNERS, "y").await.map(drop)
+    owners(client, Forget::Old).await.map(drop)
 }
 
-/// Reads owners, and how long ago each was seen.
-fn read_owners(reply: Value) -> Result<Vec<(Owner, Duration)>, Error> {
-    let mut reply = ReplyReader::new(reply, "workers");
-    let now = reply.count()?;
-    let mut owners = Vec::new();
-    while !reply.is_empty() {
-        owners.push((Owner::new(reply.text()?), between(reply.count()?, now)));
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Forget {
+    No,
+    Old,
+}
+
+/// Returns the owners of all partitions, and how long ago each was seen.
+async fn owners(
+    client: &Client,
+    forget: Forget,
+) -> Result<Vec<(Owner, Duration)>, Error> {
+    let mut all = Vec::new();
+    for partition in 0..client.partitions() {
+        let mut cursor = "0".to_owned();
+        loop {
+            let args = (&cursor, letter(forget == Forget::Old));
+            let reply = client.call_on(partition, &script::OWNERS, args).await?;
+            cursor = read_owners(reply, &mut all)?;
+            if cursor == "0" {
+                break;
+            }
+        }
     }
-    Ok(owners)
+    Ok(all)
+}
+
+/// Reads a page of owners. Returns the cursor of the next page.
+fn read_owners(reply: Value, all: &mut Vec<(Owner, Duration)>) -> Result<String, Error> {
+    let mut reply = ReplyReader::new(reply, "workers");
+    let (now, next) = (reply.count()?, reply.text()?);
+    while !reply.is_empty() {
+        all.push((Owner::new(reply.text()?), between(reply.count()?, now)));
+    }
+    Ok(next)
 }
 
 pub(crate) async fn dead(client: &Client, limit: usize) -> Result<Vec<Dead>, Error> {

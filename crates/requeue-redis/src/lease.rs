@@ -13,11 +13,25 @@ use requeue_store::{
 };
 
 use crate::chunk::{Chunk, MAX_KEYS};
-use crate::client::{Args, Call, Client};
+use crate::client::{Args, Call, Client, read_answers};
 use crate::encode;
+use crate::error::unexpected_reply;
 use crate::finish::finish;
 use crate::reply::{ReplyReader, between};
 use crate::script;
+
+/// The number of partitions that are tried for a heartbeat.
+const MAX_HEARTBEATS: usize = 3;
+
+/// The shortest deadline of an extension, for short leases on a busy machine.
+const MIN_EXTEND: Duration = Duration::from_millis(250);
+
+/// Keys that were leased, and an error if the outcome is unknown for some partitions.
+pub(crate) struct LeasedInPart {
+    pub(crate) leased: Leased,
+    /// Keys may be leased although their grants did not arrive.
+    pub(crate) doubt: Option<Error>,
+}
 
 /// Leases keys from all partitions.
 ///
@@ -25,23 +39,24 @@ use crate::script;
 /// there are enough keys. `turn` chooses the partition that comes first.
 ///
 /// A node that cannot be reached does not keep the keys of other nodes from being leased.
+/// Fails only if no partition answered.
 pub(crate) async fn lease(
     client: &Client,
     turn: &AtomicUsize,
     request: &LeaseRequest,
-) -> Result<Leased, Error> {
+) -> Result<LeasedInPart, Error> {
     let mut states = vec![PartitionState::default(); client.partitions()];
-    let mut grants = Vec::new();
+    let (mut grants, mut doubt) = (Vec::new(), None);
     let mut shares = first_shares(client.partitions(), turn, request.max);
     loop {
         let before = grants.len();
-        let result = ask(client, request, &shares, &mut states, &mut grants).await;
-        match result {
-            Err(error) if grants.is_empty() || error.kind() != ErrorKind::Unavailable => {
-                return Err(error);
-            }
-            Ok(()) | Err(_) => {}
+        let errors = ask(client, request, &shares, &mut states, &mut grants).await?;
+        let is_first = before == 0 && doubt.is_none();
+        if is_first && errors.len() == shares.len() {
+            return Err(worst(errors).unwrap_or_else(|| unexpected_reply("a lease")));
         }
+        let unknown = errors.into_iter().filter(|e| e.kind() == ErrorKind::Unknown);
+        doubt = doubt.or(worst(unknown));
         shares = next_shares(&states, request.max - grants.len());
         if shares.is_empty() || grants.len() == before {
             break;
@@ -49,7 +64,7 @@ pub(crate) async fn lease(
     }
     let more_in = states.iter().filter_map(|state| state.more_in).min();
     let paused = states.iter().any(|state| state.is_paused);
-    Ok(Leased { grants, more_in, paused })
+    Ok(LeasedInPart { leased: Leased { grants, more_in, paused }, doubt })
 }
 
 /// How many keys to lease from a partition.
@@ -95,41 +110,43 @@ fn next_shares(states: &[PartitionState], mut wanted: usize) -> Vec<Share> {
     shares
 }
 
+/// Asks partitions for keys. Returns the errors of those that did not answer.
 async fn ask(
     client: &Client,
     request: &LeaseRequest,
     shares: &[Share],
     states: &mut [PartitionState],
     grants: &mut Vec<Grant>,
-) -> Result<(), Error> {
+) -> Result<Vec<Error>, Error> {
     let calls = shares.iter().map(|share| {
         let mut args = client.args();
         let LeaseRequest { owner, lease, max_deliveries, .. } = request;
         let max_deliveries = encode::max_deliveries(*max_deliveries);
         (owner.as_str(), share.max, micros_of(*lease), max_deliveries)
             .write_redis_args(&mut args);
-        Call { script: &script::LEASE, partition: share.partition, args }
+        let partition = share.partition;
+        Call { script: &script::LEASE, partition, keys: Vec::new(), args }
     });
-    let replies = client.call_each(calls.collect()).await;
-    let mut result = Ok(());
+    let replies = client.call(calls.collect(), client.sending()).await;
+    let mut errors = Vec::new();
     for (share, reply) in shares.iter().zip(replies) {
         match reply {
             Ok(reply) => states[share.partition] = read_leased(reply, grants)?,
             Err(error) => {
                 states[share.partition] = PartitionState::failed();
-                result = worse(result, error);
+                errors.push(error);
             }
         }
     }
-    result
+    Ok(errors)
 }
 
-/// Returns the error that says more. One whose outcome is unknown goes before others.
-fn worse(first: Result<(), Error>, second: Error) -> Result<(), Error> {
-    match first {
-        Err(first) if second.kind() == ErrorKind::Unavailable => Err(first),
-        Ok(()) | Err(_) => Err(second),
-    }
+/// Returns the error that says most: one whose outcome is unknown, or the first.
+fn worst(errors: impl IntoIterator<Item = Error>) -> Option<Error> {
+    let is_unknown = |error: &Error| error.kind() == ErrorKind::Unknown;
+    errors.into_iter().reduce(|worst, error| {
+        if is_unknown(&error) && !is_unknown(&worst) { error } else { worst }
+    })
 }
 
 /// Reads the reply of `lease.lua`.
@@ -162,20 +179,39 @@ pub(crate) async fn extend(
     owner: &Owner,
     held: &[Hold],
     lease: Duration,
-) -> Result<Vec<bool>, Error> {
-    let lease = micros_of(lease);
-    if held.is_empty() {
-        client.call_on(0, &script::EXTEND, (owner.as_str(), lease, 0)).await?;
-        return Ok(Vec::new());
-    }
+) -> Vec<Result<bool, Error>> {
     let keys = held.iter().map(|hold| &hold.key);
+    let micros = micros_of(lease);
     let push_args = |chunk: &Chunk, args: &mut Args| {
-        (owner.as_str(), lease, chunk.items.len()).write_redis_args(args);
+        (owner.as_str(), micros, chunk.items.len()).write_redis_args(args);
         chunk.push_keys(|index| &held[index].key, args);
         let token = |index: &usize| encode::token(held[*index].token).into_bytes();
         args.extend(chunk.items.iter().map(token));
     };
-    client.ask_batch(keys, &script::EXTEND, push_args).await
+    // Shorter than the interval of heartbeats, a third of the lease: the answers of the nodes
+    // that work must not come too late because of one that hangs.
+    let mut sending = client.sending();
+    sending.deadline = sending.deadline.min((lease / 4).max(MIN_EXTEND));
+    client.call_batch(keys, &script::EXTEND, sending, push_args, read_answers).await
+}
+
+/// Records that an owner is alive, in any partition that can be reached.
+pub(crate) async fn heartbeat(
+    client: &Client,
+    turn: &AtomicUsize,
+    owner: &Owner,
+) -> Result<(), Error> {
+    let first = turn.fetch_add(1, Ordering::Relaxed);
+    let mut last = Ok(());
+    for n in 0..client.partitions().min(MAX_HEARTBEATS) {
+        let partition = (first + n) % client.partitions();
+        let args = (owner.as_str(), 0, 0);
+        last = client.call_on(partition, &script::EXTEND, args).await.map(drop);
+        if last.is_ok() {
+            break;
+        }
+    }
+    last
 }
 
 pub(crate) async fn expire(
@@ -205,7 +241,8 @@ pub(crate) async fn reclaim(
     lost.sort_by_key(|(hold, _)| hold.token);
     let release = |(hold, _)| FinishRequest::new(hold, Finish::Release);
     let requests: Vec<_> = lost.into_iter().map(release).collect();
-    let finished = finish(client, &requests).await?;
+    let finished = finish(client, &requests).await;
+    let finished: Vec<_> = finished.into_iter().collect::<Result<_, _>>()?;
     let released = finished.iter().filter(|finished| **finished == Finished::Requeued);
     Ok(released.count() as u64)
 }

@@ -1,25 +1,52 @@
-//! Changing keys by hand: cancelling, forgiving, reviving, dropping.
+//! Changing keys by hand: cancelling, forgiving, reviving, dropping. Taking tokens.
 
-use requeue_store::{Error, Key, Which};
+use redis::ToRedisArgs;
+use requeue_store::{Error, Key, TakeRequest, Taken, Which, micros_of};
 
 use crate::chunk::{Chunk, MAX_KEYS};
-use crate::client::{Args, Client};
+use crate::client::{Args, Call, Client, read_answers};
 use crate::error::unexpected_reply;
+use crate::partition::{self, partition_of};
 use crate::reply::ReplyReader;
 use crate::script;
 
-pub(crate) async fn remove(client: &Client, keys: &[Key]) -> Result<Vec<bool>, Error> {
+pub(crate) async fn remove(client: &Client, keys: &[Key]) -> Vec<Result<bool, Error>> {
     let push_args = |chunk: &Chunk, args: &mut Args| {
         chunk.push_keys(|index| &keys[index], args);
     };
-    client.ask_batch(keys.iter(), &script::REMOVE, push_args).await
+    let sending = client.sending();
+    client
+        .call_batch(keys.iter(), &script::REMOVE, sending, push_args, read_answers)
+        .await
 }
 
-pub(crate) async fn forget(client: &Client, keys: &[Key]) -> Result<(), Error> {
+pub(crate) async fn forget(client: &Client, keys: &[Key]) -> Vec<Result<(), Error>> {
     let push_args = |chunk: &Chunk, args: &mut Args| {
         chunk.push_keys(|index| &keys[index], args);
     };
-    client.call_batch(keys.iter(), &script::FORGET, push_args).await.map(drop)
+    let read = |reply| {
+        let count = ReplyReader::new(reply, "failures").count()?;
+        Ok(vec![(); usize::try_from(count).unwrap_or_default()])
+    };
+    let sending = client.sending();
+    client.call_batch(keys.iter(), &script::FORGET, sending, push_args, read).await
+}
+
+/// Takes tokens of a limiter, which is in one partition.
+pub(crate) async fn take(client: &Client, request: &TakeRequest) -> Result<Taken, Error> {
+    let TakeRequest { limiter, rate, n, max_wait } = request;
+    let partition = partition_of(limiter.as_bytes(), client.partitions());
+    let keys = vec![partition::limiter(&client.queue, partition, limiter)];
+    let mut args = client.args();
+    let interval = micros_of(rate.interval).max(1);
+    (interval, rate.burst.get(), n, micros_of(*max_wait)).write_redis_args(&mut args);
+    let call = Call { script: &script::TAKE, partition, keys, args };
+    let reply = client.call_one(call, client.sending()).await?;
+    let mut reply = ReplyReader::new(reply, "a limiter");
+    let is_taken = reply.number()? == 1;
+    let after = reply.duration()?.unwrap_or_default();
+    let retry_in = after.saturating_sub(*max_wait);
+    Ok(if is_taken { Taken::Granted { after } } else { Taken::Refused { retry_in } })
 }
 
 pub(crate) async fn set_paused(client: &Client, paused: bool) -> Result<(), Error> {
@@ -60,9 +87,9 @@ async fn exhume_all(client: &Client, how: Exhume) -> Result<u64, Error> {
     for partition in 0..client.partitions() {
         loop {
             let reply = client.call_on(partition, &script::EXHUME, how.letter()).await?;
-            let count = ReplyReader::new(reply, "dead keys").count()?;
-            all += count;
-            if count < MAX_KEYS as u64 {
+            let count = read_answers(reply)?.len();
+            all += count as u64;
+            if count < MAX_KEYS {
                 break;
             }
         }
@@ -75,9 +102,9 @@ async fn exhume_keys(client: &Client, keys: &[Key], how: Exhume) -> Result<u64, 
         args.push(how.letter().into());
         chunk.push_keys(|index| &keys[index], args);
     };
-    let mut all = 0;
-    for (_, reply) in client.call_batch(keys.iter(), &script::EXHUME, push_args).await? {
-        all += ReplyReader::new(reply, "dead keys").count()?;
-    }
-    Ok(all)
+    let sending = client.sending();
+    let exhumed =
+        client.call_batch(keys.iter(), &script::EXHUME, sending, push_args, read_answers);
+    let exhumed: Vec<bool> = exhumed.await.into_iter().collect::<Result<_, _>>()?;
+    Ok(exhumed.into_iter().filter(|was_dead| *was_dead).count() as u64)
 }

@@ -1,13 +1,35 @@
 //! The partition of a key, and the Redis keys of a partition.
 
-use crate::script::PARTS;
+use crate::script::{PARTS, VERSION};
+
+/// The parts of version 4, whose names had no version.
+const OLD_PARTS: [&str; 9] = ["m", "k", "r", "p", "l", "d", "e", "x", "w"];
 
 /// Returns the Redis keys of one partition, in the order of [`PARTS`].
-///
-/// Redis Cluster places keys by the text in braces, so a partition is always on one node.
 pub(crate) fn names(queue: &str, partition: usize) -> Vec<String> {
-    let name = |(_, end): &(&str, &str)| format!("rq:{{{queue}:{partition}}}:{end}");
-    PARTS.iter().map(name).collect()
+    PARTS.iter().map(|(_, end)| name(queue, partition, end)).collect()
+}
+
+/// Returns a Redis key of a partition.
+///
+/// Redis Cluster places keys by the text in braces, so a partition is always on one node. The
+/// version is in the name, so that programs of two versions never write to the same data.
+fn name(queue: &str, partition: usize, end: &str) -> String {
+    format!("rq{VERSION}:{{{queue}:{partition}}}:{end}")
+}
+
+/// Returns the Redis key of a limiter.
+pub(crate) fn limiter(queue: &str, partition: usize, limiter: &str) -> String {
+    name(queue, partition, "t:") + limiter
+}
+
+/// Returns the Redis keys of a partition in version 4, each with its present name. The
+/// settings come first.
+pub(crate) fn old_names(queue: &str, partition: usize) -> Vec<(String, String)> {
+    let pair = |end: &&str| {
+        (format!("rq:{{{queue}:{partition}}}:{end}"), name(queue, partition, end))
+    };
+    OLD_PARTS.iter().map(pair).collect()
 }
 
 /// Returns a Redis key that never exists. Every script on a cluster declares it.
@@ -17,7 +39,7 @@ pub(crate) fn names(queue: &str, partition: usize) -> Vec<String> {
 /// one of them, and be refused in the middle when it uses that key again: its writes so far
 /// would stay.
 pub(crate) fn guard(queue: &str, partition: usize) -> String {
-    format!("rq:{{{queue}:{partition}}}:g")
+    name(queue, partition, "g")
 }
 
 /// Returns the partition of a key: the 64-bit FNV-1a hash of its bytes, modulo the number of

@@ -16,6 +16,7 @@ use redis::Cmd;
 /// |---|---|---|
 /// | `records` | hash | key → [record](crate::record) |
 /// | `ready` | list | ready keys of priority 0 [in order](../scripts/lib/ready.lua), and [stale entries](../scripts/lib/stale.lua) |
+/// | `compacted` | list | during a compaction of `ready`, the entries before it |
 /// | `ranked` | sorted set | ready keys of other priorities, by [priority and order](../scripts/lib/ready.lua) |
 /// | `leases` | sorted set | processing keys → deadline of the lease |
 /// | `delays` | sorted set | delayed keys → end of the delay |
@@ -34,11 +35,13 @@ use redis::Cmd;
 ///    exactly the failing and dead keys.
 /// 3. A ready key of priority 0 has exactly one entry in `ready` that is not stale; one of
 ///    another priority is in `ranked`. `ready` does not exist if no key of priority 0 is ready.
+///    The same holds for `ready` and `compacted` together during a compaction.
 /// 4. A record has a priority exactly if its key is pending: ready, dirty or delayed.
 /// 5. A dead key is not delayed.
-pub(crate) const PARTS: [(&str, &str); 9] = [
+pub(crate) const PARTS: [(&str, &str); 10] = [
     ("records", "k"),
     ("ready", "r"),
+    ("compacted", "c"),
     ("ranked", "p"),
     ("leases", "l"),
     ("delays", "d"),
@@ -48,8 +51,8 @@ pub(crate) const PARTS: [(&str, &str); 9] = [
     ("wake", "w"),
 ];
 
-/// The version of the data above. A queue of another version is left alone.
-pub(crate) const VERSION: u32 = 4;
+/// The version of the data above. It is part of all names, see [`crate::partition`].
+pub(crate) const VERSION: u32 = 5;
 
 #[derive(Debug)]
 pub(crate) struct Script {
@@ -62,6 +65,9 @@ pub(crate) struct Script {
 impl Script {
     /// Creates a script in which each part is a local variable.
     fn new(parts: &str, sources: &[&str]) -> Self {
+        if parts.is_empty() {
+            return Self::short(parts, &sources.concat());
+        }
         let names: Vec<_> = parts.split(' ').collect();
         let values: Vec<_> = (1..=names.len()).map(|n| format!("KEYS[{n}]")).collect();
         let locals = format!("local {} = {}\n", names.join(", "), values.join(", "));
@@ -79,15 +85,16 @@ impl Script {
     /// Returns the command that calls the script in one partition, without arguments.
     ///
     /// `names` are the Redis keys of the partition, and maybe its
-    /// [guard](crate::partition::guard).
-    pub(crate) fn command(&self, names: &[String]) -> Cmd {
+    /// [guard](crate::partition::guard). `more` are Redis keys that are not parts.
+    pub(crate) fn command(&self, names: &[String], more: &[String]) -> Cmd {
         let guard = names.get(PARTS.len());
+        let count = self.parts.len() + more.len() + usize::from(guard.is_some());
         let mut command = redis::cmd("EVALSHA");
-        command.arg(&self.sha).arg(self.parts.len() + usize::from(guard.is_some()));
+        command.arg(&self.sha).arg(count);
         for part in &self.parts {
             command.arg(&names[*part]);
         }
-        command.arg(guard);
+        command.arg(more).arg(guard);
         command
     }
 
@@ -126,26 +133,30 @@ short_scripts! {
     ADD_ONE("records ready meta wake") = "one/add";
     LEASE_ONE("records ready ranked leases delays meta") = "one/lease";
     FINISH_ONE("records leases") = "one/finish";
+    MIGRATE("") = "migrate";
 }
 
 scripts! {
-    ADD("records ready ranked delays errors dead meta wake") =
-        "lib/clock" "lib/record" "lib/ready" "lib/stale" "lib/delay" "lib/backoff" "add";
-    LEASE("records ready ranked leases delays errors dead meta wake") =
-        "lib/clock" "lib/record" "lib/ready" "lib/stale" "lib/bury" "lib/due" "lib/oldest"
-        "lease";
+    ADD("records ready compacted ranked delays errors dead meta wake") =
+        "lib/clock" "lib/record" "lib/ready" "lib/stale" "lib/delay" "lib/rate" "lib/backoff"
+        "add";
+    LEASE("records ready compacted ranked leases delays errors dead meta wake") =
+        "lib/full" "lib/clock" "lib/record" "lib/ready" "lib/stale" "lib/delay" "lib/failures"
+        "lib/bury" "lib/due" "lib/expired" "lib/oldest" "lease";
     FINISH("records ready ranked leases delays errors dead meta wake") =
-        "lib/clock" "lib/record" "lib/ready" "lib/delay" "lib/backoff" "lib/bury" "finish";
-    EXTEND("records leases meta") = "lib/clock" "extend";
+        "lib/full" "lib/clock" "lib/record" "lib/ready" "lib/delay" "lib/failures" "lib/rate"
+        "lib/backoff" "lib/bury" "finish";
+    EXTEND("records leases meta") = "lib/full" "lib/clock" "extend";
     EXPIRE("records ready ranked leases delays errors dead meta wake") =
-        "lib/clock" "lib/record" "lib/ready" "lib/bury" "lib/due" "expire";
+        "lib/full" "lib/clock" "lib/record" "lib/ready" "lib/delay" "lib/failures" "lib/bury"
+        "lib/due" "lib/expired" "expire";
     FORGET("records errors") = "lib/record" "forget";
-    REMOVE("records ready ranked delays meta") = "lib/record" "lib/stale" "remove";
-    LOOK("records ready ranked leases delays errors dead meta wake") =
-        "lib/clock" "lib/record" "lib/ready" "lib/bury" "lib/due" "look";
-    STATS("records ready ranked leases delays errors dead meta wake") =
-        "lib/clock" "lib/record" "lib/ready" "lib/stale" "lib/bury" "lib/due" "lib/oldest"
-        "stats";
+    REMOVE("records ready compacted ranked delays meta") =
+        "lib/record" "lib/stale" "remove";
+    LOOK("records ready ranked delays meta wake") =
+        "lib/clock" "lib/record" "lib/ready" "lib/due" "look";
+    STATS("records ready compacted ranked leases delays errors dead meta wake") =
+        "lib/clock" "lib/record" "lib/ready" "lib/stale" "lib/due" "lib/oldest" "stats";
     FAILING("records delays errors") = "lib/clock" "failing";
     LEASES("records leases") = "leases";
     OWNERS("meta") = "lib/clock" "owners";
@@ -155,6 +166,7 @@ scripts! {
     PAUSE("ready ranked meta wake") = "pause";
     OPEN("meta") = "open";
     BALLAST("records leases") = "ballast";
+    TAKE("") = "lib/clock" "lib/rate" "take";
 }
 
 #[cfg(test)]

@@ -17,14 +17,19 @@ use crate::add::read_added;
 use crate::client::{Args, Call, Client};
 use crate::encode;
 use crate::error::unexpected_reply;
+use crate::node::Sending;
 use crate::partition::partition_of;
 use crate::reply::{ReplyReader, between};
 use crate::script::{self, Script};
 
-pub(crate) async fn add(client: &Client, adds: &[Add]) -> Result<Option<Receipt>, Error> {
+pub(crate) async fn add(
+    client: &Client,
+    adds: &[Add],
+    sending: Sending,
+) -> Result<Option<Receipt>, Error> {
     let [Add { key, when: When::Now, priority: 0, .. }] = adds else { return Ok(None) };
     let args = vec![key.to_vec()];
-    let letter = call_for_letter(client, &script::ADD_ONE, key, args).await?;
+    let letter = call_for_letter(client, &script::ADD_ONE, key, args, sending).await?;
     let receipt = |added| Receipt { added, delay: Duration::ZERO };
     Ok(letter.and_then(read_added).map(receipt))
 }
@@ -39,7 +44,9 @@ pub(crate) async fn finish(
     };
     let record = format!("P.{}----", encode::token(hold.token));
     let args = vec![hold.key.to_vec(), record.into_bytes()];
-    let letter = call_for_letter(client, &script::FINISH_ONE, &hold.key, args).await?;
+    let sending = client.sending();
+    let letter =
+        call_for_letter(client, &script::FINISH_ONE, &hold.key, args, sending).await?;
     Ok(letter.filter(|letter| *letter == b'd').map(|_| Finished::Done))
 }
 
@@ -53,7 +60,8 @@ pub(crate) async fn lease(
 ) -> Result<Option<Leased>, Error> {
     let owner = request.owner.as_str().as_bytes().to_vec();
     let args = vec![owner, micros_of(request.lease).to_string().into_bytes()];
-    let grant = read_grant(call(client, &script::LEASE_ONE, 0, args).await?)?;
+    let grant =
+        read_grant(call(client, &script::LEASE_ONE, 0, args, client.sending()).await?)?;
     let leased = |grant| Leased {
         grants: vec![grant],
         more_in: Some(Duration::ZERO),
@@ -68,9 +76,10 @@ async fn call_for_letter(
     script: &'static Script,
     key: &Key,
     args: Args,
+    sending: Sending,
 ) -> Result<Option<u8>, Error> {
     let partition = partition_of(key, client.partitions());
-    let reply = call(client, script, partition, args).await?;
+    let reply = call(client, script, partition, args, sending).await?;
     if reply == Value::Nil {
         return Ok(None);
     }
@@ -83,9 +92,10 @@ async fn call(
     script: &'static Script,
     partition: usize,
     mut args: Args,
+    sending: Sending,
 ) -> Result<Value, Error> {
     args.extend(client.test_time().map(|time| format!("{time:016}").into_bytes()));
-    client.call_one(Call { script, partition, args }).await
+    client.call_one(Call { script, partition, keys: Vec::new(), args }, sending).await
 }
 
 /// Reads the reply of `one/lease.lua`.

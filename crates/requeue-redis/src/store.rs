@@ -3,19 +3,20 @@
 
 use std::fmt;
 use std::num::NonZeroU32;
-use std::sync::Arc;
 use std::sync::atomic::AtomicUsize;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use requeue_store::{
-    Add, Dead, Error, ErrorKind, Expired, Failing, FinishRequest, Finished, Hold, Key,
-    LeaseRequest, Leased, Look, Owner, Receipt, Replies, Reply, Stats, Store,
-    TakeRequest, Taken, Which, Worker, every,
+    Add, Dead, Error, Expired, Failing, FinishRequest, Finished, Hold, Key, LeaseRequest,
+    Leased, Look, Owner, Receipt, Replies, Reply, Stats, Store, TakeRequest, Taken,
+    Which, Worker,
 };
 
 use crate::builder::RedisStoreBuilder;
 use crate::client::Client;
-use crate::engine::Engine;
+use crate::durability::{Confirmation, Durability};
+use crate::lease::LeasedInPart;
 use crate::operate::Exhume;
 use crate::partition::partition_of;
 use crate::waiters::{WAITERS_LOOK, Waiters};
@@ -31,39 +32,64 @@ pub struct RedisStore {
     waiters: Arc<Waiters>,
     /// Chooses the partition from which the next lease takes keys first.
     turn: Arc<AtomicUsize>,
+    /// A lease of which a part had an unknown outcome. The next lease fails with it, so that
+    /// its caller reclaims keys whose grants did not arrive.
+    doubt: Arc<Mutex<Option<Error>>>,
+    confirmation: Option<Confirmation>,
 }
 
 impl RedisStore {
     /// Returns a builder for a queue at this address.
     ///
-    /// The address of a server is `redis://user:password@host:port/database`. The address of
-    /// a cluster names some of its nodes: `redis-cluster://user:password@host:port,host:port`.
+    /// | engine | address |
+    /// |---|---|
+    /// | one server | `redis://user:password@host:port/database` |
+    /// | a cluster, by some of its nodes | `redis-cluster://user:password@host:port,host:port` |
+    /// | a server behind sentinels | `redis+sentinel://user:password@host:port,host:port/name?db=0` |
     ///
-    /// With TLS the schemes are `rediss://` and `rediss-cluster://`. The system must trust
-    /// the certificate of the server, or `?ca=FILE` names the certificate of its authority.
-    /// If the server asks for a client certificate, add `?cert=FILE&key=FILE`. The files are
-    /// in PEM format and are read when the queue is opened.
+    /// The hosts of a sentinel address are the sentinels, and `name` is that of the primary in
+    /// their configuration. User and password are those of the server. If the sentinels have
+    /// their own, add `sentinel_user` and `sentinel_password` as parameters.
+    ///
+    /// With TLS the schemes are `rediss://`, `rediss-cluster://` and `rediss+sentinel://`. The
+    /// system must trust the certificate of the server, or `?ca=FILE` names the certificate of
+    /// its authority. If the server asks for a client certificate, add `?cert=FILE&key=FILE`.
+    /// The files are in PEM format and are read when the queue is opened.
     pub fn builder(url: impl Into<String>) -> RedisStoreBuilder {
         RedisStoreBuilder::new(url)
     }
 
-    pub(crate) async fn new(client: Client) -> Result<Self, Error> {
-        client.load_ballast().await?;
-        inspect::forget_workers(&client).await?;
-        let waiters = Waiters::new(&client);
-        Ok(Self { client, waiters, turn: Arc::default() })
+    pub(crate) fn new(client: Client, durability: Durability) -> Self {
+        Self {
+            waiters: Waiters::new(&client),
+            client,
+            turn: Arc::default(),
+            doubt: Arc::default(),
+            confirmation: durability.confirmation(),
+        }
     }
 
     async fn lease_keys(&self, request: &LeaseRequest) -> Result<Leased, Error> {
+        let doubt = self.doubt().take();
+        doubt.map_or(Ok(()), Err)?;
         if let Some(leased) = self.lease_single(request).await? {
             return Ok(leased);
         }
         let has_waited = self.waiters.take_waited();
-        let leased = lease::lease(&self.client, &self.turn, request).await;
-        if leased.is_err() {
-            self.waiters.restore_waited(has_waited);
+        match lease::lease(&self.client, &self.turn, request).await {
+            Ok(LeasedInPart { leased, doubt }) => {
+                *self.doubt() = doubt;
+                Ok(leased)
+            }
+            Err(error) => {
+                self.waiters.restore_waited(has_waited);
+                Err(error)
+            }
         }
-        leased
+    }
+
+    fn doubt(&self) -> MutexGuard<'_, Option<Error>> {
+        self.doubt.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// Tries the short script, which does not look at the keys that are left.
@@ -94,7 +120,8 @@ impl Store for RedisStore {
     }
 
     fn add<'a>(&'a self, adds: &'a [Add]) -> Replies<'a, Receipt> {
-        Box::pin(async { every(adds.len(), add::add(&self.client, adds).await) })
+        let sending = self.client.engine.sending(self.confirmation);
+        Box::pin(add::add(&self.client, adds, sending))
     }
 
     fn lease<'a>(&'a self, request: &'a LeaseRequest) -> Reply<'a, Leased> {
@@ -108,20 +135,21 @@ impl Store for RedisStore {
         lease: Duration,
     ) -> Replies<'a, bool> {
         Box::pin(async move {
-            every(held.len(), lease::extend(&self.client, owner, held, lease).await)
+            if held.is_empty() {
+                // A failed heartbeat changes no lease.
+                drop(self.heartbeat(owner).await);
+                return Vec::new();
+            }
+            lease::extend(&self.client, owner, held, lease).await
         })
     }
 
     fn heartbeat<'a>(&'a self, owner: &'a Owner) -> Reply<'a, ()> {
-        Box::pin(async {
-            lease::extend(&self.client, owner, &[], Duration::ZERO).await.map(drop)
-        })
+        Box::pin(lease::heartbeat(&self.client, &self.turn, owner))
     }
 
     fn finish<'a>(&'a self, requests: &'a [FinishRequest]) -> Replies<'a, Finished> {
-        Box::pin(async {
-            every(requests.len(), finish::finish(&self.client, requests).await)
-        })
+        Box::pin(finish::finish(&self.client, requests))
     }
 
     fn reclaim<'a>(&'a self, owner: &'a Owner, held: &'a [Hold]) -> Reply<'a, u64> {
@@ -133,31 +161,27 @@ impl Store for RedisStore {
     }
 
     fn forget<'a>(&'a self, keys: &'a [Key]) -> Replies<'a, ()> {
-        Box::pin(async {
-            let forgotten = operate::forget(&self.client, keys).await;
-            every(keys.len(), forgotten.map(|()| vec![(); keys.len()]))
-        })
+        Box::pin(operate::forget(&self.client, keys))
     }
 
     fn remove<'a>(&'a self, keys: &'a [Key]) -> Replies<'a, bool> {
-        Box::pin(async { every(keys.len(), operate::remove(&self.client, keys).await) })
+        Box::pin(operate::remove(&self.client, keys))
     }
 
     fn look<'a>(&'a self, keys: &'a [Key]) -> Replies<'a, Look> {
-        Box::pin(async { every(keys.len(), inspect::look(&self.client, keys).await) })
+        Box::pin(inspect::look(&self.client, keys))
     }
 
     fn take<'a>(&'a self, request: &'a TakeRequest) -> Reply<'a, Taken> {
-        let text = format!("the limiter {:?} is not supported yet", request.limiter);
-        Box::pin(std::future::ready(Err(Error::new(ErrorKind::Server, text))))
+        Box::pin(operate::take(&self.client, request))
     }
 
-    /// The keys of a partition of a cluster are on one node.
+    /// In a cluster, each partition may be on its own node.
     fn lane(&self, key: &Key) -> usize {
-        match &*self.client.engine {
-            Engine::Server(_) => 0,
-            Engine::Cluster(_) => partition_of(key, self.client.partitions()),
+        if !self.client.engine.is_cluster() {
+            return 0;
         }
+        partition_of(key, self.client.partitions())
     }
 
     fn stats(&self) -> Reply<'_, Stats> {

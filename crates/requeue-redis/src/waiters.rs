@@ -16,7 +16,9 @@
 //!    command at a time.
 //! 2. A removed marker is passed to one waiter. Without a waiter it is set again.
 //! 3. A waiter that is cancelled after it got a marker passes it on, by invariant 2.
-//! 4. The first lease after a wait looks at what it leaves behind and sets the marker again.
+//! 4. A listener that ends for any reason, such as the end of its runtime, can be started
+//!    again, and all waiters look.
+//! 5. The first lease after a wait looks at what it leaves behind and sets the marker again.
 //!    A lease for which no marker was removed need not look.
 
 use std::collections::VecDeque;
@@ -56,7 +58,7 @@ pub(crate) struct Waiters {
     engine: Arc<Engine>,
     listeners: Vec<Listener>,
     state: Mutex<State>,
-    /// Whether a wait ended since the last lease that looked: invariant 4.
+    /// Whether a wait ended since the last lease that looked: invariant 5.
     has_waited: AtomicBool,
 }
 
@@ -137,26 +139,22 @@ impl Waiters {
         state.waiting.push_back(sender);
         for number in 0..self.listeners.len() {
             if !std::mem::replace(&mut state.running[number], true) {
-                tokio::spawn(Arc::clone(self).listen(number));
+                tokio::spawn(listen(Listening::new(self, number)));
             }
         }
         Waiter { waiters: Arc::clone(self), woken }
-    }
-
-    async fn listen(self: Arc<Self>, number: usize) {
-        while self.is_needed(number) {
-            if let Err(error) = self.listen_once(number).await {
-                self.fail(number, &error);
-                return;
-            }
-        }
     }
 
     /// Runs one blocking command.
     async fn listen_once(&self, number: usize) -> Result<(), Error> {
         let listener = &self.listeners[number];
         let Connection(mut connection, node) = self.connection(number).await?;
-        let reply = connection.send_packed_command(&listener.command()).await;
+        let command = listener.command();
+        let replying = connection.send_packed_command(&command);
+        let deadline = listener.timeout.saturating_add(node.timeout);
+        let Some(reply) = within(deadline, replying).await else {
+            return Err(self.engine.lost_connection(&node));
+        };
         match reply.and_then(Value::extract_error) {
             Ok(Value::Array(parts)) => {
                 self.pass_on(listener.partition, parts.into_iter().next()).await?;
@@ -211,7 +209,8 @@ impl Waiters {
         state.running[number]
     }
 
-    fn fail(&self, number: usize, error: &Error) {
+    /// Keeps invariant 4.
+    fn end(&self, number: usize, woken: &Woken) {
         let waiting = {
             let mut state = self.state();
             state.running[number] = false;
@@ -219,9 +218,8 @@ impl Waiters {
             std::mem::take(&mut state.waiting)
         };
         for waiter in waiting {
-            let text = format!("{error}, while waiting for a key");
             // The waiter may have been cancelled.
-            drop(waiter.send(Err(Error::new(error.kind(), text))));
+            drop(waiter.send(woken.clone()));
         }
     }
 
@@ -232,7 +230,7 @@ impl Waiters {
         }
         let listener = &self.listeners[number];
         let node = self.engine.node_of(listener.partition);
-        let connection = self.engine.connect(&node, listener.timeout).await?;
+        let connection = self.engine.connect(&node).await?;
         let connection = Connection(connection, node);
         self.state().connections[number] = Some(connection.clone());
         Ok(connection)
@@ -260,13 +258,47 @@ fn listeners_of(markers: Vec<String>) -> Vec<Listener> {
     markers.into_iter().enumerate().map(listener).collect()
 }
 
+/// A listener that runs. Its drop ends it, also if its task panics or its runtime is gone.
+struct Listening {
+    waiters: Arc<Waiters>,
+    number: usize,
+    /// What the waiters get when it ends; `None` if it stopped because there are none.
+    woken: Option<Woken>,
+}
+
+impl Listening {
+    fn new(waiters: &Arc<Waiters>, number: usize) -> Self {
+        Self { waiters: Arc::clone(waiters), number, woken: Some(Ok(())) }
+    }
+}
+
+impl Drop for Listening {
+    fn drop(&mut self) {
+        if let Some(woken) = &self.woken {
+            self.waiters.end(self.number, woken);
+        }
+    }
+}
+
+async fn listen(mut listening: Listening) {
+    let (waiters, number) = (Arc::clone(&listening.waiters), listening.number);
+    while waiters.is_needed(number) {
+        if let Err(error) = waiters.listen_once(number).await {
+            let text = format!("{error}, while waiting for a key");
+            listening.woken = Some(Err(Error::new(error.kind(), text)));
+            return;
+        }
+    }
+    listening.woken = None;
+}
+
 /// A caller that waits.
 struct Waiter {
     waiters: Arc<Waiters>,
     woken: oneshot::Receiver<Woken>,
 }
 
-/// Keeps invariants 3 and 4.
+/// Keeps invariants 3 and 5.
 impl Drop for Waiter {
     fn drop(&mut self) {
         self.waiters.has_waited.store(true, Ordering::Release);

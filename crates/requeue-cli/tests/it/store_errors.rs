@@ -138,7 +138,7 @@ fn later_version_on_redis_is_rejected() {
     is_rejected_while_later(&TestStore::on(&url, Some(&queue)), |by| {
         let address = url.trim_start_matches("redis://").trim_end_matches('/');
         let mut redis = TcpStream::connect(address).unwrap();
-        write!(redis, "HINCRBY rq:{{{queue}:0}}:m version {by}\r\n").unwrap();
+        write!(redis, "HINCRBY rq5:{{{queue}:0}}:m version {by}\r\n").unwrap();
         let mut answer = String::new();
         BufReader::new(redis).read_line(&mut answer).unwrap();
         assert!(answer.starts_with(':'), "{answer}");

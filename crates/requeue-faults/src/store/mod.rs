@@ -82,7 +82,7 @@ impl Kind {
 
 /// Returns one Redis key of a partition of the queue.
 pub(crate) fn redis_key(partition: usize) -> String {
-    format!("rq:{{{QUEUE}:{partition}}}:m")
+    format!("rq5:{{{QUEUE}:{partition}}}:m")
 }
 
 /// Opens a store as soon as it is available, with a seeded bug if one is given.

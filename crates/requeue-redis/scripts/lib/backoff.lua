@@ -1,14 +1,14 @@
--- Counts failures, and computes the delay after a failure.
+-- Computes the delay after a failure.
 
-local arrival
+local retry_rate
 
--- Takes a token of the rate that the whole queue shares (GCRA). Returns how long to wait for
--- it, at most until the last time that a Lua number holds.
-local function reserve(interval, burst)
-    arrival = arrival or tonumber(call('HGET', meta, 'arrival')) or 0
-    arrival = math.max(arrival, now) + interval
-    call('HSET', meta, 'arrival', format('%.0f', arrival))
-    return math.max(0, math.min(arrival - burst * interval, 2 ^ 53) - now)
+-- Takes a token of the rate that the retries of the queue share. Returns how long to wait.
+local function reserve_retry(interval, burst)
+    local wait
+    retry_rate = retry_rate or call('HGET', meta, 'arrival')
+    wait, retry_rate = reserve(retry_rate, interval, burst, 1)
+    call('HSET', meta, 'arrival', retry_rate)
+    return wait
 end
 
 -- Counts a failure. Without an error, the previous one is kept. Returns the number of
@@ -34,14 +34,7 @@ local function fail(key, record, policy, error)
         delay = math.min(delay, base * 2 ^ failures)
     end
     if interval ~= '0' then
-        delay = math.max(delay, reserve(tonumber(interval), tonumber(burst)))
+        delay = math.max(delay, reserve_retry(tonumber(interval), tonumber(burst)))
     end
     return delay
-end
-
-local function clear_failures(key, record)
-    if record.failures > 0 then
-        record.failures = 0
-        call('HDEL', errors, key)
-    end
 end

@@ -1,22 +1,22 @@
 -- Finds the oldest ready key.
 
--- Returns the first entry of `ready` that counts. Removes up to `max_stale` stale entries.
+-- Returns the first entry that counts. Removes up to `max_stale` stale entries.
 local function first_entry(max_stale)
     for _ = 0, max_stale do
-        local entry = call('LINDEX', ready, 0)
-        if not entry or count_stale() == 0
+        local entry = is_compacting and call('LINDEX', compacted, 0)
+            or call('LINDEX', ready, 0)
+        if not entry or stale_count == 0
             or is_live(entry, call('HGET', records, sub(entry, 17))) then
             return entry
         end
-        call('LPOP', ready)
+        pop_entries(1)
         stale_count = stale_count - 1
     end
 end
 
--- Returns the oldest ready key, the time at which it became ready, and its entry if it is in
--- `ready`. Considers only the first key of each priority.
-local function oldest_ready(max_stale)
-    local entry = first_entry(max_stale)
+-- Returns the oldest of `entry` and the first keys of each other priority, the time at which
+-- it became ready, and `entry` if it is the oldest.
+local function oldest_ready(entry)
     local oldest, since = entry and sub(entry, 17), entry and sub(entry, 1, 16)
     local from, place = '-inf', 0
     while true do

@@ -52,14 +52,14 @@ async fn a_call_without_an_answer_has_an_unknown_outcome() {
 }
 
 #[tokio::test]
-async fn a_replica_is_unavailable_until_it_is_promoted() {
+async fn a_replica_is_read_only_until_it_is_promoted() {
     let Some(own) = TestServer::start().await else { return };
     let store = new_queue(&own.url).open().await.unwrap();
     let mut server = connect(&own.url).await;
     let mut replicate = redis::cmd("REPLICAOF");
     replicate.arg("127.0.0.1").arg(1).exec_async(&mut server).await.unwrap();
     let error = store.add(&adds(&["a"])).all().await.unwrap_err();
-    assert_eq!(error.kind(), ErrorKind::Unavailable, "{error}");
+    assert_eq!(error.kind(), ErrorKind::ReadOnly, "{error}");
     let mut promote = redis::cmd("REPLICAOF");
     promote.arg("NO").arg("ONE").exec_async(&mut server).await.unwrap();
     add(&store, &["a"]).await;
@@ -67,7 +67,7 @@ async fn a_replica_is_unavailable_until_it_is_promoted() {
 
 /// The error that a server reports in this case was unknown, so a failover ended waits for good.
 #[tokio::test]
-async fn a_wait_on_a_server_that_becomes_a_replica_fails_as_unavailable() {
+async fn a_wait_on_a_server_that_becomes_a_replica_is_repeated() {
     let Some(own) = TestServer::start().await else { return };
     let store = new_queue(&own.url).open().await.unwrap();
     let waiting = tokio::spawn({
@@ -79,7 +79,7 @@ async fn a_wait_on_a_server_that_becomes_a_replica_fails_as_unavailable() {
     let mut replicate = redis::cmd("REPLICAOF");
     replicate.arg("127.0.0.1").arg(1).exec_async(&mut server).await.unwrap();
     let error = waiting.await.unwrap().unwrap_err();
-    assert_eq!(error.kind(), ErrorKind::Unavailable, "{error}");
+    assert_eq!(error.kind(), ErrorKind::ReadOnly, "{error}");
 }
 
 #[tokio::test]

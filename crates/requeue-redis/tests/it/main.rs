@@ -3,7 +3,9 @@
 
 mod cluster;
 mod conformance;
+mod connections;
 mod cost;
+mod errors;
 mod faults;
 mod migration;
 mod model;

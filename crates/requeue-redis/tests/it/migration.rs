@@ -7,8 +7,8 @@ use std::time::Duration;
 use requeue::{AddOptions, Finish};
 use requeue_redis::{RedisStore, RedisStoreBuilder};
 use requeue_store::{
-    Add, Backoff, Error, ErrorKind, FinishRequest, LeaseRequest, Owner, RepliesExt,
-    SharedQueue, Store, When,
+    Add, Backoff, Error, ErrorKind, FinishRequest, Hold, LeaseRequest, Owner, RepliesExt,
+    SharedQueue, Store, Token, When,
 };
 use tokio::task::JoinHandle;
 
@@ -40,13 +40,15 @@ async fn fill(store: &RedisStore) {
 /// Executes every call of the store.
 async fn call_each(store: &RedisStore) -> Vec<(&'static str, Result<(), Error>)> {
     let (some, adds) = (keys(&["k1", "failed"]), support::adds(&["k1", "new"]));
-    let owner = request(1).owner;
+    let (owner, token) = (request(1).owner, Token(1));
+    let held = [Hold { key: support::key("k1"), token }];
     vec![
         ("lease", store.lease(&request(100)).await.map(drop)),
         ("lease one", store.lease(&request(1)).await.map(drop)),
         ("add", store.add(&adds).all().await.map(drop)),
         ("add one", store.add(&adds[..1]).all().await.map(drop)),
-        ("extend", store.extend(&owner, &[], HOUR).all().await.map(drop)),
+        ("extend", store.extend(&owner, &held, HOUR).all().await.map(drop)),
+        ("heartbeat", store.heartbeat(&owner).await),
         ("expire", store.expire(None).await.map(drop)),
         ("forget", store.forget(&some).all().await.map(drop)),
         ("remove", store.remove(&some).all().await.map(drop)),

@@ -108,13 +108,12 @@ macro_rules! same {
     }};
 }
 
-/// As `same!` for a batch.
-macro_rules! same_all {
+/// As `same`, for a batch.
+macro_rules! same_each {
     ($pair:ident, $call:ident($($arg:expr),*)) => {{
         let model = $pair.model.$call($($arg),*).all().await.unwrap();
         let store = $pair.store.$call($($arg),*).all().await.unwrap();
         assert_eq!(store, model, "seed {}: {}{:?}", $pair.seed, stringify!($call), ($($arg,)*));
-        store
     }};
 }
 
@@ -127,21 +126,21 @@ impl Pair {
         match random.below(14) {
             0..=2 => {
                 let adds: Vec<_> = (0..=random.below(4)).map(|_| random.add()).collect();
-                same_all!(self, add(&adds));
+                same_each!(self, add(&adds));
             }
             3..=5 => self.lease(random).await,
             6..=7 => self.finish(random).await,
             8 => {
                 let (owner, held) = (random.owner(), self.held.clone());
-                same_all!(self, extend(&owner, &held, Duration::from_secs(2)));
+                same_each!(self, extend(&owner, &held, Duration::from_secs(2)));
             }
             9 => {
                 let keys = random.keys();
-                same_all!(self, remove(&keys));
+                same_each!(self, remove(&keys));
             }
             10 => {
                 let keys = random.keys();
-                same_all!(self, forget(&keys));
+                same_each!(self, forget(&keys));
             }
             11 => {
                 same!(self, expire(max));
@@ -189,7 +188,7 @@ impl Pair {
                 requests.push(FinishRequest { hold, finish, backoff, error });
             }
         }
-        same_all!(self, finish(&requests));
+        same_each!(self, finish(&requests));
     }
 
     async fn operate(&mut self, random: &mut Random) {
@@ -212,7 +211,7 @@ impl Pair {
 
     async fn compare(&mut self) {
         let keys: Vec<_> = (0..6).map(|n| support::key(&format!("k{n}"))).collect();
-        same_all!(self, look(&keys));
+        same_each!(self, look(&keys));
         assert_eq!(stats(&self.store).await, stats(&self.model).await);
         same!(self, failing(10));
         same!(self, dead(10));

@@ -85,7 +85,8 @@ async fn a_queue_of_another_version_is_left_alone() {
     let builder = new_queue(&url);
     builder.clone().open().await.unwrap();
     let mut server = connect(&url).await;
-    for (version, advice) in [(1, "use an older program"), (99, "use a newer program")] {
+    for (version, advice) in [(3, "use an older program"), (99, "use the newer program")]
+    {
         let mut other = redis::cmd("HSET");
         other.arg(part(&builder, "m")).arg("version").arg(version);
         other.exec_async(&mut server).await.unwrap();

@@ -55,7 +55,12 @@ impl Data {
         leases.retain(is_key);
         Self {
             records,
-            ready: query(server, "LRANGE", part(queue, "r"), all).await,
+            ready: {
+                let compacted = query(server, "LRANGE", part(queue, "c"), all).await;
+                let ready: Vec<String> =
+                    query(server, "LRANGE", part(queue, "r"), all).await;
+                [compacted, ready].concat()
+            },
             ranked: query(server, "ZRANGE", part(queue, "p"), all).await,
             leases,
             delays: query(server, "ZRANGE", part(queue, "d"), all).await,
@@ -72,7 +77,8 @@ impl Data {
     }
 
     fn number(&self, field: &str) -> usize {
-        self.meta.get(field).map_or(0, |digits| digits.parse().unwrap())
+        let digits = self.meta.get(field).map(|text| text.trim_end_matches('c'));
+        digits.map_or(0, |digits| digits.parse().unwrap())
     }
 
     /// Invariant 3.

@@ -2,6 +2,7 @@
 
 pub(crate) mod cluster;
 pub(crate) mod invariants;
+pub(crate) mod proxy;
 pub(crate) mod server;
 
 use std::collections::HashMap;
@@ -53,7 +54,7 @@ pub(crate) async fn open(url: &str, clock: &EngineClock) -> RedisStore {
 pub(crate) fn part(builder: &RedisStoreBuilder, end: &str) -> String {
     let debug = format!("{builder:?}");
     let queue = debug.split('"').nth(1).unwrap();
-    format!("rq:{{{queue}:0}}:{end}")
+    format!("rq5:{{{queue}:0}}:{end}")
 }
 
 /// Returns this many key names: `k0`, `k1` and so on.
