@@ -9,6 +9,10 @@ mod error;
 mod feed;
 pub mod finalizer;
 mod health;
+mod index;
+mod informer;
+mod object;
+mod reasons;
 mod recorder;
 #[cfg(feature = "testing")]
 #[cfg_attr(docsrs, doc(cfg(feature = "testing")))]
@@ -18,6 +22,11 @@ pub use self::action::Action;
 pub use self::controller::Controller;
 pub use self::election::{Candidate, Election, ElectionError, Ended, OnLoss, Term};
 pub use self::error::{Error, SyncError};
+pub use self::feed::{Change, LOW, Seen, WatchStatus, feed};
 pub use self::finalizer::finalizer;
 pub use self::health::{Check, Health, HealthReport, HealthServer};
+pub use self::index::Index;
+pub use self::informer::Informer;
+pub use self::object::Object;
+pub use self::reasons::Reasons;
 pub use self::recorder::{PublishError, Published, Recorder};
