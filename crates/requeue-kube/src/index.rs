@@ -114,7 +114,7 @@ where
             old.map(|object| ((self.values)(object), key_of(&**object, &self.dynamic)));
         let new = new.map(|object| ((self.values)(object), object));
         let mut entries = self.entries.write().unwrap_or_else(PoisonError::into_inner);
-        for (values, key) in old {
+        if let Some((values, key)) = old {
             for value in values {
                 if let Some(objects) = entries.get_mut(&value) {
                     objects.remove(&key);
@@ -124,7 +124,7 @@ where
                 }
             }
         }
-        for (values, object) in new {
+        if let Some((values, object)) = new {
             for value in values {
                 let key = key_of(&**object, &self.dynamic);
                 entries.entry(value).or_default().insert(key, Arc::clone(object));

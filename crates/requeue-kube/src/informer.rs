@@ -15,7 +15,7 @@ use crate::feed::{
     Cache, Guard, Monitor, Seen, Subscriber, WatchStatus, follow, guarded, invalid,
 };
 use crate::index::{Index, index};
-use crate::object::{Object, version_of};
+use crate::object::Object;
 
 /// One watch and its store, for any number of controllers; client-go's shared informer.
 ///
@@ -181,11 +181,9 @@ impl<K: Object> Informer<K> {
     {
         let weak = queue.downgrade();
         self.subscribe(Box::new(move |seen| {
-            let Some(queue) = weak.upgrade() else { return };
+            let Some(queue) = weak.upgrade() else { return false };
             let options = requeue::AddOptions::new().priority(seen.change.priority());
-            for key in keys(seen) {
-                queue.add_with(key, options).map(drop).unwrap_or_default();
-            }
+            keys(seen).into_iter().all(|key| queue.add_with(key, options).is_ok())
         }));
     }
 
@@ -213,18 +211,7 @@ impl<K: Object> Informer<K> {
 impl<K: Object> Inner<K> {
     fn apply(&self, event: Event<Guard<K>>) {
         warn_if_invalid(&event, &self.monitor);
-        let version = newest(&event);
-        let complete = matches!(event, Event::InitDone);
-        let mut cache = lock(&self.cache);
-        cache.apply_guarded(event);
-        drop(cache);
-        self.monitor.advance(version);
-        if complete {
-            let versions = self.store.state();
-            self.monitor.advance(
-                versions.iter().filter_map(|object| version_of(&**object)).max(),
-            );
-        }
+        lock(&self.cache).apply_guarded(event);
     }
 }
 
@@ -240,16 +227,6 @@ pub(crate) fn warn_if_invalid<K: Object>(event: &Event<Guard<K>>, monitor: &Moni
             skipped,
             "skipped an object that cannot be decoded"
         );
-    }
-}
-
-/// Returns the resource version of a live event.
-pub(crate) fn newest<K: Object>(event: &Event<Guard<K>>) -> Option<u64> {
-    match event {
-        Event::Apply(object) | Event::Delete(object) => {
-            kube::Resource::meta(object).resource_version.as_ref()?.parse().ok()
-        }
-        Event::Init | Event::InitApply(_) | Event::InitDone => None,
     }
 }
 

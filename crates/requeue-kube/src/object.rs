@@ -65,8 +65,3 @@ pub(crate) fn key_of<K: Object>(object: &K, dynamic: &K::DynamicType) -> ObjectR
         None => key,
     }
 }
-
-/// Returns the resource version as a number, which orders the changes of one kind.
-pub(crate) fn version_of<K: Object>(object: &K) -> Option<u64> {
-    object.meta().resource_version.as_ref()?.parse().ok()
-}

@@ -58,8 +58,8 @@ pub struct Seen<'a, K> {
     pub previous: Option<&'a K>,
 }
 
-/// Receives the changes of a cache.
-pub(crate) type Subscriber<K> = Box<dyn FnMut(Seen<'_, K>) + Send>;
+/// Receives the changes of a cache. Returns whether it wants more.
+pub(crate) type Subscriber<K> = Box<dyn FnMut(Seen<'_, K>) -> bool + Send>;
 
 /// Follows the objects of a cache.
 pub(crate) trait Indexer<K>: Send {
@@ -116,30 +116,30 @@ impl<K: Object> Cache<K> {
     }
 
     /// Applies an event to the store, the indexes and the subscribers.
-    pub(crate) fn apply(&mut self, event: Event<K>) {
-        match &event {
+    pub(crate) fn apply(&mut self, event: &Event<K>) {
+        match event {
             Event::Init => {
                 self.listed.clear();
-                self.writer.apply_watcher_event(&event);
+                self.writer.apply_watcher_event(event);
             }
             Event::InitApply(object) => {
                 if self.ready {
                     self.note(object);
                 }
-                self.writer.apply_watcher_event(&event);
+                self.writer.apply_watcher_event(event);
             }
             Event::InitDone => self.complete(),
             Event::Apply(object) => {
                 let key = key_of(object, &self.dynamic);
                 let previous = self.store.get(&key);
-                self.writer.apply_watcher_event(&event);
+                self.writer.apply_watcher_event(event);
                 let current = self.store.get(&key);
                 let change = compare(previous.as_deref(), object);
                 self.publish(change, previous.as_ref(), current.as_ref());
             }
             Event::Delete(object) => {
                 let previous = self.store.get(&key_of(object, &self.dynamic));
-                self.writer.apply_watcher_event(&event);
+                self.writer.apply_watcher_event(event);
                 for indexer in &mut self.indexers {
                     indexer.replace(previous.as_ref(), None);
                 }
@@ -170,7 +170,7 @@ impl<K: Object> Cache<K> {
                 Event::InitApply((*known).clone())
             }
         };
-        self.apply(event);
+        self.apply(&event);
     }
 
     fn known(&self, meta: &kube::api::ObjectMeta) -> Option<Arc<K>> {
@@ -222,9 +222,8 @@ impl<K: Object> Cache<K> {
     }
 
     fn call(&mut self, change: Change, object: &K, previous: Option<&K>) {
-        for subscriber in &mut self.subscribers {
-            subscriber(Seen { change, object, previous });
-        }
+        self.subscribers
+            .retain_mut(|subscriber| subscriber(Seen { change, object, previous }));
     }
 }
 

@@ -10,7 +10,7 @@ use std::fmt;
 use kube::api::ObjectMeta;
 use kube::core::DynamicResourceScope;
 use kube::runtime::watcher;
-use kube::{Api, Resource};
+use kube::{Api, Client, Resource};
 use serde::de::{Deserialize, Deserializer, Error as _};
 use serde_json::value::RawValue;
 
@@ -95,9 +95,17 @@ impl<K: Object> Resource for Guard<K> {
 /// Returns an `Api` for the same objects that decodes each on its own.
 pub(crate) fn guarded<K: Object>(api: Api<K>, dynamic: &K::DynamicType) -> Api<Guard<K>> {
     let namespace = api.namespace().map(str::to_owned);
-    let client = api.into_client();
+    guarded_in(api.into_client(), namespace.as_deref(), dynamic)
+}
+
+/// Returns an `Api` for a namespace, or for all of them, that decodes each object on its own.
+pub(crate) fn guarded_in<K: Object>(
+    client: Client,
+    namespace: Option<&str>,
+    dynamic: &K::DynamicType,
+) -> Api<Guard<K>> {
     match namespace {
-        Some(namespace) => Api::namespaced_with(client, &namespace, dynamic),
+        Some(namespace) => Api::namespaced_with(client, namespace, dynamic),
         None => Api::all_with(client, dynamic),
     }
 }

@@ -29,7 +29,7 @@ pub use self::status::WatchStatus;
 
 pub(crate) use self::cache::{Cache, Indexer, Subscriber};
 pub(crate) use self::filter::Filter;
-pub(crate) use self::guard::{Guard, guarded, invalid};
+pub(crate) use self::guard::{Guard, guarded, guarded_in, invalid};
 pub(crate) use self::links::{Links, Mapped};
 pub(crate) use self::status::{Monitor, WatchFailure};
 pub(crate) use self::watch::follow;
@@ -101,15 +101,13 @@ where
     let monitor = Monitor::new(K::kind(&dynamic));
     let mut cache = Cache::new(store, dynamic);
     cache.subscribe(Box::new(move |seen| {
+        let Some(queue) = weak.upgrade() else { return false };
         let options = AddOptions::new().priority(seen.change.priority());
-        if let Some(queue) = weak.upgrade() {
-            for key in keys(seen) {
-                // A closed queue takes no keys; the feed only keeps the store up to date.
-                queue.add_with(key, options).map(drop).unwrap_or_default();
-            }
-        }
+        // A closed queue takes no keys: the feed then only keeps the store up to date.
+        let added = |key| queue.add_with(key, options).is_ok();
+        keys(seen).into_iter().all(added)
     }));
     tokio::spawn(follow(events, monitor, Arc::new(SystemClock), move |event| {
-        cache.apply(event)
+        cache.apply(&event);
     }))
 }

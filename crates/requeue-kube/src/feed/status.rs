@@ -1,5 +1,6 @@
 //! The state of one watch, for its observers.
 
+use std::fmt;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 
@@ -35,7 +36,6 @@ pub(crate) struct WatchFailure {
 }
 
 /// The state that a watch updates.
-#[derive(Debug)]
 pub(crate) struct Monitor {
     kind: String,
     synced: watch::Sender<bool>,
@@ -47,7 +47,11 @@ pub(crate) struct Monitor {
     /// The highest resource version that the cache has seen.
     version: AtomicU64,
     failures: Mutex<Option<mpsc::Sender<WatchFailure>>>,
+    listeners: Mutex<Vec<Listener>>,
 }
+
+/// Called when a cache has seen a later resource version. Returns whether it wants more.
+type Listener = Box<dyn Fn() -> bool + Send + Sync>;
 
 impl Monitor {
     pub(crate) fn new(kind: impl Into<String>) -> Arc<Self> {
@@ -61,6 +65,7 @@ impl Monitor {
             last_error: Mutex::default(),
             version: AtomicU64::new(0),
             failures: Mutex::default(),
+            listeners: Mutex::default(),
         })
     }
 
@@ -97,7 +102,15 @@ impl Monitor {
     pub(crate) fn advance(&self, version: Option<u64>) {
         if let Some(version) = version {
             self.version.fetch_max(version, Ordering::AcqRel);
+            let mut listeners =
+                self.listeners.lock().unwrap_or_else(PoisonError::into_inner);
+            listeners.retain(|listener| listener());
         }
+    }
+
+    /// Calls `listener` whenever the cache has advanced.
+    pub(crate) fn on_advance(&self, listener: Listener) {
+        self.listeners.lock().unwrap_or_else(PoisonError::into_inner).push(listener);
     }
 
     pub(crate) fn version(&self) -> u64 {
@@ -135,5 +148,11 @@ impl Monitor {
                 .unwrap_or_else(PoisonError::into_inner)
                 .clone(),
         }
+    }
+}
+
+impl fmt::Debug for Monitor {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_tuple("Monitor").field(&self.status()).finish()
     }
 }

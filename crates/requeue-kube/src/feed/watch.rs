@@ -1,10 +1,12 @@
 //! The loop of one watch: events in, backoff after errors.
 
+use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::pin::pin;
 use std::sync::Arc;
 use std::time::Duration;
 
 use futures::{Stream, StreamExt};
+use kube::Resource;
 use kube::runtime::watcher::{self, Event};
 use requeue::Clock;
 use requeue::retry::{Exponential, Jitter, RetryPolicy};
@@ -18,7 +20,7 @@ const MAX_PAUSE: Duration = Duration::from_secs(30);
 ///
 /// After an error, only this watch pauses: up to 0.8 s, doubling up to 30 s, with jitter. An
 /// expired resource version is not an error: the watch lists again, at once the first time.
-pub(crate) async fn follow<T>(
+pub(crate) async fn follow<T: Resource>(
     events: impl Stream<Item = watcher::Result<Event<T>>>,
     monitor: Arc<Monitor>,
     clock: Arc<dyn Clock>,
@@ -26,19 +28,25 @@ pub(crate) async fn follow<T>(
 ) {
     let mut events = pin!(events);
     let mut pauses = Pauses::new();
+    let mut listed = None;
     while let Some(event) = events.next().await {
         match event {
             Ok(event) => {
                 pauses.succeeded(&event);
-                let live = matches!(event, Event::Apply(_) | Event::Delete(_));
-                let complete = matches!(event, Event::InitDone);
-                apply(event);
+                let step = Step::of(&event);
+                apply_contained(&mut apply, event, &monitor);
                 // Only now: waiters must find the objects in the cache.
-                if complete {
-                    monitor.listed();
-                }
-                if live {
-                    monitor.event();
+                match step {
+                    Step::Begin => listed = None,
+                    Step::Listed(version) => listed = listed.max(version),
+                    Step::Complete => {
+                        monitor.listed();
+                        monitor.advance(listed);
+                    }
+                    Step::Live(version) => {
+                        monitor.event();
+                        monitor.advance(version);
+                    }
                 }
             }
             Err(error) => {
@@ -49,6 +57,43 @@ pub(crate) async fn follow<T>(
                 }
             }
         }
+    }
+}
+
+/// What an event means for the progress of a watch.
+enum Step {
+    Begin,
+    Listed(Option<u64>),
+    Complete,
+    Live(Option<u64>),
+}
+
+impl Step {
+    fn of<T: Resource>(event: &Event<T>) -> Self {
+        let version =
+            |object: &T| object.meta().resource_version.as_ref()?.parse::<u64>().ok();
+        match event {
+            Event::Init => Self::Begin,
+            Event::InitApply(object) => Self::Listed(version(object)),
+            Event::InitDone => Self::Complete,
+            Event::Apply(object) | Event::Delete(object) => Self::Live(version(object)),
+        }
+    }
+}
+
+/// Applies an event. A panic of a mapper, a predicate or an index must not end the watch.
+fn apply_contained<T>(
+    apply: &mut impl FnMut(Event<T>),
+    event: Event<T>,
+    monitor: &Monitor,
+) {
+    let applied = catch_unwind(AssertUnwindSafe(|| apply(event)));
+    if applied.is_err() {
+        let kind = monitor.kind();
+        tracing::error!(
+            kind,
+            "a mapper, predicate or index panicked; some keys may be missing"
+        );
     }
 }
 
