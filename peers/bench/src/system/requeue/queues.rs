@@ -116,6 +116,7 @@ fn fill_next<K: Key>(keys: &[K], times: usize) -> Sample {
         for _ in 1..count {
             current = current.take().and_then(|lease| lease.next_blocking());
         }
+        current.expect("open").done();
     };
     scenario::fill(keys, (1, times), |keys| keys[0].add(&queue), drain)
 }
