@@ -9,7 +9,7 @@ mod pool;
 mod prometheus;
 
 use std::fmt;
-use std::sync::Weak;
+use std::sync::{Arc, Weak};
 use std::time::Duration;
 
 use crate::Counts;
@@ -96,6 +96,34 @@ pub trait Recorder: Send + Sync {
     /// The queue contained a panic of user code: a lease was dropped by a panic, or the retry
     /// policy, the order or the clock panicked.
     fn panicked(&self) {}
+}
+
+/// Counts the events of one queue in place of its [`Recorder`], with the queue's lock held.
+///
+/// So one thread at a time calls it, and it needs no atomic read-modify-write. It must not
+/// call user code.
+pub(crate) trait Tally: Send + Sync {
+    fn added(&self);
+
+    /// As [`Recorder::got`], in nanoseconds.
+    fn got(&self, waited: u64);
+
+    /// As [`Recorder::done`], in nanoseconds.
+    fn done(&self, worked: u64);
+}
+
+/// Returns the tally of a queue of this name, if `metrics` is our own implementation.
+pub(crate) fn tally_of<M: Metrics + 'static>(
+    metrics: &M,
+    name: &str,
+) -> Option<Arc<dyn Tally>> {
+    #[cfg(feature = "prometheus")]
+    if let Some(prometheus) = (metrics as &dyn std::any::Any).downcast_ref::<Prometheus>()
+    {
+        return Some(prometheus.tally(name));
+    }
+    let _ = (metrics, name);
+    None
 }
 
 /// The gauges of a queue at one moment.

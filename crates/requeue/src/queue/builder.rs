@@ -12,8 +12,9 @@ use super::order::{Fifo, Order};
 use super::policy::Policy;
 use super::shared::{Parts, Shared};
 use super::state::{Rules, State};
+use super::timing::Timing;
 use crate::clock::{AnyClock, Clock};
-use crate::metrics::{Metrics, Probe, Recorder};
+use crate::metrics::{Metrics, Probe, Recorder, Tally, tally_of};
 use crate::retry::{QueueDefault, RetryPolicy};
 
 /// Builds a [`Queue`]; from [`Queue::builder`].
@@ -59,7 +60,10 @@ pub struct Builder<K> {
 }
 
 /// Attaches the metrics provider when the queue is built.
-type Attach<K> = Box<dyn FnOnce(&str, &Weak<Shared<K>>) -> Box<dyn Recorder> + Send>;
+type Attach<K> = Box<dyn FnOnce(&str, &Weak<Shared<K>>) -> Attached + Send>;
+
+/// The metrics of one queue.
+type Attached = (Box<dyn Recorder>, Option<Arc<dyn Tally>>);
 
 /// How many keys are kept only for their failures. Each takes as much memory as a ready key.
 const MAX_TRACKED: usize = 100_000;
@@ -117,7 +121,7 @@ impl<K> Builder<K> {
     {
         self.metrics = Some(Box::new(move |name, queue| {
             let queue: Weak<Shared<K>> = Weak::clone(queue);
-            metrics.queue(name, Probe::new(queue))
+            (metrics.queue(name, Probe::new(queue)), tally_of(&metrics, name))
         }));
         self
     }
@@ -183,15 +187,16 @@ impl<K> Builder<K> {
 
     /// Builds the queue.
     pub fn build(self) -> Queue<K> {
-        let rules = Rules {
-            line: self.line,
-            absorb: self.absorb,
-            capacity: self.capacity,
-            max_resting: self.max_tracked,
-            timed: self.metrics.is_some(),
-        };
         let shared = Arc::new_cyclic(|queue| {
-            let recorder = self.metrics.map(|attach| attach(&self.name, queue));
+            let attached = self.metrics.map(|attach| attach(&self.name, queue));
+            let (recorder, tally) = attached.unzip();
+            let rules = Rules {
+                line: self.line,
+                absorb: self.absorb,
+                capacity: self.capacity,
+                max_resting: self.max_tracked,
+                timing: tally.map(Timing::new),
+            };
             Shared::new(Parts {
                 state: State::new(rules),
                 name: self.name,

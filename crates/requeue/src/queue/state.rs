@@ -125,7 +125,8 @@ pub(super) struct Rules<K> {
     pub(super) absorb: bool,
     pub(super) capacity: usize,
     pub(super) max_resting: usize,
-    pub(super) timed: bool,
+    /// Present if the queue has metrics.
+    pub(super) timing: Option<Timing>,
 }
 
 /// How many entries of delays one [`State::advance`] works on. It bounds how long the lock
@@ -152,7 +153,7 @@ impl<K> State<K> {
             max_resting: rules.max_resting,
             priorities: Priorities::default(),
             absorb: rules.absorb,
-            timing: rules.timed.then(Box::default),
+            timing: rules.timing.map(Box::new),
             panics: 0,
             discarded: Vec::new(),
             has_deferred: false,

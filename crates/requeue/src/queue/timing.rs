@@ -1,22 +1,26 @@
 //! How long keys wait and how long they are processed. Only a queue with metrics has this.
 //!
 //! Nothing here reads a clock: [`start`](Timing::start) is given the time of a lock scope,
-//! and all events of that scope happen at this time. They are reported after the lock is
-//! released, as a [`Report`].
+//! and all events of that scope happen at this time.
+//!
+//! Events go to a [`Tally`] at once, which is our own code. A recorder is user code: it
+//! receives them after the lock is released.
 //!
 //! # Invariants
 //!
 //! 1. `running` holds the slot of each leased key once, longest lease first.
 //! 2. `leased_sum` is the sum of the times at which those leases began.
 
-mod report;
 #[cfg(test)]
 mod tests;
 
-pub(super) use self::report::Report;
+use std::sync::Arc;
+use std::time::Duration;
+
 use super::column::Column;
 use super::links::{Links, List};
 use super::nanos::Nanos;
+use crate::metrics::{Recorder, Tally};
 
 /// The times of one key.
 #[derive(Clone, Copy, Default)]
@@ -27,8 +31,35 @@ struct Times {
     leased: Nanos,
 }
 
+/// An event that is to be recorded.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Event {
+    /// A key became ready or dirty.
+    Added,
+    /// A key was leased after it had waited for so long.
+    Got(Nanos),
+    /// A lease ended after so long.
+    Done(Nanos),
+}
+
+impl Event {
+    pub(super) fn record(self, recorder: &dyn Recorder) {
+        match self {
+            Self::Added => recorder.added(),
+            Self::Got(waited) => recorder.got(Duration::from_nanos(waited)),
+            Self::Done(worked) => recorder.done(Duration::from_nanos(worked)),
+        }
+    }
+}
+
+/// Where events go.
+enum Sink {
+    Tally(Arc<dyn Tally>),
+    /// The events of this lock scope, for the recorder.
+    Recorder(Vec<Event>),
+}
+
 /// The times of the keys of one queue.
-#[derive(Default)]
 pub(super) struct Timing {
     /// The time of this lock scope, or of the last one.
     now: Nanos,
@@ -36,7 +67,7 @@ pub(super) struct Timing {
     running: List,
     links: Links,
     leased_sum: u128,
-    report: Report,
+    sink: Sink,
 }
 
 /// How long keys have been leased.
@@ -48,6 +79,18 @@ pub(super) struct Unfinished {
 }
 
 impl Timing {
+    /// Times keys for a tally, or for the recorder if there is none.
+    pub(super) fn new(tally: Option<Arc<dyn Tally>>) -> Self {
+        Self {
+            now: 0,
+            times: Column::default(),
+            running: List::default(),
+            links: Links::default(),
+            leased_sum: 0,
+            sink: tally.map_or(Sink::Recorder(Vec::new()), Sink::Tally),
+        }
+    }
+
     /// Starts a lock scope. Time does not go back, even if the caller read the clock before
     /// the previous scope did.
     #[inline]
@@ -59,7 +102,10 @@ impl Timing {
     #[inline]
     pub(super) fn added(&mut self, slot: u32) {
         self.times.at(slot).added = self.now;
-        self.report.added += 1;
+        match &mut self.sink {
+            Sink::Tally(tally) => tally.added(),
+            Sink::Recorder(events) => events.push(Event::Added),
+        }
     }
 
     /// Records that a key was leased.
@@ -67,7 +113,11 @@ impl Timing {
     pub(super) fn leased(&mut self, slot: u32) {
         let times = self.times.at(slot);
         times.leased = self.now;
-        self.report.waited.push(self.now - times.added);
+        let waited = self.now - times.added;
+        match &mut self.sink {
+            Sink::Tally(tally) => tally.got(waited),
+            Sink::Recorder(events) => events.push(Event::Got(waited)),
+        }
         self.links.push_back(&mut self.running, slot);
         self.leased_sum += u128::from(self.now);
     }
@@ -76,14 +126,27 @@ impl Timing {
     #[inline]
     pub(super) fn done(&mut self, slot: u32) {
         let Times { leased, .. } = self.times.get(slot);
-        self.report.worked.push(self.now - leased);
+        let worked = self.now - leased;
+        match &mut self.sink {
+            Sink::Tally(tally) => tally.done(worked),
+            Sink::Recorder(events) => events.push(Event::Done(worked)),
+        }
         self.links.unlink(&mut self.running, slot);
         self.leased_sum -= u128::from(leased);
     }
 
+    /// Returns whether events wait for the recorder.
     #[inline]
-    pub(super) fn take_report(&mut self) -> Report {
-        std::mem::take(&mut self.report)
+    pub(super) fn has_events(&self) -> bool {
+        matches!(&self.sink, Sink::Recorder(events) if !events.is_empty())
+    }
+
+    /// Takes the events that wait for the recorder.
+    pub(super) fn take_events(&mut self) -> Vec<Event> {
+        match &mut self.sink {
+            Sink::Tally(_) => Vec::new(),
+            Sink::Recorder(events) => std::mem::take(events),
+        }
     }
 
     /// Returns how long keys have been leased, given how many they are.

@@ -6,11 +6,11 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use super::family::{Kind, Labels, Value};
-use super::histogram::{Bounds, Histogram};
+use super::histogram::{Bounds, Histogram, add_alone};
 use crate::Counts;
-use crate::metrics::{GaugeValue, Gauges};
+use crate::metrics::{GaugeValue, Gauges, Tally};
 
-/// The counters and histograms of all queues of one name.
+/// Counters and histograms of one queue, or of several with one name.
 #[derive(Debug)]
 pub(super) struct Totals {
     pub(super) adds: AtomicU64,
@@ -29,6 +29,33 @@ impl Totals {
             waited: Histogram::new(Arc::clone(bounds)),
             worked: Histogram::new(Arc::clone(bounds)),
         }
+    }
+
+    /// Adds other totals with the same bounds.
+    pub(super) fn merge(&self, other: &Self) {
+        for (count, more) in [
+            (&self.adds, &other.adds),
+            (&self.retries, &other.retries),
+            (&self.panics, &other.panics),
+        ] {
+            count.fetch_add(more.load(Ordering::Relaxed), Ordering::Relaxed);
+        }
+        self.waited.merge(&other.waited);
+        self.worked.merge(&other.worked);
+    }
+}
+
+impl Tally for Totals {
+    fn added(&self) {
+        add_alone(&self.adds, 1);
+    }
+
+    fn got(&self, waited: u64) {
+        self.waited.observe_alone(waited);
+    }
+
+    fn done(&self, worked: u64) {
+        self.worked.observe_alone(worked);
     }
 }
 

@@ -44,7 +44,7 @@ fn longest_within(bound: f64) -> u64 {
     within
 }
 
-/// A histogram that threads update without a lock.
+/// A histogram that threads update and read without a lock.
 ///
 /// Every access is relaxed: no other memory depends on it, and a snapshot may contain the
 /// count of an observation without its sum.
@@ -84,6 +84,26 @@ impl Histogram {
         }
     }
 
+    /// As [`observe`](Self::observe), for a caller that alone updates the histogram.
+    pub(super) fn observe_alone(&self, nanos: u64) {
+        add_alone(&self.counts[self.bounds.bucket(nanos)], 1);
+        if add_alone(&self.sum, nanos) {
+            add_alone(&self.carry, 1);
+        }
+    }
+
+    /// Adds the observations of another histogram with the same bounds.
+    pub(super) fn merge(&self, other: &Self) {
+        for (count, more) in self.counts.iter().zip(&other.counts) {
+            count.fetch_add(more.load(Ordering::Relaxed), Ordering::Relaxed);
+        }
+        let sum = other.sum.load(Ordering::Relaxed);
+        let before = self.sum.fetch_add(sum, Ordering::Relaxed);
+        let overflowed = u64::from(before.checked_add(sum).is_none());
+        let carry = other.carry.load(Ordering::Relaxed) + overflowed;
+        self.carry.fetch_add(carry, Ordering::Relaxed);
+    }
+
     pub(super) fn snapshot(&self) -> Snapshot {
         let bounds = self.bounds.seconds.iter().copied().chain([f64::INFINITY]);
         let counts = self.counts.iter().map(|count| count.load(Ordering::Relaxed));
@@ -97,6 +117,15 @@ impl Histogram {
             u32::try_from(self.carry.load(Ordering::Relaxed)).unwrap_or(u32::MAX);
         carry.mul_add(f64::from(carried), sum.as_secs_f64())
     }
+}
+
+/// Adds to a counter that only the caller changes, without an atomic read-modify-write.
+/// Returns whether it overflowed.
+#[inline]
+pub(super) fn add_alone(counter: &AtomicU64, by: u64) -> bool {
+    let (sum, overflowed) = counter.load(Ordering::Relaxed).overflowing_add(by);
+    counter.store(sum, Ordering::Relaxed);
+    overflowed
 }
 
 impl Snapshot {

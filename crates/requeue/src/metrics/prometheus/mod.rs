@@ -18,7 +18,7 @@ use std::time::Duration;
 
 use prometheus_client::registry::Registry;
 
-use super::{Gauges, Metrics, PoolRecorder, Probe, Recorder};
+use super::{Gauges, Metrics, PoolRecorder, Probe, Recorder, Tally};
 use catalogue::{CATALOGUE, Totals};
 use family::{Family, Labels, Value};
 use gauges::merge;
@@ -94,16 +94,18 @@ struct Queues {
 }
 
 /// The queues of one name.
-#[derive(Clone)]
 struct Named {
+    /// What recorders have counted, and the tallies of dropped queues.
     totals: Arc<Totals>,
+    /// The tally of each queue that counts under its own lock.
+    tallies: Vec<Arc<Totals>>,
     probes: Vec<Probe>,
 }
 
 /// The queues of one name when they are scraped.
 struct Sample {
     name: String,
-    totals: Arc<Totals>,
+    totals: Totals,
     /// `None` after the last queue of that name is dropped.
     gauges: Option<Gauges>,
 }
@@ -182,6 +184,11 @@ impl Prometheus {
     pub fn encode(&self) -> String {
         Text(&self.reports.families()).to_string()
     }
+
+    /// Returns counters for a queue that updates them under its own lock.
+    pub(super) fn tally(&self, name: &str) -> Arc<dyn Tally> {
+        self.reports.queues.tally(name)
+    }
 }
 
 impl Reports {
@@ -202,21 +209,32 @@ impl Queues {
 
     /// Adds a queue and returns the counters of its name.
     fn join(&self, name: &str, probe: Probe) -> Arc<Totals> {
+        self.with_name(name, |named| {
+            named.forget_dropped(); // a program may never be scraped
+            named.probes.push(probe);
+            Arc::clone(&named.totals)
+        })
+    }
+
+    /// Returns a new tally for a queue of this name.
+    fn tally(&self, name: &str) -> Arc<Totals> {
+        let tally = Arc::new(Totals::new(&self.bounds));
+        self.with_name(name, |named| named.tallies.push(Arc::clone(&tally)));
+        tally
+    }
+
+    fn with_name<R>(&self, name: &str, change: impl FnOnce(&mut Named) -> R) -> R {
         let mut by_name = self.lock();
-        let named = by_name.entry(name.to_owned()).or_insert_with(|| Named {
+        change(by_name.entry(name.to_owned()).or_insert_with(|| Named {
             totals: Arc::new(Totals::new(&self.bounds)),
+            tallies: Vec::new(),
             probes: Vec::new(),
-        });
-        named.probes.retain(|probe| !probe.is_dropped()); // a program may never be scraped
-        named.probes.push(probe);
-        Arc::clone(&named.totals)
+        }))
     }
 
     /// Reads all metrics of all queues. Each queue is locked once.
     fn families(&self) -> Vec<Family> {
-        let by_name = self.lock().clone();
-        let samples: Vec<_> =
-            by_name.into_iter().map(|(name, named)| named.read(name)).collect();
+        let samples = self.samples();
         let families = CATALOGUE.iter().filter_map(|metric| {
             let series = samples.iter().flat_map(|sample| {
                 metric.read(&sample.labels(), &sample.totals, sample.gauges.as_ref())
@@ -224,6 +242,22 @@ impl Queues {
             Family::new(metric, series.collect())
         });
         families.chain(extra_families(&samples)).collect()
+    }
+
+    fn samples(&self) -> Vec<Sample> {
+        // Counters are added up under the lock, so that no tally is merged twice.
+        let read = |(name, named): (&String, &Named)| {
+            (name.clone(), named.sum(&self.bounds), named.probes.clone())
+        };
+        let by_name: Vec<_> = self.lock().iter().map(read).collect();
+        let gauges =
+            |probes: &[Probe]| probes.iter().filter_map(Probe::read).reduce(merge);
+        let sample = |(name, totals, probes): (_, _, Vec<_>)| Sample {
+            name,
+            totals,
+            gauges: gauges(&probes),
+        };
+        by_name.into_iter().map(sample).collect()
     }
 }
 
@@ -246,9 +280,25 @@ impl Sample {
 }
 
 impl Named {
-    fn read(self, name: String) -> Sample {
-        let gauges = self.probes.iter().filter_map(Probe::read).reduce(merge);
-        Sample { name, totals: self.totals, gauges }
+    /// Adds up the counters of all queues.
+    fn sum(&self, bounds: &Arc<Bounds>) -> Totals {
+        let sum = Totals::new(bounds);
+        sum.merge(&self.totals);
+        self.tallies.iter().for_each(|tally| sum.merge(tally));
+        sum
+    }
+
+    /// Frees what belongs to dropped queues. Their counters stay, in the totals.
+    fn forget_dropped(&mut self) {
+        let Self { totals, tallies, probes } = self;
+        probes.retain(|probe| !probe.is_dropped());
+        tallies.retain_mut(|tally| match Arc::get_mut(tally) {
+            None => true,
+            Some(last) => {
+                totals.merge(last);
+                false
+            }
+        });
     }
 }
 

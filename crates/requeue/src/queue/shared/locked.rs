@@ -120,8 +120,11 @@ impl<K> Shared<K> {
     ) -> Locked<'_, K> {
         let (mut core, mut now) = (lock(&self.core), now);
         if core.state.needs_time() {
-            let advance = advance(&core.state);
-            (core, now) = self.advance(core, now, advance, clock_panic);
+            self.start_timing(&mut core.state, &mut now);
+            if core.state.ends_delays() {
+                let advance = advance(&core.state);
+                (core, now) = self.advance(core, now, advance, clock_panic);
+            }
         }
         Locked { core, unwinding: Unwinding::new(self), now }
     }
@@ -139,8 +142,7 @@ impl<K> Shared<K> {
         let mut unwinding = Unwinding::new(self);
         // Declared after the other guard, so dropped before it.
         let mut core = core;
-        self.start_timing(&mut core.state, &mut now);
-        if advance != Advance::Not && core.state.ends_delays() {
+        if advance != Advance::Not {
             let time = now.unwrap_or_else(|| match clock_panic {
                 ClockPanic::Propagates => self.now(),
                 ClockPanic::IsContained => self.now_under_lock(&mut core.state),
@@ -233,9 +235,9 @@ impl<K> Shared<K> {
     }
 
     fn run_deferred(&self, deferred: Deferred<K>) {
-        let Deferred { report, panics, discarded } = deferred;
+        let Deferred { events, panics, discarded } = deferred;
         self.record(|recorder| {
-            report.send(recorder);
+            events.into_iter().for_each(|event| event.record(recorder));
             (0..panics).for_each(|_| recorder.panicked());
         });
         drop_each(discarded);

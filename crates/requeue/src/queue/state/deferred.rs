@@ -2,12 +2,12 @@
 
 use super::State;
 use crate::queue::nanos::Nanos;
-use crate::queue::timing::{Report, Timing, Unfinished};
+use crate::queue::timing::{Event, Timing, Unfinished};
 
 /// What a lock scope leaves to be done after it.
 #[must_use = "run it after the lock is released"]
 pub(in crate::queue) struct Deferred<K> {
-    pub(in crate::queue) report: Report,
+    pub(in crate::queue) events: Vec<Event>,
     /// Contained panics of user code.
     pub(in crate::queue) panics: u32,
     /// Clones of keys that were not leased after all.
@@ -16,7 +16,7 @@ pub(in crate::queue) struct Deferred<K> {
 
 impl<K> Default for Deferred<K> {
     fn default() -> Self {
-        Self { report: Report::default(), panics: 0, discarded: Vec::new() }
+        Self { events: Vec::new(), panics: 0, discarded: Vec::new() }
     }
 }
 
@@ -46,10 +46,10 @@ impl<K> State<K> {
             return None;
         }
         Some(Deferred {
-            report: self
+            events: self
                 .timing
                 .as_mut()
-                .map(|timing| timing.take_report())
+                .map(|timing| timing.take_events())
                 .unwrap_or_default(),
             panics: std::mem::take(&mut self.panics),
             discarded: std::mem::take(&mut self.discarded),
@@ -73,7 +73,7 @@ impl<K> State<K> {
     pub(super) fn time(&mut self, event: impl FnOnce(&mut Timing)) {
         if let Some(timing) = &mut self.timing {
             event(timing);
-            self.has_deferred = true;
+            self.has_deferred |= timing.has_events();
         }
     }
 }

@@ -2,7 +2,7 @@ use super::{Timing, Unfinished};
 
 #[test]
 fn unfinished_work_is_that_of_all_leased_keys() {
-    let mut timing = Timing::default();
+    let mut timing = Timing::new(None);
     for (slot, now) in [(0, 100), (1, 300), (2, 400)] {
         timing.start(now);
         timing.added(slot);
@@ -19,7 +19,7 @@ fn unfinished_work_is_that_of_all_leased_keys() {
 
 #[test]
 fn time_that_goes_back_counts_as_the_latest_time() {
-    let mut timing = Timing::default();
+    let mut timing = Timing::new(None);
     timing.start(500);
     timing.added(0);
     timing.start(400);
@@ -34,9 +34,9 @@ fn time_that_goes_back_counts_as_the_latest_time() {
 
 #[test]
 fn memory_of_many_slots_is_given_back() {
-    let mut timing = Timing::default();
+    let mut timing = Timing::new(None);
     (0..100_000).for_each(|slot| timing.added(slot));
-    drop(timing.take_report());
+    drop(timing.take_events());
     timing.shrink(10);
     assert_eq!(timing.times.capacity(), 10);
 }

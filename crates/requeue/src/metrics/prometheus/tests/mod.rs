@@ -1,5 +1,6 @@
 mod histogram;
 mod pools;
+mod tallies;
 mod texts;
 
 use std::sync::{Arc, Mutex};

@@ -76,7 +76,7 @@ impl<K: Clone + Eq + Debug> Driver<K> {
         let Setting { absorb, max_resting, boxed, unit } = setting;
         let fifo = Fifo::new();
         let line = if boxed { Line::other(Box::new(fifo)) } else { Line::Fifo(fifo) };
-        let rules = Rules { line, absorb, capacity: 0, max_resting, timed: false };
+        let rules = Rules { line, absorb, capacity: 0, max_resting, timing: None };
         let model = Model::new(absorb, max_resting);
         let (state, leases) = (State::new(rules), VecDeque::new());
         Self { state, model, make, keys, leases, now: 0, unit }

@@ -8,7 +8,7 @@ use crate::queue::order::Fifo;
 #[test]
 fn keys_that_are_due_together_become_ready_in_chunks() {
     let line = Line::Fifo(Fifo::new());
-    let rules = Rules { line, absorb: false, capacity: 0, max_resting: 0, timed: false };
+    let rules = Rules { line, absorb: false, capacity: 0, max_resting: 0, timing: None };
     let mut state = State::new(rules);
     for key in 0..10_000_u32 {
         let added = state.add_at(key << 8, &mut Owned::new(key), 5, 0);
