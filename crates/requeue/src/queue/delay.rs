@@ -62,6 +62,8 @@ pub(crate) struct Delays {
     live: usize,
     /// The number of stale entries.
     stale: usize,
+    /// The earliest deadline of all entries, stale ones included.
+    next: Option<u64>,
 }
 
 impl Delays {
@@ -125,7 +127,7 @@ impl Delays {
     /// because of a stale entry, which that call drops.
     #[inline]
     pub(crate) fn next(&self) -> Option<u64> {
-        self.schedule.next()
+        self.next
     }
 
     /// Removes slots whose deadline has passed, by deadline; equal deadlines in the order in
@@ -140,7 +142,7 @@ impl Delays {
         budget: usize,
         mut ready: impl FnMut(u32),
     ) -> Progress {
-        let Self { deadlines, schedule, live, stale } = self;
+        let Self { deadlines, schedule, live, stale, .. } = self;
         let progress = schedule.take_due(now, budget, |entry| {
             if deadlines.take(&entry) {
                 *live -= 1;
@@ -149,6 +151,7 @@ impl Delays {
                 *stale -= 1;
             }
         });
+        self.next = self.schedule.next();
         self.tidy();
         progress
     }
@@ -172,6 +175,7 @@ impl Delays {
         let entry = self.deadlines.delay(slot, deadline);
         self.schedule.push(entry);
         self.live += 1;
+        self.next = Some(self.next.map_or(deadline, |next| next.min(deadline)));
     }
 
     fn abandon(&mut self, slot: u32) {
@@ -188,6 +192,7 @@ impl Delays {
         if self.live == 0 && self.stale > 0 {
             self.schedule.clear();
             self.stale = 0;
+            self.next = None;
         } else if self.stale > self.live + STALE_MAX {
             self.compact();
         }
@@ -197,6 +202,7 @@ impl Delays {
     fn compact(&mut self) {
         self.schedule.retain(|entry| self.deadlines.is_valid(entry));
         self.stale = 0;
+        self.next = self.schedule.next();
     }
 }
 
@@ -210,6 +216,7 @@ impl Delays {
     /// Panics unless the invariants in the module docs hold.
     pub(crate) fn check(&self) {
         self.schedule.check();
+        assert_eq!(self.next, self.schedule.next(), "the earliest deadline");
         let mut valid: Vec<_> = self
             .schedule
             .entries()

@@ -147,7 +147,6 @@ impl<K> Shared<K> {
 
     /// Ends a lease. Returns the delay of a key that is retried or requeued.
     #[inline(always)]
-    #[expect(clippy::inline_always, reason = "measured: a tenth of a worker's cycle")]
     pub(super) fn finish(&self, request: FinishRequest<K>) -> Option<Duration> {
         let mut locked = self.lock_to_end(|state| request.advance(state));
         let now = locked.now;
@@ -200,7 +199,6 @@ impl<K> Shared<K> {
     /// The add comes before the done, as in client-go: a key that is retried at once is
     /// dirty when it is done, and so goes to the tail.
     #[inline(always)]
-    #[expect(clippy::inline_always, reason = "measured: a tenth of a worker's cycle")]
     pub(super) fn end(
         &self,
         state: &mut State<K>,

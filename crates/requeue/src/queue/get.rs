@@ -288,7 +288,6 @@ pub(super) fn take_many<K: Clone>(
 impl<K: Clone> Shared<K> {
     /// Ends a lease, if there is one, and leases the next ready key, in one lock.
     #[inline(always)]
-    #[expect(clippy::inline_always, reason = "measured: a tenth of a worker's cycle")]
     pub(super) fn exchange(&self, request: Option<FinishRequest<K>>) -> Option<Taken<K>> {
         let Some(request) = request else {
             return self.with_next(State::take);
@@ -307,7 +306,6 @@ impl<K: Clone> Shared<K> {
 
     /// As [`exchange`](Self::exchange), but waits for a key, blocking this thread.
     #[inline(always)]
-    #[expect(clippy::inline_always, reason = "measured: a tenth of a worker's cycle")]
     pub(super) fn exchange_blocking(
         self: Arc<Self>,
         request: Option<FinishRequest<K>>,

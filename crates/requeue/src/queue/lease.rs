@@ -99,7 +99,6 @@ impl<K> Lease<K> {
     }
 
     #[inline(always)]
-    #[expect(clippy::inline_always, reason = "measured: each finish compiles separately")]
     fn into_request(mut self, finish: Finish) -> (Arc<Shared<K>>, FinishRequest<K>) {
         let Held { shared, taken } = self.held.take().expect("a lease ends once");
         let request = shared.request(taken, finish);
@@ -188,7 +187,6 @@ impl<K> Lease<K> {
 
     /// Ends the lease as `finish` says. Each of the methods above is one variant.
     #[inline(always)]
-    #[expect(clippy::inline_always, reason = "measured: each finish compiles separately")]
     pub fn finish(self, finish: Finish) {
         let (shared, request) = self.into_request(finish);
         shared.finish(request);
@@ -248,7 +246,6 @@ impl<K> Lease<K> {
 
     /// As [`next_with`](Self::next_with), blocking this thread.
     #[inline(always)]
-    #[expect(clippy::inline_always, reason = "measured: each finish compiles separately")]
     #[must_use = "a lease that is dropped is retried"]
     pub fn next_blocking_with(self, finish: Finish) -> Option<Self>
     where

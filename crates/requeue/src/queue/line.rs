@@ -58,7 +58,7 @@ impl<K> Line<K> {
     ///
     /// A user's order may name slots that are not ready. They are skipped, but not without
     /// end: an order that names nothing else must not hang the queue.
-    #[inline]
+    #[inline(always)]
     pub(super) fn pop(&mut self, is_ready: impl Fn(u32) -> bool) -> Option<u32> {
         match self {
             Self::Fifo(fifo) => fifo.pop_front().map(|Ticket(slot)| slot),

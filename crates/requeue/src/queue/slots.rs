@@ -214,7 +214,6 @@ impl<K: Clone> Slots<K> {
     ///
     /// The key is stranded while its clone is made: a panic in `Clone` leaves it there.
     #[inline(always)]
-    #[expect(clippy::inline_always, reason = "measured: see `State::take`")]
     pub(super) fn lease(&mut self, index: u32, stranded: &mut usize) -> K {
         let Slot::Used { phase, key, .. } = &mut self.all[index as usize] else {
             unreachable!("only a key that is ready is leased")

@@ -185,8 +185,13 @@ impl<K> State<K> {
     /// keeps them delayed.
     pub(super) fn advance(&mut self, now: Nanos) -> Progress {
         self.observe_time(now);
-        let due = self.delays.next().is_some_and(|deadline| deadline <= now);
-        if due && !self.is_closed() { self.add_due(now) } else { Progress::Done }
+        if self.is_due(now) { self.add_due(now) } else { Progress::Done }
+    }
+
+    /// Returns whether a delay may have ended.
+    #[inline]
+    pub(super) fn is_due(&self, now: Nanos) -> bool {
+        self.next_deadline().is_some_and(|deadline| deadline <= now)
     }
 
     #[inline(never)]
@@ -217,6 +222,7 @@ impl<K> State<K> {
     }
 
     /// The earliest deadline, unless the queue is closed, so that delays do not end.
+    #[inline]
     pub(super) fn next_deadline(&self) -> Option<Nanos> {
         if self.is_closed() { None } else { self.delays.next() }
     }
@@ -234,7 +240,6 @@ impl<K> State<K> {
 
     /// Adds the key of `offer`, now. Returns `None` if the queue is closed.
     #[inline(always)]
-    #[expect(clippy::inline_always, reason = "measured: a tenth of a worker's cycle")]
     pub(super) fn add(
         &mut self,
         hash: u32,
@@ -256,7 +261,6 @@ impl<K> State<K> {
 
     /// Makes an unknown key ready. The order runs before anything changes.
     #[inline(always)]
-    #[expect(clippy::inline_always, reason = "measured: see `State::take`")]
     fn admit(&mut self, place: Place, offer: &mut impl Offer<K>, priority: i32) -> u32 {
         self.line.push(self.slots.vacancy(), offer.key(), priority);
         let slot = self.enroll(Phase::Ready, place, offer.take());
@@ -414,7 +418,6 @@ impl<K> State<K> {
     /// Ends the lease of a key. Returns a key that is forgotten, for the caller to drop after
     /// the lock is released.
     #[inline(always)]
-    #[expect(clippy::inline_always, reason = "measured: a tenth of a worker's cycle")]
     pub(super) fn done(&mut self, slot: u32) -> Option<K> {
         self.time(|timing| timing.done(slot));
         self.processing -= 1;
@@ -553,7 +556,7 @@ impl<K> State<K> {
 
     /// Keeps a key for its delay or its failures, or forgets it if it has neither. Returns
     /// the key that was forgotten: this one, or the one that has rested longest.
-    #[inline]
+    #[inline(always)]
     fn rest(&mut self, slot: u32) -> Option<K> {
         if self.delays.contains(slot) {
             self.slots.set_phase(slot, Phase::Idle);
@@ -588,7 +591,7 @@ impl<K> State<K> {
     }
 
     /// Forgets a key.
-    #[inline]
+    #[inline(always)]
     fn vacate(&mut self, slot: u32) -> K {
         let (hash, key) = self.slots.vacate(slot);
         self.clear_failures(slot);
@@ -608,7 +611,6 @@ impl<K: Clone> State<K> {
     /// If the order or `Clone` of the key panics. The key is still ready in the first case,
     /// and stranded in the second.
     #[inline(always)]
-    #[expect(clippy::inline_always, reason = "measured: a tenth of a worker's cycle")]
     pub(super) fn take(&mut self) -> Option<Taken<K>> {
         let slot = self.pop()?;
         self.ready -= 1;

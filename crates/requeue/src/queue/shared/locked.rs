@@ -73,13 +73,12 @@ enum ClockPanic {
 impl<K> Shared<K> {
     /// Locks the queue and adds all keys whose delay has ended.
     #[inline(always)]
-    #[expect(clippy::inline_always, reason = "measured: a tenth of a worker's cycle")]
     pub(in crate::queue) fn lock(&self) -> Locked<'_, K> {
         self.lock_and_advance(None, |_| Advance::Fully, ClockPanic::Propagates)
     }
 
     /// As [`lock`](Self::lock), for a caller that has read the clock already.
-    #[inline]
+    #[inline(always)]
     pub(in crate::queue) fn lock_at(&self, now: Nanos) -> Locked<'_, K> {
         let mut locked =
             self.lock_and_advance(Some(now), |_| Advance::Fully, ClockPanic::Propagates);
@@ -89,7 +88,6 @@ impl<K> Shared<K> {
 
     /// As [`lock`](Self::lock), but adds only as many of those keys as a getter needs.
     #[inline(always)]
-    #[expect(clippy::inline_always, reason = "measured: a tenth of a worker's cycle")]
     pub(in crate::queue) fn lock_to_take(&self) -> Locked<'_, K> {
         self.lock_and_advance(None, |_| Advance::ToNextKey, ClockPanic::Propagates)
     }
@@ -97,7 +95,6 @@ impl<K> Shared<K> {
     /// Locks the queue for a call that must not fail, such as the end of a lease, and moves
     /// time forward as far as `advance` says.
     #[inline(always)]
-    #[expect(clippy::inline_always, reason = "measured: a tenth of a worker's cycle")]
     pub(in crate::queue) fn lock_to_end(
         &self,
         advance: impl FnOnce(&State<K>) -> Advance,
@@ -111,17 +108,16 @@ impl<K> Shared<K> {
     }
 
     #[inline(always)]
-    #[expect(clippy::inline_always, reason = "measured: a tenth of a worker's cycle")]
     fn lock_and_advance(
         &self,
-        now: Option<Nanos>,
+        known: Option<Nanos>,
         advance: impl FnOnce(&State<K>) -> Advance,
         clock_panic: ClockPanic,
     ) -> Locked<'_, K> {
-        let (mut core, mut now) = (lock(&self.core), now);
+        let (mut core, mut now) = (lock(&self.core), known);
         if core.state.needs_time() {
             self.start_timing(&mut core.state, &mut now);
-            if core.state.ends_delays() {
+            if known.map_or(core.state.ends_delays(), |now| core.state.is_due(now)) {
                 let advance = advance(&core.state);
                 (core, now) = self.advance(core, now, advance, clock_panic);
             }
@@ -170,7 +166,7 @@ impl<K> Shared<K> {
     fn time_scope(&self, meter: &Meter, state: &mut State<K>, now: &mut Option<Nanos>) {
         let time = meter.now().or_else(|| {
             *now = now.or_else(|| contain(|| self.now()));
-            *now
+            now.inspect(|now| state.observe_time(*now))
         });
         if let Some(time) = time {
             state.start_timing(time);
@@ -202,7 +198,6 @@ impl<K> Locked<'_, K> {
     /// Restores the invariants of `park`, unlocks, wakes getters and reports to the recorder,
     /// in this order.
     #[inline(always)]
-    #[expect(clippy::inline_always, reason = "measured: a tenth of a worker's cycle")]
     pub(in crate::queue) fn unlock(self) {
         let Self { core, mut unwinding, .. } = self;
         unwinding.armed = false;
@@ -212,7 +207,6 @@ impl<K> Locked<'_, K> {
 
 impl<K> Shared<K> {
     #[inline(always)]
-    #[expect(clippy::inline_always, reason = "measured: a tenth of a worker's cycle")]
     fn unlock(&self, core: MutexGuard<'_, Core<K>>) {
         if !core.is_quiet() || core.state.has_deferred() {
             self.unlock_and_notify(core);
@@ -237,7 +231,9 @@ impl<K> Shared<K> {
     fn run_deferred(&self, deferred: Deferred<K>) {
         let Deferred { events, panics, discarded } = deferred;
         self.record(|recorder| {
-            events.into_iter().for_each(|event| event.record(recorder));
+            for event in events {
+                event.record(recorder);
+            }
             (0..panics).for_each(|_| recorder.panicked());
         });
         drop_each(discarded);
@@ -246,7 +242,6 @@ impl<K> Shared<K> {
 
 impl<K> Drop for Unwinding<'_, K> {
     #[inline(always)]
-    #[expect(clippy::inline_always, reason = "measured: a tenth of a worker's cycle")]
     fn drop(&mut self) {
         if self.armed {
             self.shared.unlock_and_notify(lock(&self.shared.core));
