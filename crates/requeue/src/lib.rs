@@ -355,7 +355,6 @@ mod error;
 mod key;
 pub mod metrics;
 pub mod pool;
-mod probing;
 mod queue;
 pub mod rate;
 pub mod retry;

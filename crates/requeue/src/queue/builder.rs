@@ -194,7 +194,7 @@ impl<K> Builder<K> {
                 line: self.line,
                 absorb: self.absorb,
                 capacity: self.capacity,
-                max_resting: self.max_tracked,
+                max_tracked: self.max_tracked,
                 timing: tally.map(Timing::new),
             };
             Shared::new(Parts {

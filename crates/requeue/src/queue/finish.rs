@@ -15,7 +15,7 @@ use std::time::Duration;
 
 use super::nanos::Nanos;
 use super::policy::Backoff;
-use super::shared::{Advance, Shared, nanos};
+use super::shared::{CatchUp, Shared, nanos};
 use super::state::{State, Taken};
 use crate::contain::contain;
 
@@ -104,11 +104,11 @@ impl<K> FinishRequest<K> {
     /// How far time moves forward before the lease ends. If the key becomes ready with that,
     /// all keys that are due go first, as in client-go.
     #[inline]
-    pub(super) fn advance(&self, state: &State<K>) -> Advance {
+    pub(super) fn catch_up(&self, state: &State<K>) -> CatchUp {
         if self.finish.is_final() && !state.done_needs_time(self.taken.slot) {
-            Advance::Not
+            CatchUp::Not
         } else {
-            Advance::Fully
+            CatchUp::Fully
         }
     }
 }
@@ -148,7 +148,7 @@ impl<K> Shared<K> {
     /// Ends a lease. Returns the delay of a key that is retried or requeued.
     #[inline(always)]
     pub(super) fn finish(&self, request: FinishRequest<K>) -> Option<Duration> {
-        let mut locked = self.lock_to_end(|state| request.advance(state));
+        let mut locked = self.lock_to_end(|state| request.catch_up(state));
         let now = locked.now;
         let finished = self.end(&mut locked.state, request, now);
         locked.unlock();
@@ -167,7 +167,7 @@ impl<K> Shared<K> {
         let requests: Vec<_> =
             taken.into_iter().map(|taken| self.request(taken, finish)).collect();
         let mut reports = Vec::new();
-        let mut locked = self.lock_to_end(|_| Advance::Fully);
+        let mut locked = self.lock_to_end(|_| CatchUp::Fully);
         for request in requests {
             let now = locked.now;
             let finished = self.end(&mut locked.state, request, now);
@@ -185,7 +185,7 @@ impl<K> Shared<K> {
     #[inline]
     fn end_all(&self, taken: Vec<Taken<K>>, finish: Finish) {
         let slots = taken.iter().map(|taken| taken.slot);
-        let mut locked = self.lock_to_end(|_| Advance::Fully);
+        let mut locked = self.lock_to_end(|_| CatchUp::Fully);
         let forgotten = locked.state.done_many(slots, finish != Finish::Done);
         locked.unlock();
         if std::mem::needs_drop::<K>() {

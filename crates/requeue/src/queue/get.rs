@@ -97,7 +97,7 @@ impl<K> Getter<K> {
     fn poll<T>(
         &mut self,
         cx: &mut Context<'_>,
-        alarm: &mut Option<Alarm>,
+        alarm: &mut Option<LeaderAlarm>,
         take: impl Fn(&mut State<K>) -> Option<T>,
     ) -> Poll<Option<T>> {
         loop {
@@ -106,7 +106,7 @@ impl<K> Getter<K> {
                 Look::Closed => return Poll::Ready(None),
                 Look::Parked { until } => until,
             };
-            if !Alarm::rings(alarm, until, &self.shared, cx) {
+            if !LeaderAlarm::rings(alarm, until, &self.shared, cx) {
                 return Poll::Pending;
             }
         }
@@ -130,12 +130,12 @@ impl<K> Drop for Getter<K> {
 }
 
 /// The timer of a task that is the leader.
-struct Alarm {
+struct LeaderAlarm {
     moment: Instant,
     timer: Timer,
 }
 
-impl Alarm {
+impl LeaderAlarm {
     /// Sets the alarm to `until`. Returns whether it rings already.
     fn rings<K>(
         alarm: &mut Option<Self>,
@@ -172,21 +172,21 @@ impl Alarm {
 /// Dropping it loses no key: a key is leased only when it is returned. If the future had been
 /// woken for a key, another getter is woken instead.
 #[must_use = "futures do nothing unless polled"]
-pub struct Get<K>(Stage<K>);
+pub struct Get<K>(GetStage<K>);
 
 /// The progress of a [`Get`].
-enum Stage<K> {
+enum GetStage<K> {
     /// Not polled yet. Carries the lease that ends with the first poll, if any.
     Fresh(Arc<Shared<K>>, Option<FinishRequest<K>>),
     /// Has found no key so far.
-    Waiting(Getter<K>, Option<Alarm>),
+    Waiting(Getter<K>, Option<LeaderAlarm>),
     /// Has returned.
     Over,
 }
 
 impl<K> Get<K> {
     pub(super) fn new(shared: Arc<Shared<K>>, request: Option<FinishRequest<K>>) -> Self {
-        Self(Stage::Fresh(shared, request))
+        Self(GetStage::Fresh(shared, request))
     }
 }
 
@@ -200,31 +200,32 @@ impl<K: Clone> Future for Get<K> {
         //
         // A getter that finds no key locks twice: here and to park. Parking needs a clone of
         // the waker, which is user code, and one per poll would cost more than the lock.
-        if let Stage::Fresh(shared, request) = &mut self.0 {
+        if let GetStage::Fresh(shared, request) = &mut self.0 {
             let taken = shared.exchange(request.take());
-            let Stage::Fresh(shared, _) = std::mem::replace(&mut self.0, Stage::Over)
+            let GetStage::Fresh(shared, _) =
+                std::mem::replace(&mut self.0, GetStage::Over)
             else {
                 unreachable!("it was fresh")
             };
             if let Some(taken) = taken {
                 return Poll::Ready(Some(Lease::new(shared, taken)));
             }
-            self.0 = Stage::Waiting(Getter::new(shared), None);
+            self.0 = GetStage::Waiting(Getter::new(shared), None);
         }
-        let Stage::Waiting(getter, alarm) = &mut self.0 else {
+        let GetStage::Waiting(getter, alarm) = &mut self.0 else {
             panic!("a future of a queue was polled after it had returned")
         };
         let taken = ready!(getter.poll(cx, alarm, State::take));
         let lease = taken.map(|taken| Lease::new(Arc::clone(&getter.shared), taken));
-        self.0 = Stage::Over;
+        self.0 = GetStage::Over;
         Poll::Ready(lease)
     }
 }
 
 impl<K> Drop for Get<K> {
     fn drop(&mut self) {
-        if let Stage::Fresh(shared, Some(request)) =
-            std::mem::replace(&mut self.0, Stage::Over)
+        if let GetStage::Fresh(shared, Some(request)) =
+            std::mem::replace(&mut self.0, GetStage::Over)
         {
             shared.finish(request);
         }
@@ -233,7 +234,7 @@ impl<K> Drop for Get<K> {
 
 impl<K> fmt::Debug for Get<K> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let parked = matches!(self.0, Stage::Waiting(..));
+        let parked = matches!(self.0, GetStage::Waiting(..));
         f.debug_struct("Get").field("parked", &parked).finish_non_exhaustive()
     }
 }
@@ -246,7 +247,7 @@ impl<K> fmt::Debug for Get<K> {
 #[must_use = "futures do nothing unless polled"]
 pub struct GetMany<K> {
     getter: Getter<K>,
-    alarm: Option<Alarm>,
+    alarm: Option<LeaderAlarm>,
     max: usize,
 }
 
@@ -295,7 +296,7 @@ impl<K: Clone> Shared<K> {
         // Declared before the lock: if `take` panics, its keys are dropped after it.
         let finished;
         let mut locked =
-            self.lock_to_end(|state| request.advance(state).or_to_next_key());
+            self.lock_to_end(|state| request.catch_up(state).or_to_next_key());
         let now = locked.now;
         finished = self.end(&mut locked.state, request, now);
         let taken = locked.state.take();

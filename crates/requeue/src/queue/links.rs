@@ -14,12 +14,12 @@ use super::column::Column;
 const NIL: u32 = u32::MAX;
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-struct Node {
+struct Neighbours {
     prev: u32,
     next: u32,
 }
 
-impl Default for Node {
+impl Default for Neighbours {
     fn default() -> Self {
         Self { prev: NIL, next: NIL }
     }
@@ -28,7 +28,7 @@ impl Default for Node {
 /// The neighbours of every number.
 #[derive(Debug, Default)]
 pub(super) struct Links {
-    nodes: Column<Node>,
+    nodes: Column<Neighbours>,
 }
 
 /// The two ends of one list.
@@ -59,7 +59,7 @@ impl Links {
     /// Appends `id`, which is in no list.
     #[inline]
     pub(super) fn push_back(&mut self, list: &mut List, id: u32) {
-        *self.nodes.at(id) = Node { prev: list.tail, next: NIL };
+        *self.nodes.at(id) = Neighbours { prev: list.tail, next: NIL };
         self.set_next(list, list.tail, id);
         list.tail = id;
     }
@@ -75,7 +75,7 @@ impl Links {
     /// Removes `id` from `list`, which contains it.
     #[inline]
     pub(super) fn unlink(&mut self, list: &mut List, id: u32) {
-        let Node { prev, next } = self.nodes.take(id);
+        let Neighbours { prev, next } = self.nodes.take(id);
         self.set_next(list, prev, next);
         match next {
             NIL => list.tail = prev,

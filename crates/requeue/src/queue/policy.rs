@@ -17,11 +17,11 @@ use crate::retry::{ByCount, QueueDefault, RetryPolicy};
 
 pub(super) struct Policy<K> {
     retry: Box<dyn RetryPolicy<K>>,
-    kind: Kind,
+    kind: PolicyKind,
 }
 
 #[derive(Clone, Copy, PartialEq, Eq)]
-enum Kind {
+enum PolicyKind {
     /// Depends on the count only.
     ByCount {
         /// Whether failures are counted at all.
@@ -50,19 +50,21 @@ pub(super) struct Advice {
 impl<K> Policy<K> {
     pub(super) fn new(retry: Box<dyn RetryPolicy<K>>) -> Self {
         let by_count = retry.by_count().map(ByCount::counts);
-        let kind = by_count.map_or(Kind::ByKey, |counts| Kind::ByCount { counts });
+        let kind =
+            by_count.map_or(PolicyKind::ByKey, |counts| PolicyKind::ByCount { counts });
         Self { retry, kind }
     }
 
     /// Returns whether the key's slot counts its failures.
     pub(super) fn is_by_count(&self) -> bool {
-        self.kind != Kind::ByKey
+        self.kind != PolicyKind::ByKey
     }
 
     /// Returns whether the policy must be asked, without the lock, when a lease ends.
     #[inline]
     pub(super) fn takes_part(&self, finish: Finish) -> bool {
-        self.kind == Kind::ByKey && !matches!(finish, Finish::Done | Finish::Release)
+        self.kind == PolicyKind::ByKey
+            && !matches!(finish, Finish::Done | Finish::Release)
     }
 
     /// Tells a policy that counts by itself how a lease ends; called without the lock.
@@ -89,7 +91,7 @@ impl<K> Policy<K> {
         let before = *failures;
         let delay = self.ask(|policy| policy.by_count().map(|by| by.delay(before)));
         let panicked = delay.is_none();
-        if panicked || self.kind != (Kind::ByCount { counts: false }) {
+        if panicked || self.kind != (PolicyKind::ByCount { counts: false }) {
             *failures = before.saturating_add(1);
         }
         let delay = delay.flatten().unwrap_or_else(|| default_delay(before));

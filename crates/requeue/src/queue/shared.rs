@@ -37,7 +37,7 @@ use crate::metrics::{Gauges, Probed, Recorder};
 use crate::sync::{Mutex, lock};
 use crate::wake::{Wakes, Watch};
 
-pub(super) use self::locked::Advance;
+pub(super) use self::locked::CatchUp;
 
 /// The state that handles, leases and getters of one queue share.
 pub(super) struct Shared<K> {
@@ -173,7 +173,7 @@ impl<K> Shared<K> {
     }
 
     pub(super) fn close(&self) {
-        let mut locked = self.lock_to_end(|_| Advance::Fully);
+        let mut locked = self.lock_to_end(|_| CatchUp::Fully);
         locked.state.close();
         locked.unlock();
     }

@@ -10,9 +10,9 @@
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Phase {
     /// Known only for its delay.
-    Idle,
+    Dormant,
     /// Known only for its failures.
-    Resting,
+    Tracked,
     /// Can be delivered.
     Ready,
     /// Leased to a worker.

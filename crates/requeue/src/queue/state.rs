@@ -9,17 +9,17 @@
 //! | phase        | in the order | `add`      | `take`          | `done`                  |
 //! |--------------|--------------|------------|-----------------|-------------------------|
 //! | (unknown)    | no           | -> `Ready` |                 |                         |
-//! | `Idle`       | no           | -> `Ready` |                 |                         |
-//! | `Resting`    | no           | -> `Ready` |                 |                         |
+//! | `Dormant`       | no           | -> `Ready` |                 |                         |
+//! | `Tracked`    | no           | -> `Ready` |                 |                         |
 //! | `Stranded`   | no           | -> `Ready` |                 |                         |
 //! | `Ready`      | once         | stays      | -> `Processing` |                         |
-//! | `Processing` | no           | -> `Dirty` |                 | -> `Idle`, `Resting` or unknown |
+//! | `Processing` | no           | -> `Dirty` |                 | -> `Dormant`, `Tracked` or unknown |
 //! | `Dirty`      | no           | stays      |                 | -> `Ready`              |
 //!
 //! An empty cell cannot happen: `take` only takes from the order, and `done` is only reached
 //! by consuming a lease. A delay is independent of the phase; when it ends, the key is
-//! added. A key that is done is `Idle` if it has a delay, `Resting` if it has only failures
-//! to remember, and forgotten otherwise. Cancelling a key makes a `Ready` one `Idle` and a
+//! added. A key that is done is `Dormant` if it has a delay, `Tracked` if it has only failures
+//! to remember, and forgotten otherwise. Cancelling a key makes a `Ready` one `Dormant` and a
 //! `Dirty` one `Processing`.
 //!
 //! # Panics in user code
@@ -36,7 +36,7 @@
 //! 2. A leased key (`Processing` or `Dirty`) stops being leased only in `done`, so at most
 //!    one lease for it exists.
 //! 3. The table holds each known key exactly once, under the hash in its slot.
-//! 4. `resting` holds each `Resting` key exactly once, and no other; such a key has
+//! 4. `tracked` holds each `Tracked` key exactly once, and no other; such a key has
 //!    failures and no delay.
 //! 5. With `absorb`, a key that is `Ready` or `Dirty` has no delay.
 //!
@@ -46,7 +46,7 @@
 pub(super) use self::deferred::Deferred;
 use self::priorities::Priorities;
 use super::column::Column;
-use super::delay::{Delays, Progress, Scheduled};
+use super::delay::{Delays, Scheduled};
 use super::line::Line;
 use super::nanos::Nanos;
 use super::offer::Offer;
@@ -64,21 +64,8 @@ mod priorities;
 mod shrink;
 #[cfg(test)]
 mod tests;
+mod time;
 mod undelivered;
-
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Stage {
-    Open,
-    Closed,
-}
-
-/// Where a key that is not known yet belongs in the table.
-#[derive(Clone, Copy)]
-struct Place {
-    hash: u32,
-    /// Where the search for it ended.
-    gap: Gap,
-}
 
 /// A leased key.
 pub(super) struct Taken<K> {
@@ -94,15 +81,15 @@ pub(super) struct State<K> {
     line: Line<K>,
     delays: Delays,
     latest: Nanos,
-    stage: Stage,
+    closed: bool,
     ready: usize,
     processing: usize,
     dirty: usize,
     stranded: usize,
     /// Failures by slot; grows with the first retry.
     failures: Column<u32>,
-    resting: Fifo,
-    max_resting: usize,
+    tracked: Fifo,
+    max_tracked: usize,
     priorities: Priorities,
     absorb: bool,
     timing: Option<Box<Timing>>,
@@ -113,7 +100,7 @@ pub(super) struct State<K> {
     discarded: Vec<K>,
     /// Whether something is left to be done after the lock is released.
     has_deferred: bool,
-    /// Empty; its room is used by [`advance`](Self::advance).
+    /// Empty; its room is used by [`end_delays`](Self::end_delays).
     due: Vec<u32>,
     /// Keys forgotten since memory was last given back.
     forgotten: usize,
@@ -124,14 +111,10 @@ pub(super) struct Rules<K> {
     pub(super) line: Line<K>,
     pub(super) absorb: bool,
     pub(super) capacity: usize,
-    pub(super) max_resting: usize,
+    pub(super) max_tracked: usize,
     /// Present if the queue has metrics.
     pub(super) timing: Option<Timing>,
 }
-
-/// How many entries of delays one [`State::advance`] works on. It bounds how long the lock
-/// is held when many delays end at once: less than 0.1 ms.
-const DUE_CHUNK: usize = 1024;
 
 impl<K> State<K> {
     pub(super) fn new(rules: Rules<K>) -> Self {
@@ -143,14 +126,14 @@ impl<K> State<K> {
             line: rules.line,
             delays: Delays::default(),
             latest: 0,
-            stage: Stage::Open,
+            closed: false,
             ready: 0,
             processing: 0,
             dirty: 0,
             stranded: 0,
             failures: Column::default(),
-            resting: Fifo::default(),
-            max_resting: rules.max_resting,
+            tracked: Fifo::default(),
+            max_tracked: rules.max_tracked,
             priorities: Priorities::default(),
             absorb: rules.absorb,
             timing: rules.timing.map(Box::new),
@@ -162,80 +145,17 @@ impl<K> State<K> {
         }
     }
 
-    /// Returns whether a lock scope must know the time: to end delays, or to time events.
-    #[inline]
-    pub(super) fn needs_time(&self) -> bool {
-        self.timing.is_some() || self.ends_delays()
-    }
-
-    /// Returns whether delays can end: a closed queue keeps its keys delayed.
-    #[inline]
-    pub(super) fn ends_delays(&self) -> bool {
-        !self.delays.is_empty() && !self.is_closed()
-    }
-
-    /// Whether the end of this lease must know the time. It must if the key is dirty, or if
-    /// its delay may have ended unnoticed, which makes it dirty.
-    #[inline]
-    pub(super) fn done_needs_time(&self, slot: u32) -> bool {
-        self.phase(slot) == Phase::Dirty || self.delays.contains(slot)
-    }
-
-    /// Adds keys whose delay has ended, as many as fit into one bounded step. A closed queue
-    /// keeps them delayed.
-    pub(super) fn advance(&mut self, now: Nanos) -> Progress {
-        self.observe_time(now);
-        if self.is_due(now) { self.add_due(now) } else { Progress::Done }
-    }
-
-    /// Returns whether a delay may have ended.
-    #[inline]
-    pub(super) fn is_due(&self, now: Nanos) -> bool {
-        self.next_deadline().is_some_and(|deadline| deadline <= now)
-    }
-
-    #[inline(never)]
-    fn add_due(&mut self, now: Nanos) -> Progress {
-        let mut due = std::mem::take(&mut self.due);
-        let progress = self.delays.due(now, DUE_CHUNK, |slot| due.push(slot));
-        for slot in due.drain(..) {
-            let priority = self.priorities.take_delayed(slot);
-            if contain(|| self.add_slot(slot, priority)).is_none() {
-                self.strand(slot, priority);
-            }
-        }
-        self.due = due;
-        progress
-    }
-
     /// Sets a key aside after a contained panic of user code, unless the key is going to be
     /// delivered anyway.
     #[cold]
     fn strand(&mut self, slot: u32, priority: i32) {
         self.note_panic();
-        if let Phase::Idle | Phase::Resting = self.phase(slot) {
-            self.unrest(slot);
+        if let Phase::Dormant | Phase::Tracked = self.phase(slot) {
+            self.untrack(slot);
             self.slots.set_phase(slot, Phase::Stranded);
             self.stranded += 1;
             self.set_priority(slot, priority);
         }
-    }
-
-    /// The earliest deadline, unless the queue is closed, so that delays do not end.
-    #[inline]
-    pub(super) fn next_deadline(&self) -> Option<Nanos> {
-        if self.is_closed() { None } else { self.delays.next() }
-    }
-
-    /// Notes the time of a call, if the clock was read.
-    #[inline]
-    pub(super) fn observe_time(&mut self, now: Nanos) {
-        self.latest = self.latest.max(now);
-    }
-
-    /// The latest time that the queue has seen.
-    pub(super) fn latest(&self) -> Nanos {
-        self.latest
     }
 
     /// Adds the key of `offer`, now. Returns `None` if the queue is closed.
@@ -251,7 +171,7 @@ impl<K> State<K> {
         }
         Some(match self.find_offer(hash, offer) {
             Err(gap) => {
-                self.admit(Place { hash, gap }, offer, priority);
+                self.admit(gap, offer, priority);
                 Added::Ready
             }
             Ok((_, phase)) if self.is_mere_duplicate(phase) => Added::Duplicate,
@@ -261,9 +181,9 @@ impl<K> State<K> {
 
     /// Makes an unknown key ready. The order runs before anything changes.
     #[inline(always)]
-    fn admit(&mut self, place: Place, offer: &mut impl Offer<K>, priority: i32) -> u32 {
+    fn admit(&mut self, gap: Gap, offer: &mut impl Offer<K>, priority: i32) -> u32 {
         self.line.push(self.slots.vacancy(), offer.key(), priority);
-        let slot = self.enroll(Phase::Ready, place, offer.take());
+        let slot = self.enroll(Phase::Ready, gap, offer.take());
         self.ready += 1;
         self.set_priority(slot, priority);
         self.time(|timing| timing.added(slot));
@@ -273,14 +193,14 @@ impl<K> State<K> {
     /// Whether adding a key again changes nothing at all.
     #[inline]
     fn is_mere_duplicate(&self, phase: Phase) -> bool {
-        phase.is_pending() && !self.absorb && !self.line.heeds_priority()
+        phase.is_pending() && !self.absorb && !self.line.uses_priorities()
     }
 
     /// Adds a key that has a slot. The order runs before anything changes.
     pub(super) fn add_slot(&mut self, slot: u32, priority: i32) -> Added {
         let priority = self.raised_priority(slot, priority);
         let added = match self.phase(slot) {
-            Phase::Idle | Phase::Resting | Phase::Stranded => {
+            Phase::Dormant | Phase::Tracked | Phase::Stranded => {
                 self.make_ready(slot, priority);
                 self.time(|timing| timing.added(slot));
                 Added::Ready
@@ -341,10 +261,10 @@ impl<K> State<K> {
             }
             Ok(slot) => (slot, self.add_slot(slot, priority)),
             Err(gap) if deadline > now => {
-                let slot = self.enroll(Phase::Idle, Place { hash, gap }, offer.take());
+                let slot = self.enroll(Phase::Dormant, gap, offer.take());
                 (slot, self.delay_slot(slot, deadline, priority))
             }
-            Err(gap) => (self.admit(Place { hash, gap }, offer, priority), Added::Ready),
+            Err(gap) => (self.admit(gap, offer, priority), Added::Ready),
         };
         *self.failures(slot) = failures;
         Some(added)
@@ -367,8 +287,8 @@ impl<K> State<K> {
             self.set_priority(slot, priority);
             return Added::Duplicate;
         }
-        self.unrest(slot);
-        if self.line.heeds_priority() {
+        self.untrack(slot);
+        if self.line.uses_priorities() {
             self.priorities.raise_delayed(slot, priority);
         }
         match self.delays.insert(slot, deadline) {
@@ -390,15 +310,15 @@ impl<K> State<K> {
         let slot = self.enter(hash, offer);
         let priority = self.priorities.pending(slot).max(self.priorities.delayed(slot));
         let cancelled = self.cancel(slot);
-        self.unrest(slot);
-        if self.line.heeds_priority() {
+        self.untrack(slot);
+        if self.line.uses_priorities() {
             self.priorities.raise_delayed(slot, if cancelled { priority } else { 0 });
         }
         self.delays.replace(slot, deadline);
         Some(Added::Delayed)
     }
 
-    /// The number of failures of a key that is not resting, to be changed.
+    /// The number of failures of a key that is not tracked, to be changed.
     pub(super) fn failures(&mut self, slot: u32) -> &mut u32 {
         self.failures.at(slot)
     }
@@ -425,7 +345,7 @@ impl<K> State<K> {
             self.ready_again(slot);
             return None;
         }
-        self.rest(slot)
+        self.retire(slot)
     }
 
     /// Makes a dirty key ready when its lease has ended. The add that made it dirty has
@@ -433,7 +353,7 @@ impl<K> State<K> {
     fn ready_again(&mut self, slot: u32) {
         let priority = self.priorities.pending(slot);
         self.dirty -= 1;
-        self.slots.set_phase(slot, Phase::Idle);
+        self.slots.set_phase(slot, Phase::Dormant);
         if contain(|| self.make_ready(slot, priority)).is_none() {
             self.strand(slot, priority);
         }
@@ -441,12 +361,12 @@ impl<K> State<K> {
 
     /// Refuses adds from now on, and ends no more delays.
     pub(super) fn close(&mut self) {
-        self.stage = Stage::Closed;
+        self.closed = true;
     }
 
     #[inline]
     pub(super) fn is_closed(&self) -> bool {
-        self.stage == Stage::Closed
+        self.closed
     }
 
     /// Whether no key can be delivered or is leased. Withheld keys cannot be delivered.
@@ -462,7 +382,7 @@ impl<K> State<K> {
     /// How many keys the order will name.
     #[inline]
     pub(super) fn deliverable(&self) -> usize {
-        if self.line.withholds() { 0 } else { self.ready }
+        if self.line.has_withheld() { 0 } else { self.ready }
     }
 
     pub(super) fn counts(&self) -> Counts {
@@ -495,25 +415,24 @@ impl<K> State<K> {
 
     /// Gives an unknown key a slot.
     #[inline]
-    fn enroll(&mut self, phase: Phase, place: Place, key: K) -> u32 {
-        let Place { hash, gap } = place;
-        let slot = self.slots.fill(phase, hash, key);
-        self.table.insert(hash, slot, gap);
+    fn enroll(&mut self, phase: Phase, gap: Gap, key: K) -> u32 {
+        let slot = self.slots.fill(phase, gap.hash(), key);
+        self.table.insert(gap, slot);
         slot
     }
 
-    /// Finds the slot of the key of `offer`, or gives it one as `Idle`.
+    /// Finds the slot of the key of `offer`, or gives it one as `Dormant`.
     fn enter(&mut self, hash: u32, offer: &mut impl Offer<K>) -> u32 {
         match self.find_offer(hash, offer) {
             Ok((slot, _)) => slot,
-            Err(gap) => self.enroll(Phase::Idle, Place { hash, gap }, offer.take()),
+            Err(gap) => self.enroll(Phase::Dormant, gap, offer.take()),
         }
     }
 
     /// Makes a key ready that is neither ready nor leased. The order runs first.
     fn make_ready(&mut self, slot: u32, priority: i32) {
         self.line.push(slot, self.slots.key(slot), priority);
-        self.unrest(slot);
+        self.untrack(slot);
         self.unstrand(slot);
         self.slots.set_phase(slot, Phase::Ready);
         self.ready += 1;
@@ -522,7 +441,7 @@ impl<K> State<K> {
     /// The priority of a key once it has been added with `priority`.
     #[inline]
     fn raised_priority(&self, slot: u32, priority: i32) -> i32 {
-        if !self.line.heeds_priority() {
+        if !self.line.uses_priorities() {
             return 0;
         }
         let delayed = if self.absorb { self.priorities.delayed(slot) } else { i32::MIN };
@@ -531,7 +450,7 @@ impl<K> State<K> {
 
     #[inline]
     fn set_priority(&mut self, slot: u32, priority: i32) {
-        if self.line.heeds_priority() {
+        if self.line.uses_priorities() {
             self.priorities.set_pending(slot, priority);
         }
     }
@@ -542,7 +461,7 @@ impl<K> State<K> {
         let phase = self.phase(slot);
         if phase == Phase::Ready {
             self.line.remove(slot, self.slots.key(slot));
-            self.slots.set_phase(slot, Phase::Idle);
+            self.slots.set_phase(slot, Phase::Dormant);
             self.ready -= 1;
         }
         if phase == Phase::Dirty {
@@ -557,28 +476,28 @@ impl<K> State<K> {
     /// Keeps a key for its delay or its failures, or forgets it if it has neither. Returns
     /// the key that was forgotten: this one, or the one that has rested longest.
     #[inline(always)]
-    fn rest(&mut self, slot: u32) -> Option<K> {
+    fn retire(&mut self, slot: u32) -> Option<K> {
         if self.delays.contains(slot) {
-            self.slots.set_phase(slot, Phase::Idle);
+            self.slots.set_phase(slot, Phase::Dormant);
             return None;
         }
         if self.num_failures_at(slot) == 0 {
             return Some(self.vacate(slot));
         }
-        self.slots.set_phase(slot, Phase::Resting);
-        self.resting.push_back(Ticket(slot));
-        if self.resting.len() <= self.max_resting {
+        self.slots.set_phase(slot, Phase::Tracked);
+        self.tracked.push_back(Ticket(slot));
+        if self.tracked.len() <= self.max_tracked {
             return None;
         }
-        let Ticket(oldest) = self.resting.pop_front()?;
+        let Ticket(oldest) = self.tracked.pop_front()?;
         Some(self.vacate(oldest))
     }
 
     /// Ends the rest of a key that is about to be ready, delayed or forgotten.
-    fn unrest(&mut self, slot: u32) {
-        if self.phase(slot) == Phase::Resting {
-            self.resting.take_out(Ticket(slot));
-            self.slots.set_phase(slot, Phase::Idle);
+    fn untrack(&mut self, slot: u32) {
+        if self.phase(slot) == Phase::Tracked {
+            self.tracked.take_out(Ticket(slot));
+            self.slots.set_phase(slot, Phase::Dormant);
         }
     }
 
@@ -586,7 +505,7 @@ impl<K> State<K> {
     fn unstrand(&mut self, slot: u32) {
         if self.phase(slot) == Phase::Stranded {
             self.stranded -= 1;
-            self.slots.set_phase(slot, Phase::Idle);
+            self.slots.set_phase(slot, Phase::Dormant);
         }
     }
 

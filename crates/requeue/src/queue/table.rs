@@ -1,30 +1,39 @@
-//! Which slot holds the key with a given hash.
+//! The hash table of a queue: finds the slot of a key.
 //!
-//! Open addressing with linear probing over one vector of words: a hash of 32 bits and a
-//! slot in each. So an operation touches one place in memory where a general hash map
-//! touches two, and growing asks neither keys nor slots for their hashes.
+//! Open addressing with linear probing over one vector of words; each word contains a hash of
+//! 32 bits and a slot. So an operation touches one place in memory where a general hash map
+//! touches two, and growing needs neither keys nor slots.
+//!
+//! The home of a word is its hash scaled to the size of the table, not its remainder. So a
+//! table can have any size, and words are nearly sorted by hash: growing reads and writes
+//! memory from front to back.
 //!
 //! # Invariants
 //!
-//! 1. Those of `probing.rs`.
-//! 2. Each known slot is in the table exactly once, under the hash of its key.
+//! 1. At least one word is empty, so that every search ends.
+//! 2. No word between the home of an entry and the entry itself is empty. The first word
+//!    follows the last.
+//! 3. Each known slot is in the table exactly once, under the hash of its key.
 
 #[cfg(test)]
 mod tests;
-
-use crate::probing::{self, Place};
 
 /// A hash in the upper half and a slot in the lower.
 #[derive(Clone, Copy, PartialEq, Eq)]
 struct Word(u64);
 
 impl Word {
-    /// No entry: the slot would be one that never exists.
+    /// No entry: no slot has this number.
     const EMPTY: Self = Self(u64::MAX);
 
     #[inline]
     fn new(hash: u32, slot: u32) -> Self {
         Self(u64::from(hash) << 32 | u64::from(slot))
+    }
+
+    #[inline]
+    fn is_empty(self) -> bool {
+        self == Self::EMPTY
     }
 
     #[inline]
@@ -39,64 +48,53 @@ impl Word {
     }
 }
 
-impl Place for Word {
-    #[inline]
-    fn empty() -> Self {
-        Self::EMPTY
-    }
-
-    #[inline]
-    fn is_empty(&self) -> bool {
-        *self == Self::EMPTY
-    }
-
-    #[inline]
-    fn home(&self, size: usize) -> usize {
-        home(self.hash(), size)
-    }
-}
-
-/// The hash scaled to the size of the table.
-#[inline]
-fn home(hash: u32, size: usize) -> usize {
-    ((u64::from(hash) * size as u64) >> 32) as usize
-}
-
 /// The slots of the keys of one queue, by hash.
 #[derive(Default)]
 pub(super) struct Table {
     words: Vec<Word>,
-    /// How many words are taken.
+    /// The number of entries.
     len: usize,
-    /// How many words may be taken before the table grows.
+    /// The number of entries from which on the table grows.
     room: usize,
 }
 
-/// The place where a search ended that found nothing.
+/// The empty word at which the search for an unknown key ended.
 #[derive(Clone, Copy)]
-pub(super) struct Gap(usize);
+pub(super) struct Gap {
+    hash: u32,
+    index: usize,
+}
+
+impl Gap {
+    /// Returns the hash that was searched for.
+    #[inline]
+    pub(super) fn hash(self) -> u32 {
+        self.hash
+    }
+}
 
 /// The smallest size that is not zero.
 const MIN: usize = 8;
 
 impl Table {
-    /// Makes room for `keys` keys, if memory can hold them.
+    /// Reserves memory for `keys` keys, if it is available.
     pub(super) fn reserve(&mut self, keys: usize) {
         let (before, size) = (self.words.len(), size_for(keys));
         if size > before && self.words.try_reserve_exact(size - before).is_ok() {
-            self.stretch(size);
+            self.grow(size);
         }
     }
 
-    /// The slot with this hash that `is` the one looked for.
+    /// Returns the slot with this hash for which `is` returns `true`.
     #[inline]
     pub(super) fn find(&self, hash: u32, is: impl Fn(u32) -> bool) -> Option<u32> {
         self.search(hash, |slot| is(slot).then_some(())).ok().map(|(slot, ())| slot)
     }
 
-    /// Finds the slot with this hash for which `look` returns something. Otherwise returns
-    /// the gap where the search ended: the place for a slot that is inserted under this hash
-    /// before the table changes.
+    /// Returns the slot with this hash for which `look` returns something.
+    ///
+    /// If there is none, returns the gap for an [`insert`](Self::insert). The table must not
+    /// change before that.
     #[inline]
     pub(super) fn search<R>(
         &self,
@@ -104,57 +102,70 @@ impl Table {
         look: impl Fn(u32) -> Option<R>,
     ) -> Result<(u32, R), Gap> {
         if self.words.is_empty() {
-            return Err(Gap(0));
+            return Err(Gap { hash, index: 0 });
         }
-        let mut place = self.home(hash);
+        let mut index = self.home(hash);
         loop {
-            let word = self.words[place];
-            if word == Word::EMPTY {
-                return Err(Gap(place));
+            let word = self.words[index];
+            if word.is_empty() {
+                return Err(Gap { hash, index });
             }
             if word.hash() == hash {
                 if let Some(seen) = look(word.slot()) {
                     return Ok((word.slot(), seen));
                 }
             }
-            place = self.after(place);
+            index = self.after(index);
         }
     }
 
-    /// Inserts a slot at the gap where a search for its hash ended.
+    /// Inserts a slot at the gap where the search for its hash ended.
     #[inline]
-    pub(super) fn insert(&mut self, hash: u32, slot: u32, Gap(place): Gap) {
-        let word = Word::new(hash, slot);
+    pub(super) fn insert(&mut self, gap: Gap, slot: u32) {
+        let word = Word::new(gap.hash, slot);
         if self.len >= self.room {
             return self.grow_and_insert(word);
         }
         self.len += 1;
-        self.words[place] = word;
+        self.words[gap.index] = word;
     }
 
     #[cold]
     fn grow_and_insert(&mut self, word: Word) {
-        self.stretch(larger(self.words.len()));
+        self.grow(larger(self.words.len()));
         self.len += 1;
-        probing::put(&mut self.words, word);
+        self.put(word);
     }
 
     /// Removes a slot.
     #[inline]
     pub(super) fn remove(&mut self, hash: u32, slot: u32) {
         let word = Word::new(hash, slot);
-        let mut place = self.home(hash);
-        while self.words[place] != word {
-            debug_assert!(!self.words[place].is_empty(), "invariant 2");
-            place = self.after(place);
+        let mut index = self.home(hash);
+        while self.words[index] != word {
+            debug_assert!(!self.words[index].is_empty(), "invariant 3");
+            index = self.after(index);
         }
         self.len -= 1;
-        self.words[place] = Word::EMPTY;
-        probing::close_gap(&mut self.words, place);
+        self.words[index] = Word::EMPTY;
+        self.close_gap(index);
     }
 
-    /// Frees the memory beyond what `keys` keys need. `known` yields the hash and slot of
-    /// every key in the table, at most `keys` of them.
+    /// Moves later entries into an empty word, until invariant 2 holds again.
+    #[inline]
+    fn close_gap(&mut self, mut gap: usize) {
+        let mut index = self.after(gap);
+        while !self.words[index].is_empty() {
+            if !is_between(gap, self.home(self.words[index].hash()), index) {
+                self.words.swap(gap, index);
+                gap = index;
+            }
+            index = self.after(index);
+        }
+    }
+
+    /// Frees the memory that is not needed for `keys` keys. `known` yields the hash and slot
+    /// of every key in the table, at most `keys` of them.
     pub(super) fn shrink_to(
         &mut self,
         keys: usize,
@@ -162,43 +173,89 @@ impl Table {
     ) {
         let size = size_for(keys);
         if size < self.words.len() {
-            *self = Self { words: probing::empty(size), room: room(size), len: 0 };
+            *self = Self { words: vec![Word::EMPTY; size], room: room(size), len: 0 };
             for (hash, slot) in known {
                 self.len += 1;
-                probing::put(&mut self.words, Word::new(hash, slot));
+                self.put(Word::new(hash, slot));
             }
         }
     }
 
-    fn stretch(&mut self, size: usize) {
-        probing::stretch(&mut self.words, size);
-        self.room = room(size);
+    /// Writes an entry to the first empty word from its home on.
+    #[inline]
+    fn put(&mut self, entry: Word) {
+        let mut index = self.home(entry.hash());
+        while !self.words[index].is_empty() {
+            index = self.after(index);
+        }
+        self.words[index] = entry;
     }
 
+    /// Grows the table in place: page faults of fresh memory would cost more than the rest.
+    ///
+    /// From the last word to the first, each entry moves up, past all entries that have not
+    /// moved yet. The few entries that cannot, near both ends, are inserted at the end.
+    fn grow(&mut self, size: usize) {
+        let before = self.words.len();
+        self.words.reserve_exact(size - before);
+        self.words.resize(size, Word::EMPTY);
+        self.room = room(size);
+        let mut late = Vec::new();
+        for index in (0..before).rev() {
+            if self.words[index].is_empty() {
+                continue;
+            }
+            match self.gap_above(index) {
+                Some(gap) => self.words.swap(index, gap),
+                None => late.push(std::mem::replace(&mut self.words[index], Word::EMPTY)),
+            }
+        }
+        for entry in late {
+            self.put(entry);
+        }
+    }
+
+    /// Returns the empty word for an entry whose home is above it. It does not continue at
+    /// the first word, where entries have not moved yet.
+    #[inline]
+    fn gap_above(&self, index: usize) -> Option<usize> {
+        let home = self.home(self.words[index].hash());
+        let above = self.words.get(home..).filter(|_| home > index)?;
+        above.iter().position(|word| word.is_empty()).map(|gap| home + gap)
+    }
+
+    /// Returns where the search for a hash begins.
     #[inline]
     fn home(&self, hash: u32) -> usize {
-        home(hash, self.words.len())
+        ((u64::from(hash) * self.words.len() as u64) >> 32) as usize
     }
 
     #[inline]
-    fn after(&self, place: usize) -> usize {
-        probing::after(place, self.words.len())
+    fn after(&self, index: usize) -> usize {
+        if index + 1 == self.words.len() { 0 } else { index + 1 }
     }
 }
 
-/// A table of fewer words than this fits into the first cache of a processor: it stays
-/// three quarters empty, so that nearly every search ends where it begins.
+/// Returns whether `home` lies after `gap` and not after `index`, where the first word follows
+/// the last. The search for the entry at `index` then does not pass the gap.
+#[inline]
+fn is_between(gap: usize, home: usize, index: usize) -> bool {
+    if gap <= index { gap < home && home <= index } else { gap < home || home <= index }
+}
+
+/// A table of fewer words than this fits into the first cache of a processor. It stays three
+/// quarters empty, so that nearly every search ends at its first word.
 const TINY: usize = 1 << 12;
 
-/// A table of fewer words than this stays half empty. In a larger one room counts, and
-/// three tenths stay empty.
+/// A table of fewer words than this stays half empty. In a larger one memory counts, and three
+/// tenths stay empty.
 const SMALL: usize = 1 << 16;
 
-/// A table of fewer words than this doubles when it grows; of a larger one half remains
-/// unused too often.
+/// A table of fewer words than this doubles when it grows. A larger one grows by half, since
+/// doubling often leaves half of it unused.
 const LARGE: usize = 1 << 19;
 
-/// The size to which a table grows: a small one far, so that it need not do so again soon.
+/// Returns the size to which a table grows. A small one grows fourfold, so that it rarely grows.
 fn larger(size: usize) -> usize {
     match size {
         0..TINY => (size * 4).clamp(MIN, TINY),
@@ -207,7 +264,7 @@ fn larger(size: usize) -> usize {
     }
 }
 
-/// How many entries a table of this size takes.
+/// Returns how many entries fit into a table of this size.
 fn room(size: usize) -> usize {
     match size {
         0..TINY => size / 4,
@@ -216,7 +273,7 @@ fn room(size: usize) -> usize {
     }
 }
 
-/// The size that a table for `keys` keys has.
+/// Returns the size of a table for `keys` keys.
 fn size_for(keys: usize) -> usize {
     let (tiny, small) = (keys.saturating_mul(4), keys.saturating_mul(2));
     match keys {

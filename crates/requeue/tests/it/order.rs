@@ -1,4 +1,4 @@
-//! Orders through the queue: by priority, by turns, and of the user's own.
+//! Queues with an order: by priority, round-robin, and custom ones.
 
 use requeue::order::{Fair, Order, Priority, Ticket};
 use requeue::{AddOptions, Added, Counts, Queue, TryGetError};
@@ -51,7 +51,7 @@ fn raised_key_goes_to_the_end_of_its_new_level() {
 }
 
 #[test]
-fn key_added_again_with_the_same_priority_keeps_its_place() {
+fn key_added_again_with_the_same_priority_keeps_its_position() {
     let queue = Queue::builder().order(Priority::new()).build();
     queue.add_with("a", level(5)).unwrap();
     queue.add_with("b", level(5)).unwrap();
@@ -77,7 +77,7 @@ fn retry_keeps_the_priority() {
 }
 
 #[test]
-fn dirty_key_comes_again_with_the_priority_it_was_added_with_since() {
+fn dirty_key_is_delivered_with_the_priority_of_its_last_add() {
     let queue = Queue::builder().order(Priority::new()).build();
     queue.add_with("a", level(5)).unwrap();
     let lease = queue.try_get().unwrap();
@@ -104,8 +104,8 @@ fn delayed_key_has_its_priority_when_it_is_due() {
     assert_eq!(take_all(&queue), ["high", "ready", "default", "low"]);
 }
 
-/// A key for which nothing was planned once got the lowest priority there is when it was
-/// postponed, in place of none.
+/// A key that was neither ready nor delayed once got the lowest possible priority when it was
+/// postponed.
 #[test]
 fn postponed_key_keeps_its_priority_and_has_zero_if_it_had_none() {
     let (queue, clock) = timed_with(Queue::builder().order(Priority::new()));
@@ -118,8 +118,8 @@ fn postponed_key_keeps_its_priority_and_has_zero_if_it_had_none() {
     assert_eq!((*known, known.priority()), ("known", -3));
 }
 
-/// A delayed add that a ready key absorbed once raised the priority that the lease told of,
-/// but not the key's place; controller-runtime moves it up.
+/// A delayed add that a ready key absorbed once raised the priority of the lease, but did not
+/// move the key. controller-runtime moves it.
 #[test]
 fn absorbed_delay_raises_the_priority_of_a_ready_key() {
     let builder = Queue::builder().order(Priority::new()).absorb_delays(true);
@@ -131,7 +131,7 @@ fn absorbed_delay_raises_the_priority_of_a_ready_key() {
 }
 
 #[test]
-fn low_priority_does_not_wait_for_ever() {
+fn low_priority_does_not_wait_forever() {
     let queue = Queue::builder().order(Priority::ageing(10)).build();
     queue.add_with(0, level(-100)).unwrap();
     let mut delivered = Vec::new();
@@ -155,7 +155,7 @@ fn strict_priority_lets_low_ones_wait() {
 }
 
 #[test]
-fn removed_and_closed_keys_leave_an_order_in_order() {
+fn removing_and_closing_keep_the_order_consistent() {
     let queue = Queue::builder().order(Priority::new()).build();
     for key in 0..10 {
         queue.add_with(key, level(key % 3)).unwrap();
@@ -176,7 +176,7 @@ fn groups_take_turns() {
 }
 
 #[test]
-fn retried_key_joins_the_turns_of_its_group() {
+fn retried_key_waits_for_the_turn_of_its_group() {
     let queue = Queue::builder().order(Fair::by(|key: &u32| key / 10)).build();
     queue.add_all([1, 2, 3, 11]).unwrap();
     queue.try_get().unwrap().retry_after(secs(0));
@@ -207,7 +207,7 @@ impl<K> Order<K> for Lifo {
 }
 
 #[test]
-fn order_of_the_users_decides() {
+fn custom_order_decides() {
     let queue = Queue::builder().order(Lifo::default()).build();
     queue.add_all(["a", "b", "c"]).unwrap();
     queue.add("b").unwrap();
@@ -217,7 +217,7 @@ fn order_of_the_users_decides() {
     assert_eq!(queue.close_now(), ["d"]);
 }
 
-/// An order that names every ticket twice, and tickets that it was never given.
+/// An order that returns every ticket twice, and tickets that were never pushed.
 #[derive(Default)]
 struct Liar(Vec<Ticket>);
 
@@ -234,7 +234,7 @@ impl<K> Order<K> for Liar {
 }
 
 #[test]
-fn order_that_names_keys_which_are_not_ready_does_no_harm() {
+fn order_that_returns_keys_that_are_not_ready_does_no_harm() {
     let (queue, clock) = timed_with(Queue::builder().order(Liar::default()));
     queue.add_all(["a", "b", "c"]).unwrap();
     assert!(queue.remove("b"));
@@ -281,7 +281,7 @@ fn order_that_loses_keys_does_not_hang_the_queue() {
     );
 }
 
-/// A waiting getter once asked such an order half a million times a second.
+/// A waiting getter once called such an order half a million times per second.
 #[test]
 fn getter_does_not_spin_while_the_order_withholds_keys() {
     let queue = Queue::builder().order(Sieve).build();
@@ -295,7 +295,7 @@ fn getter_does_not_spin_while_the_order_withholds_keys() {
     assert_eq!(queue.close_now(), [1, 2, 3]);
 }
 
-/// An order that names one key forever.
+/// An order that returns one key forever.
 struct Broken;
 
 impl<K> Order<K> for Broken {
@@ -309,7 +309,7 @@ impl<K> Order<K> for Broken {
 }
 
 #[test]
-fn order_that_never_stops_naming_other_keys_does_not_hang_the_queue() {
+fn order_that_never_returns_a_ready_key_does_not_hang_the_queue() {
     let queue = Queue::builder().order(Broken).build();
     queue.add("a").unwrap();
     assert_eq!(queue.try_get().unwrap_err(), TryGetError::Empty);
@@ -364,7 +364,7 @@ fn postponed_key_keeps_the_higher_of_its_priorities() {
 }
 
 #[test]
-fn add_that_absorbs_a_delay_takes_over_its_priority() {
+fn add_that_absorbs_a_delay_gets_its_priority() {
     let builder = Queue::builder().order(Priority::strict()).absorb_delays(true);
     let (queue, _clock) = timed_with(builder);
     queue.add_with("K", level(5).after(secs(1))).unwrap();

@@ -1,4 +1,4 @@
-//! Groups of keys take turns.
+//! Round-robin over groups of keys.
 //!
 //! # Invariants
 //!
@@ -6,10 +6,10 @@
 //!    that group.
 //! 2. A group is known exactly while it has a ready key: it is then in the rotation and
 //!    in the table.
-//! 3. The front of the rotation has the turn. It has at least one hand-out left.
+//! 3. The front of the rotation has the turn. It has at least one delivery left.
 //!
-//! The user's code is the two functions, and `Hash`, `Eq` and `Drop` of a group. All but
-//! `Drop` runs in `push`, before anything changes. Removing a group compares slots and uses
+//! User code is the two functions, and `Hash`, `Eq` and `Drop` of a group. All but `Drop`
+//! runs in `push`, before anything changes. Removing a group compares slots and uses
 //! the stored hash; a panic in `Drop` is contained.
 
 use std::fmt;
@@ -23,23 +23,22 @@ use crate::contain::contain;
 use crate::queue::column::Column;
 use crate::queue::links::{Links, List};
 
-/// Hands out one key of each group in turn; inside a group as [`Fifo`](super::Fifo).
+/// Delivers one key of each group in turn; keys of one group as [`Fifo`](super::Fifo).
 ///
-/// A function says to which group a key belongs: its tenant, namespace or host. However
-/// many keys one group has ready, a group with few is not kept waiting by it. With `g`
-/// groups, the first key of a group is handed out after at most `g - 1` others.
+/// A function returns the group of a key: its tenant, namespace or host. A group with many
+/// ready keys does not delay a group with few. With `g` groups, the first key of a group is
+/// delivered after at most `g - 1` others.
 ///
 /// A group without ready keys is forgotten. When one of its keys becomes ready, the group
-/// joins at the back of the rotation. Keys that are with a worker do not count: a group
-/// may have many of them.
+/// joins at the back of the rotation. Leased keys do not count: a group may have many of
+/// them.
 ///
-/// Priorities are ignored. The function is asked once each time a key becomes ready, with
-/// the queue's lock held; a number or a shared string makes a cheaper group than a
-/// `String`.
+/// Priorities are ignored. The function is called once each time a key becomes ready, with
+/// the queue's lock held. A number or a shared string is a cheaper group than a `String`.
 ///
 /// # Panics
 ///
-/// If the function panics, or `Hash` or `Eq` of the group, the order stays as it was.
+/// If the function panics, or `Hash` or `Eq` of the group, the order is unchanged.
 ///
 /// # Examples
 ///
@@ -51,8 +50,8 @@ use crate::queue::links::{Links, List};
 /// for (index, key) in keys.iter().enumerate() {
 ///     order.push(Ticket::new(index), key, 0);
 /// }
-/// let handed_out = std::iter::from_fn(|| order.pop().map(|ticket| keys[ticket.index()]));
-/// assert_eq!(handed_out.collect::<Vec<_>>(), ["red/1", "blue/1", "red/2", "red/3"]);
+/// let delivered = std::iter::from_fn(|| order.pop().map(|ticket| keys[ticket.index()]));
+/// assert_eq!(delivered.collect::<Vec<_>>(), ["red/1", "blue/1", "red/2", "red/3"]);
 /// ```
 pub struct Fair<K, G> {
     group_of: GroupOf<K, G>,
@@ -81,22 +80,22 @@ struct Group<G> {
     name: G,
     hash: u64,
     keys: List,
-    /// Hand-outs in a turn; at least one.
+    /// Deliveries per turn; at least one.
     weight: u32,
-    /// Hand-outs that are left in this turn.
+    /// Deliveries that are left in this turn.
     left: u32,
 }
 
-/// Where a key belongs: found out before anything changes.
-enum Place<G> {
+/// The group of a key that is pushed, found before anything changes.
+enum Membership<G> {
     Known(u32),
     New(Group<G>),
 }
 
 impl<K, G: Eq + Hash> Fair<K, G> {
-    /// An order in which the groups that `group_of` names take turns.
+    /// Creates an order in which the groups of `group_of` take turns.
     ///
-    /// Equal keys must always be in the same group.
+    /// Equal keys must always have the same group.
     pub fn by(group_of: impl FnMut(&K) -> G + Send + 'static) -> Self {
         Self {
             group_of: Box::new(group_of),
@@ -107,11 +106,10 @@ impl<K, G: Eq + Hash> Fair<K, G> {
         }
     }
 
-    /// Hands out up to `weight_of(group)` keys of a group in each of its turns, where it
-    /// would be one.
+    /// Delivers up to `weight_of(group)` keys of a group in each of its turns instead of one.
     ///
-    /// The function is asked when a group gets its first ready key. A weight of zero
-    /// counts as one, so that no group starves.
+    /// The function is called when a group gets its first ready key. A weight of zero counts
+    /// as one, so that no group starves.
     ///
     /// # Examples
     ///
@@ -124,29 +122,29 @@ impl<K, G: Eq + Hash> Fair<K, G> {
     /// for (index, key) in keys.iter().enumerate() {
     ///     order.push(Ticket::new(index), key, 0);
     /// }
-    /// let handed_out = std::iter::from_fn(|| order.pop().map(|ticket| keys[ticket.index()]));
-    /// assert_eq!(handed_out.collect::<Vec<_>>(), [101, 1, 2, 102, 3]);
+    /// let delivered = std::iter::from_fn(|| order.pop().map(|ticket| keys[ticket.index()]));
+    /// assert_eq!(delivered.collect::<Vec<_>>(), [101, 1, 2, 102, 3]);
     /// ```
     #[must_use]
     pub fn weighted(self, weight_of: impl FnMut(&G) -> u32 + Send + 'static) -> Self {
         Self { weight_of: Some(Box::new(weight_of)), ..self }
     }
 
-    /// Runs all of the user's code that a push needs.
-    fn place(&mut self, key: &K) -> Place<G> {
+    /// Runs all user code that a push needs.
+    fn membership(&mut self, key: &K) -> Membership<G> {
         let name = (self.group_of)(key);
         let hash = self.groups.hasher.hash_one(&name);
         if let Some(slot) = self.groups.find(hash, &name) {
-            return Place::Known(slot);
+            return Membership::Known(slot);
         }
         let weight =
             self.weight_of.as_mut().map_or(1, |weight_of| weight_of(&name)).max(1);
-        Place::New(Group { name, hash, keys: List::default(), weight, left: weight })
+        Membership::New(Group { name, hash, keys: List::default(), weight, left: weight })
     }
 }
 
 impl<K, G> Fair<K, G> {
-    /// Takes a ready ticket out of its group; says whether the group is still there.
+    /// Removes a ready ticket from its group. Returns whether the group still exists.
     fn leave(&mut self, ticket: u32, slot: u32) -> Presence {
         self.slots.take(ticket);
         let group = self.groups.get_mut(slot);
@@ -192,7 +190,7 @@ impl<K, G> Fair<K, G> {
     }
 }
 
-/// Whether a group is still known after one of its keys left.
+/// Whether a group still exists after one of its keys was removed.
 enum Presence {
     Known,
     Forgotten,
@@ -255,7 +253,7 @@ impl<G> Groups<G> {
         contain(|| drop(group));
     }
 
-    /// Counts a hand-out of the group that has the turn; its last one ends the turn.
+    /// Counts a delivery of the group that has the turn. The last one ends the turn.
     fn spend(&mut self, slot: u32) {
         let group = self.get_mut(slot);
         group.left -= 1; // invariant 3
@@ -284,9 +282,9 @@ fn hash_at<G>(slots: &[Option<Group<G>>], slot: u32) -> u64 {
 
 impl<K, G: Eq + Hash + Send> Order<K> for Fair<K, G> {
     fn push(&mut self, ticket: Ticket, key: &K, _priority: i32) {
-        let slot = match self.place(key) {
-            Place::Known(slot) => slot,
-            Place::New(group) => self.groups.join(group),
+        let slot = match self.membership(key) {
+            Membership::Known(slot) => slot,
+            Membership::New(group) => self.groups.join(group),
         };
         let before = self.slots.at(ticket.0).replace(slot);
         debug_assert_eq!(before, None, "a ticket is pushed once");

@@ -1,15 +1,15 @@
-//! In which order ready keys are handed out.
+//! The order in which ready keys are delivered.
 //!
-//! | order        | hands out next                                              | choose it when                          |
-//! |--------------|-------------------------------------------------------------|-----------------------------------------|
-//! | [`Fifo`]     | the key that has been ready longest                         | nothing speaks against it: the default  |
-//! | [`Priority`] | the key with the highest priority, old keys now and then    | some keys must not queue behind others  |
-//! | [`Fair`]     | a key of the next group, the groups taking turns            | one busy tenant must not hold up others |
+//! | order        | delivers next                                            | use it if                              |
+//! |--------------|----------------------------------------------------------|----------------------------------------|
+//! | [`Fifo`]     | the key that has been ready longest                      | all keys are equal: the default        |
+//! | [`Priority`] | the key with the highest priority, sometimes the oldest  | some keys must not wait behind others  |
+//! | [`Fair`]     | a key of the next group, round-robin                     | one busy tenant must not delay others  |
 //!
 //! Implement [`Order`] for any other order.
 //!
-//! An order knows ready keys only. Which keys are ready, and that none is ready twice, is
-//! the business of the queue.
+//! An order contains only ready keys. The queue decides which keys are ready, and adds each
+//! of them once.
 
 mod fair;
 mod fifo;
@@ -21,10 +21,10 @@ pub use fair::Fair;
 pub use fifo::Fifo;
 pub use priority::Priority;
 
-/// Decides which ready key is handed out next.
+/// Decides which ready key is delivered next.
 ///
-/// This is what client-go calls the storage of a queue. The queue tells its order about
-/// every key that becomes ready or stops being ready, and asks it for the next one.
+/// client-go calls it the storage of a queue. The queue pushes every key that becomes ready,
+/// removes every key that is cancelled, and pops the next key to deliver.
 ///
 /// # What the queue promises
 ///
@@ -35,13 +35,13 @@ pub use priority::Priority;
 ///
 /// # What the order promises
 ///
-/// Every ticket that was pushed is popped some day unless it is removed, and none is
-/// popped that is not ready. [`pop`](Order::pop) returns `None` only when no key is ready.
+/// Every pushed ticket is popped eventually, unless it is removed. Only ready tickets are
+/// popped. [`pop`](Order::pop) returns `None` only when no key is ready.
 /// If it returns `None` although keys are ready, those keys wait until a key is pushed,
 /// touched or removed; then the order is asked again. `close_now` and `drain` return them.
 ///
-/// Every call is made with the queue's lock held: be quick, do not block, and do not
-/// call the queue.
+/// The queue holds its lock during every call: be quick, do not block, and do not call the
+/// queue.
 ///
 /// # Panics
 ///
@@ -57,7 +57,7 @@ pub use priority::Priority;
 ///
 /// # Examples
 ///
-/// An order that hands out the newest key first:
+/// An order that delivers the newest key first:
 ///
 /// ```
 /// use requeue::order::{Order, Ticket};
@@ -79,7 +79,7 @@ pub use priority::Priority;
 ///     }
 /// }
 ///
-/// // What the queue does with it. `Ticket::new` is there for tests only.
+/// // The queue makes these calls. `Ticket::new` exists only for tests.
 /// let mut lifo = Lifo::default();
 /// for (index, key) in ["a", "b", "c"].iter().enumerate() {
 ///     lifo.push(Ticket::new(index), key, 0);
@@ -91,30 +91,29 @@ pub use priority::Priority;
 /// ```
 #[doc(alias = "Queue")]
 pub trait Order<K>: Send {
-    /// Takes in a key that became ready.
+    /// Adds a key that became ready.
     #[doc(alias = "Push")]
     fn push(&mut self, ticket: Ticket, key: &K, priority: i32);
 
-    /// Hears that a ready key was added again.
+    /// Notes that a ready key was added again.
     ///
-    /// `priority` is the higher of the priority it had and the one it was added with, so
-    /// it never sinks. Does nothing by default: the key keeps its place.
+    /// `priority` is the higher of its previous priority and the new one, so it never falls.
+    /// The default does nothing: the key keeps its position.
     #[doc(alias = "Touch")]
     fn touch(&mut self, ticket: Ticket, key: &K, priority: i32) {
         let _ = (ticket, key, priority);
     }
 
-    /// Chooses the key to hand out next; it is no longer ready.
+    /// Removes the key to deliver next and returns its ticket.
     #[doc(alias = "Pop")]
     fn pop(&mut self) -> Option<Ticket>;
 
-    /// Forgets a key that is no longer ready, though it was not popped.
+    /// Removes a ready key that was cancelled.
     fn remove(&mut self, ticket: Ticket, key: &K);
 
-    /// Gives back memory that the ready keys no longer need.
+    /// Frees memory that the ready keys no longer need.
     ///
-    /// Called now and then, after many keys were ready and few are left. Does nothing by
-    /// default.
+    /// Called after a spike, when few of many keys are left. The default does nothing.
     fn shrink(&mut self) {}
 }
 
@@ -140,25 +139,24 @@ impl<K, O: Order<K> + ?Sized> Order<K> for Box<O> {
     }
 }
 
-/// A ready key, as an [`Order`] knows it.
+/// Identifies a ready key in an [`Order`].
 ///
-/// A ticket stands for one ready key for as long as that key is ready; after it was
-/// popped or removed, the same ticket may stand for another key.
+/// A ticket belongs to one key while that key is ready. After it is popped or removed, the
+/// queue may use the same ticket for another key.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct Ticket(pub(crate) u32);
 
 impl Ticket {
-    /// The ticket as a number.
+    /// Returns the ticket as a number.
     ///
-    /// Numbers are small and used again: all are below the largest number of keys the
-    /// queue has held at a time. An order can keep what it knows of a ready key in a
-    /// vector, at this index.
+    /// Numbers are small and reused: all are below the largest number of keys that the queue
+    /// has held at a time. So an order can keep data about ready keys in a vector.
     #[inline]
     pub fn index(self) -> usize {
         self.0 as usize
     }
 
-    /// Makes a ticket, to test an order without a queue.
+    /// Creates a ticket, to test an order without a queue.
     ///
     /// # Panics
     ///

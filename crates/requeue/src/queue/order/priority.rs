@@ -1,4 +1,4 @@
-//! The most important key first, and no key never.
+//! The highest priority first, without starving the others.
 //!
 //! # Invariants
 //!
@@ -7,7 +7,7 @@
 //! 2. No level is empty.
 //! 3. A level is in the order in which keys entered it; the ages are in the order in
 //!    which keys became ready.
-//! 4. `passed` counts the hand-outs since the front of the ages became the front. It
+//! 4. `passed` counts the deliveries since the front of the ages became the front. It
 //!    never exceeds `limit`.
 
 use std::collections::BTreeMap;
@@ -18,29 +18,29 @@ use super::{Order, Ticket};
 use crate::queue::column::Column;
 use crate::queue::links::{Links, List};
 
-/// How often the oldest key is passed over unless the user says otherwise.
+/// The default for how often the oldest key is passed over.
 ///
-/// At one hand-out in 257, keys that would starve take less than 0.4 % of the workers
-/// from the important ones, and still move on under any load.
+/// With one delivery in 257, keys that would starve use less than 0.4 % of the workers' time
+/// and still make progress under any load.
 const DEFAULT_PASSES: u32 = 256;
 
-/// Hands out the key with the highest priority; equal ones as [`Fifo`](super::Fifo).
+/// Delivers the key with the highest priority; equal ones as [`Fifo`](super::Fifo).
 ///
 /// The rules are controller-runtime's. A higher number goes first. Inside a level, keys
 /// go in the order in which they entered that level. A ready key that is added again with
 /// a higher priority moves to the end of its new level. With the same or a lower priority
-/// it stays where it is.
+/// it keeps its position.
 ///
 /// # Ageing
 ///
-/// There, keys of a low priority wait for ever while enough others come. Here, the key
-/// that has been ready longest is passed over at most 256 times in a row; then it is
-/// handed out whatever its priority. With `n` keys ready before it, a key is handed out
-/// after at most `(n + 1) * 257` hand-outs.
+/// In controller-runtime, keys of a low priority wait forever while enough others arrive.
+/// Here, the key that has been ready longest is passed over at most 256 times in a row. Then
+/// it is delivered, whatever its priority. If `n` keys were ready before it, a key is
+/// delivered after at most `(n + 1) * 257` deliveries.
 ///
-/// Ageing counts hand-outs and not time: so it costs the important keys the same small
-/// part of the work at any speed, and no burst of keys grows old all at once.
-/// [`Priority::ageing`] sets the number, [`Priority::strict`] does without.
+/// Ageing counts deliveries, not time. So its share of the work is the same at any speed, and
+/// a burst of keys does not grow old all at once. [`Priority::ageing`] sets the number,
+/// [`Priority::strict`] disables ageing.
 ///
 /// Every operation takes time logarithmic in the number of different priorities.
 ///
@@ -75,14 +75,14 @@ struct Ages {
 }
 
 impl Priority {
-    /// An order that passes the oldest key over at most 256 times in a row.
+    /// Creates an order that passes the oldest key over at most 256 times in a row.
     pub fn new() -> Self {
         Self::ageing(DEFAULT_PASSES)
     }
 
-    /// An order that passes the oldest key over at most `passes` times in a row.
+    /// Creates an order that passes the oldest key over at most `passes` times in a row.
     ///
-    /// With zero it is never passed over, and the order is that of [`Fifo`](super::Fifo).
+    /// With zero, the oldest key is never passed over, and the order is that of [`Fifo`](super::Fifo).
     ///
     /// # Examples
     ///
@@ -94,18 +94,17 @@ impl Priority {
     /// for index in 1..5 {
     ///     order.push(Ticket::new(index), &"high", 1);
     /// }
-    /// let handed_out = std::iter::from_fn(|| Order::<&str>::pop(&mut order));
-    /// let indices: Vec<usize> = handed_out.map(Ticket::index).collect();
+    /// let delivered = std::iter::from_fn(|| Order::<&str>::pop(&mut order));
+    /// let indices: Vec<usize> = delivered.map(Ticket::index).collect();
     /// assert_eq!(indices, [1, 2, 0, 3, 4]);
     /// ```
     pub fn ageing(passes: u32) -> Self {
         Self { ages: Some(Ages { limit: passes, ..Ages::default() }), ..Self::strict() }
     }
 
-    /// An order without ageing: a key waits for as long as more important ones come.
+    /// Creates an order without ageing, as in controller-runtime.
     ///
-    /// This is what controller-runtime does. Choose it when a key of low priority may
-    /// wait for ever.
+    /// A key waits for as long as keys with a higher priority arrive, possibly forever.
     pub fn strict() -> Self {
         Self {
             priorities: Column::default(),
@@ -115,8 +114,8 @@ impl Priority {
         }
     }
 
-    /// The oldest key if it may not be passed over once more, or else the first of the
-    /// highest level.
+    /// Returns the oldest key if it must not be passed over again, otherwise the first key of
+    /// the highest level.
     fn next(&self) -> Option<u32> {
         let overdue = self.ages.as_ref().and_then(Ages::overdue);
         overdue.or_else(|| self.levels.last_key_value()?.1.front())
@@ -127,7 +126,7 @@ impl Priority {
         self.in_level.push_back(self.levels.entry(priority).or_default(), ticket);
     }
 
-    /// Takes a ready ticket out of its level.
+    /// Removes a ready ticket from its level.
     fn leave_level(&mut self, ticket: u32, priority: i32) {
         self.priorities.take(ticket);
         if let Entry::Occupied(mut level) = self.levels.entry(priority) {
@@ -178,7 +177,7 @@ impl Ages {
         self.links.push_back(&mut self.oldest_first, ticket);
     }
 
-    /// Forgets a ticket; the next oldest one has not been passed over yet.
+    /// Removes a ticket. The next oldest one has not been passed over yet.
     fn leave(&mut self, ticket: u32) {
         if self.oldest_first.front() == Some(ticket) {
             self.passed = 0;
@@ -188,7 +187,7 @@ impl Ages {
 
     fn hand_out(&mut self, ticket: u32) {
         if self.oldest_first.front() != Some(ticket) {
-            self.passed += 1; // invariant 4: at the limit the oldest itself goes out
+            self.passed += 1; // invariant 4: at the limit, the oldest key is delivered
         }
         self.leave(ticket);
     }

@@ -41,7 +41,7 @@ impl<'a, K> Unwinding<'a, K> {
 
 /// How far a call moves time forward before it acts.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(in crate::queue) enum Advance {
+pub(in crate::queue) enum CatchUp {
     /// All keys whose delay has ended become ready first: the call depends on their order.
     Fully,
     /// Chunks of them do, until a key can be delivered.
@@ -50,7 +50,7 @@ pub(in crate::queue) enum Advance {
     Not,
 }
 
-impl Advance {
+impl CatchUp {
     /// At least to the next key: the call takes one as well.
     #[inline]
     pub(in crate::queue) fn or_to_next_key(self) -> Self {
@@ -74,14 +74,14 @@ impl<K> Shared<K> {
     /// Locks the queue and adds all keys whose delay has ended.
     #[inline(always)]
     pub(in crate::queue) fn lock(&self) -> Locked<'_, K> {
-        self.lock_and_advance(None, |_| Advance::Fully, ClockPanic::Propagates)
+        self.lock_and_catch_up(None, |_| CatchUp::Fully, ClockPanic::Propagates)
     }
 
     /// As [`lock`](Self::lock), for a caller that has read the clock already.
     #[inline(always)]
     pub(in crate::queue) fn lock_at(&self, now: Nanos) -> Locked<'_, K> {
         let mut locked =
-            self.lock_and_advance(Some(now), |_| Advance::Fully, ClockPanic::Propagates);
+            self.lock_and_catch_up(Some(now), |_| CatchUp::Fully, ClockPanic::Propagates);
         locked.state.observe_time(now);
         locked
     }
@@ -89,17 +89,17 @@ impl<K> Shared<K> {
     /// As [`lock`](Self::lock), but adds only as many of those keys as a getter needs.
     #[inline(always)]
     pub(in crate::queue) fn lock_to_take(&self) -> Locked<'_, K> {
-        self.lock_and_advance(None, |_| Advance::ToNextKey, ClockPanic::Propagates)
+        self.lock_and_catch_up(None, |_| CatchUp::ToNextKey, ClockPanic::Propagates)
     }
 
     /// Locks the queue for a call that must not fail, such as the end of a lease, and moves
-    /// time forward as far as `advance` says.
+    /// time forward as far as `catch_up` says.
     #[inline(always)]
     pub(in crate::queue) fn lock_to_end(
         &self,
-        advance: impl FnOnce(&State<K>) -> Advance,
+        catch_up: impl FnOnce(&State<K>) -> CatchUp,
     ) -> Locked<'_, K> {
-        self.lock_and_advance(None, advance, ClockPanic::IsContained)
+        self.lock_and_catch_up(None, catch_up, ClockPanic::IsContained)
     }
 
     /// Locks the queue for a call that does not depend on time.
@@ -108,18 +108,18 @@ impl<K> Shared<K> {
     }
 
     #[inline(always)]
-    fn lock_and_advance(
+    fn lock_and_catch_up(
         &self,
         known: Option<Nanos>,
-        advance: impl FnOnce(&State<K>) -> Advance,
+        catch_up: impl FnOnce(&State<K>) -> CatchUp,
         clock_panic: ClockPanic,
     ) -> Locked<'_, K> {
         let (mut core, mut now) = (lock(&self.core), known);
         if core.state.needs_time() {
             self.start_timing(&mut core.state, &mut now);
             if known.map_or(core.state.ends_delays(), |now| core.state.is_due(now)) {
-                let advance = advance(&core.state);
-                (core, now) = self.advance(core, now, advance, clock_panic);
+                let catch_up = catch_up(&core.state);
+                (core, now) = self.catch_up(core, now, catch_up, clock_panic);
             }
         }
         Locked { core, unwinding: Unwinding::new(self), now }
@@ -128,23 +128,23 @@ impl<K> Shared<K> {
     /// Moves time forward. Many keys become ready in several lock scopes, a chunk in each, so
     /// that other callers get their turn.
     #[inline(never)]
-    fn advance<'a>(
+    fn catch_up<'a>(
         &'a self,
         core: MutexGuard<'a, Core<K>>,
         mut now: Option<Nanos>,
-        advance: Advance,
+        catch_up: CatchUp,
         clock_panic: ClockPanic,
     ) -> (MutexGuard<'a, Core<K>>, Option<Nanos>) {
         let mut unwinding = Unwinding::new(self);
         // Declared after the other guard, so dropped before it.
         let mut core = core;
-        if advance != Advance::Not {
+        if catch_up != CatchUp::Not {
             let time = now.unwrap_or_else(|| match clock_panic {
                 ClockPanic::Propagates => self.now(),
                 ClockPanic::IsContained => self.now_under_lock(&mut core.state),
             });
             now = Some(time);
-            while add_due(&mut core.state, time, advance) == Progress::More {
+            while end_delays(&mut core.state, time, catch_up) == Progress::More {
                 self.unlock(core);
                 core = lock(&self.core);
                 self.start_timing(&mut core.state, &mut now);
@@ -188,9 +188,9 @@ impl<K> Shared<K> {
 
 /// Adds a chunk of the keys whose delay has ended. A chunk of work on the delays may end
 /// before it has reached the first due key.
-fn add_due<K>(state: &mut State<K>, now: Nanos, advance: Advance) -> Progress {
-    let progress = state.advance(now);
-    let enough = advance == Advance::ToNextKey && state.deliverable() > 0;
+fn end_delays<K>(state: &mut State<K>, now: Nanos, catch_up: CatchUp) -> Progress {
+    let progress = state.end_delays(now);
+    let enough = catch_up == CatchUp::ToNextKey && state.deliverable() > 0;
     if enough { Progress::Done } else { progress }
 }
 

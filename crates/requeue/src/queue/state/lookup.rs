@@ -21,7 +21,8 @@ impl<K> State<K> {
     {
         self.find(hash, key).is_some_and(|slot| {
             let phase = self.phase(slot);
-            !matches!(phase, Phase::Idle | Phase::Resting) || self.delays.contains(slot)
+            !matches!(phase, Phase::Dormant | Phase::Tracked)
+                || self.delays.contains(slot)
         })
     }
 
@@ -37,8 +38,8 @@ impl<K> State<K> {
     {
         let Some(slot) = self.find(hash, key) else { return (false, None) };
         let cancelled = self.cancel(slot);
-        let idle = cancelled && self.phase(slot) == Phase::Idle;
-        (cancelled, if idle { self.rest(slot) } else { None })
+        let idle = cancelled && self.phase(slot) == Phase::Dormant;
+        (cancelled, if idle { self.retire(slot) } else { None })
     }
 
     /// Forgets the failures of a key. Returns the key if nothing else was known of it.
@@ -51,9 +52,9 @@ impl<K> State<K> {
         K: Borrow<Q>,
     {
         let slot = self.find(hash, key).filter(|slot| self.num_failures_at(*slot) > 0)?;
-        self.unrest(slot);
+        self.untrack(slot);
         self.clear_failures(slot);
-        if self.phase(slot) == Phase::Idle { self.rest(slot) } else { None }
+        if self.phase(slot) == Phase::Dormant { self.retire(slot) } else { None }
     }
 
     /// The number of failures of a key.

@@ -22,7 +22,7 @@ impl<K> State<K> {
         true
     }
 
-    /// Ends the leases of many keys; their failures are forgotten if they `succeeded`.
+    /// Ends the leasing of many keys; their failures are forgotten if they `succeeded`.
     /// Returns the keys that are forgotten and whose drop runs code, for the caller to drop
     /// after the lock is released.
     #[inline(never)]
@@ -46,27 +46,27 @@ impl<K> State<K> {
 }
 
 impl<K: Clone> State<K> {
-    /// Leases up to `max` keys.
+    /// Leasing up to `max` keys.
     #[inline(never)]
     pub(in crate::queue) fn take_many(&mut self, max: usize) -> Vec<Taken<K>> {
         let taken = Vec::with_capacity(max.min(self.ready));
-        let mut leases = Leases { state: self, taken };
-        while leases.taken.len() < max {
-            let Some(taken) = leases.state.take() else { break };
-            leases.taken.push(taken);
+        let mut leasing = Leasing { state: self, taken };
+        while leasing.taken.len() < max {
+            let Some(taken) = leasing.state.take() else { break };
+            leasing.taken.push(taken);
         }
-        std::mem::take(&mut leases.taken)
+        std::mem::take(&mut leasing.taken)
     }
 }
 
 /// Keys that are being leased together. If user code panics for one of them, those before it
 /// become ready again.
-struct Leases<'a, K> {
+struct Leasing<'a, K> {
     state: &'a mut State<K>,
     taken: Vec<Taken<K>>,
 }
 
-impl<K> Drop for Leases<'_, K> {
+impl<K> Drop for Leasing<'_, K> {
     fn drop(&mut self) {
         for Taken { slot, key, priority } in std::mem::take(&mut self.taken) {
             self.state.slots.set_phase(slot, Phase::Dirty);

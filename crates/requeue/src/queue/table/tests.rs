@@ -3,14 +3,27 @@ use std::collections::HashMap;
 use proptest::prelude::*;
 
 use super::*;
-use crate::probing::tests::check;
 
 impl Table {
     /// Panics unless the invariants in the module docs hold.
     fn check(&self) {
         assert_eq!(self.taken(), self.len, "the count");
         assert_eq!(self.room, room(self.words.len()), "the room");
-        check(&self.words);
+        self.check_reach();
+    }
+
+    /// Panics unless invariants 1 and 2 hold.
+    fn check_reach(&self) {
+        let words = &self.words;
+        assert!(words.is_empty() || words.contains(&Word::EMPTY), "invariant 1");
+        for (index, word) in words.iter().enumerate().filter(|(_, word)| !word.is_empty())
+        {
+            let mut passed = self.home(word.hash());
+            while passed != index {
+                assert!(!words[passed].is_empty(), "invariant 2");
+                passed = self.after(passed);
+            }
+        }
     }
 
     fn taken(&self) -> usize {
@@ -23,7 +36,7 @@ impl Table {
 
     fn enter(&mut self, hash: u32, slot: u32) {
         let Err(gap) = self.search(hash, |_| None::<()>) else { unreachable!() };
-        self.insert(hash, slot, gap);
+        self.insert(gap, slot);
     }
 
     fn has(&self, hash: u32, slot: u32) -> bool {
@@ -59,6 +72,26 @@ fn step() -> impl Strategy<Value = Step> {
 }
 
 proptest! {
+    /// Two entries once went to one place when a table grew: one that stood out of order had
+    /// filled the gap that told where a run of entries began.
+    #[test]
+    fn table_that_grows_keeps_all_entries_within_reach(
+        hashes in prop::collection::vec(hash(), 0..200), more in 1..200usize, free in 1..50usize
+    ) {
+        let words = vec![Word::EMPTY; hashes.len() + free];
+        let mut table = Table { words, len: hashes.len(), room: 0 };
+        let entries: Vec<_> =
+            (0..).zip(&hashes).map(|(slot, hash)| Word::new(*hash, slot)).collect();
+        for entry in &entries {
+            table.put(*entry);
+        }
+        table.grow(table.words.len() + more);
+        table.check_reach();
+        let mut kept: Vec<_> = table.words.into_iter().filter(|word| !word.is_empty()).collect();
+        kept.sort_by_key(|word| word.slot());
+        prop_assert!(kept == entries);
+    }
+
     #[test]
     fn table_finds_what_is_in_it_and_nothing_else(
         steps in prop::collection::vec(step(), 0..200)

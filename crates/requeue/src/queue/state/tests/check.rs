@@ -32,8 +32,8 @@ impl<K: Eq> State<K> {
         let processing = self.count(&[Phase::Processing, Phase::Dirty]);
         assert_eq!(self.processing, processing, "invariant 2");
         assert_eq!(self.dirty, self.count(&[Phase::Dirty]), "dirty keys are counted");
-        assert_eq!(self.resting.len(), self.count(&[Phase::Resting]), "invariant 4");
-        assert!(self.resting.len() <= self.max_resting, "failures are bounded");
+        assert_eq!(self.tracked.len(), self.count(&[Phase::Tracked]), "invariant 4");
+        assert!(self.tracked.len() <= self.max_tracked, "failures are bounded");
         let stranded = self.count(&[Phase::Stranded]);
         assert_eq!(self.stranded, stranded, "stranded keys are counted");
         assert!(self.due.is_empty(), "due keys are added in the same call");
@@ -51,8 +51,8 @@ impl<K: Eq> State<K> {
     fn check_key(&self, slot: u32) {
         let (phase, delayed) = (self.phase(slot), self.delays.contains(slot));
         match phase {
-            Phase::Idle => assert!(delayed, "an idle key is known for its delay"),
-            Phase::Resting => {
+            Phase::Dormant => assert!(delayed, "an idle key is known for its delay"),
+            Phase::Tracked => {
                 assert!(self.num_failures_at(slot) > 0 && !delayed, "invariant 4");
             }
             Phase::Ready | Phase::Dirty => {

@@ -3,8 +3,9 @@
 use std::collections::VecDeque;
 use std::fmt::Debug;
 
-use super::super::{Fifo, Line, Nanos, Progress, Rules, State, Taken};
+use super::super::{Fifo, Line, Nanos, Rules, State, Taken};
 use super::model::{Key, Model};
+use crate::queue::delay::Progress;
 use crate::queue::offer::Owned;
 use crate::queue::options::AddedAll;
 
@@ -26,7 +27,7 @@ pub(super) enum Step {
     /// Ends all leases, in one call; whether they succeeded.
     DoneMany(bool),
     /// Time passes, and keys that are due become ready.
-    Advance(Nanos),
+    CatchUp(Nanos),
     Close,
     CloseNow,
 }
@@ -43,7 +44,7 @@ pub(super) enum End {
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Setting {
     pub(super) absorb: bool,
-    pub(super) max_resting: usize,
+    pub(super) max_tracked: usize,
     /// Whether the order is behind a pointer, as one of the user's is.
     pub(super) boxed: bool,
     /// How long one unit of the delays in the steps is: delays that differ by little and
@@ -73,11 +74,11 @@ fn backoff(failures: u32) -> Nanos {
 
 impl<K: Clone + Eq + Debug> Driver<K> {
     pub(super) fn new(setting: Setting, keys: Key, make: fn(Key) -> K) -> Self {
-        let Setting { absorb, max_resting, boxed, unit } = setting;
+        let Setting { absorb, max_tracked, boxed, unit } = setting;
         let fifo = Fifo::new();
         let line = if boxed { Line::other(Box::new(fifo)) } else { Line::Fifo(fifo) };
-        let rules = Rules { line, absorb, capacity: 0, max_resting, timing: None };
-        let model = Model::new(absorb, max_resting);
+        let rules = Rules { line, absorb, capacity: 0, max_tracked, timing: None };
+        let model = Model::new(absorb, max_tracked);
         let (state, leases) = (State::new(rules), VecDeque::new());
         Self { state, model, make, keys, leases, now: 0, unit }
     }
@@ -118,9 +119,9 @@ impl<K: Clone + Eq + Debug> Driver<K> {
             Step::TakeMany(max) => self.take_many(max),
             Step::Finish(end) => self.finish(end),
             Step::DoneMany(succeeded) => self.done_many(succeeded),
-            Step::Advance(time) => {
+            Step::CatchUp(time) => {
                 self.now = self.after(time);
-                while self.state.advance(self.now) == Progress::More {}
+                while self.state.end_delays(self.now) == Progress::More {}
                 self.model.advance(self.now);
             }
             Step::Close => self.close(),

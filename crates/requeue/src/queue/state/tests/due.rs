@@ -1,21 +1,23 @@
 //! Many delays that end at once.
 
-use super::super::{DUE_CHUNK, Line, Progress, Rules, State};
+use super::super::time::DUE_CHUNK;
+use super::super::{Line, Rules, State};
+use crate::queue::delay::Progress;
 use crate::queue::offer::Owned;
 use crate::queue::order::Fifo;
 
-/// The lock is held for one call of `advance`, so its work is bounded.
+/// The lock is held for one call of `end_delays`, so its work is bounded.
 #[test]
 fn keys_that_are_due_together_become_ready_in_chunks() {
     let line = Line::Fifo(Fifo::new());
-    let rules = Rules { line, absorb: false, capacity: 0, max_resting: 0, timing: None };
+    let rules = Rules { line, absorb: false, capacity: 0, max_tracked: 0, timing: None };
     let mut state = State::new(rules);
     for key in 0..10_000_u32 {
         let added = state.add_at(key << 8, &mut Owned::new(key), 5, 0);
         assert!(added.is_some());
     }
     let mut ready = 0;
-    while state.advance(7) == Progress::More {
+    while state.end_delays(7) == Progress::More {
         let more = state.counts().ready - ready;
         assert!((1..2 * DUE_CHUNK).contains(&more), "{more} in one call");
         ready += more;

@@ -21,7 +21,7 @@ const ALL: [Step; 16] = [
     Step::Finish(End::Retry),
     Step::TakeMany(2),
     Step::DoneMany(false),
-    Step::Advance(1),
+    Step::CatchUp(1),
     Step::Close,
     Step::CloseNow,
 ];
@@ -33,7 +33,7 @@ const CORE: [Step; 8] = [
     Step::AddAfter(0, 1),
     Step::Take,
     Step::Finish(End::Done),
-    Step::Advance(1),
+    Step::CatchUp(1),
     Step::Remove(0),
     Step::Close,
 ];
@@ -54,7 +54,7 @@ impl<K: Clone + Eq + Debug> Explorer<K> {
             history.push(*step);
             self.histories += 1;
             let model = replay(self.setting, self.make, history);
-            let changed = model != *before || matches!(step, Step::Advance(_));
+            let changed = model != *before || matches!(step, Step::CatchUp(_));
             if changed && history.len() < self.length {
                 self.explore(history, &model);
             }
@@ -90,7 +90,7 @@ fn explore<K: Clone + Eq + Debug>(
     make: fn(Key) -> K,
     (steps, length): (&'static [Step], usize),
 ) -> usize {
-    let setting = Setting { absorb, max_resting: 1, boxed: false, unit: 1 };
+    let setting = Setting { absorb, max_tracked: 1, boxed: false, unit: 1 };
     let start = Driver::new(setting, 2, make).model;
     let mut explorer = Explorer { setting, make, steps, length, histories: 0 };
     explorer.explore(&mut Vec::new(), &start);

@@ -24,7 +24,7 @@ fn step() -> impl Strategy<Value = Step> {
         1 => Just(Step::Finish(End::Succeed)),
         3 => Just(Step::Finish(End::Retry)),
         2 => delay.clone().prop_map(|delay| Step::Finish(End::RetryAfter(delay))),
-        6 => delay.prop_map(Step::Advance),
+        6 => delay.prop_map(Step::CatchUp),
     ]
 }
 
@@ -46,7 +46,7 @@ fn history() -> impl Strategy<Value = Vec<Step>> {
 fn setting() -> impl Strategy<Value = Setting> {
     let unit = prop_oneof![Just(1), Just(1 << 20), Just(1 << 50)];
     (any::<bool>(), 0..4usize, any::<bool>(), unit).prop_map(
-        |(absorb, max_resting, boxed, unit)| Setting { absorb, max_resting, boxed, unit },
+        |(absorb, max_tracked, boxed, unit)| Setting { absorb, max_tracked, boxed, unit },
     )
 }
 

@@ -20,14 +20,14 @@ pub(super) struct Model {
     closed: bool,
     failures: BTreeMap<Key, u32>,
     /// Keys known for their failures only, the one that came to rest first in front.
-    resting: VecDeque<Key>,
+    tracked: VecDeque<Key>,
     absorb: bool,
-    max_resting: usize,
+    max_tracked: usize,
 }
 
 impl Model {
-    pub(super) fn new(absorb: bool, max_resting: usize) -> Self {
-        Self { absorb, max_resting, ..Self::default() }
+    pub(super) fn new(absorb: bool, max_tracked: usize) -> Self {
+        Self { absorb, max_tracked, ..Self::default() }
     }
 
     /// Returns `None` if the queue is closed.
@@ -35,7 +35,7 @@ impl Model {
         if self.closed {
             return None;
         }
-        self.resting.retain(|other| *other != key);
+        self.tracked.retain(|other| *other != key);
         if self.absorb {
             self.waiting.remove(&key);
         }
@@ -58,7 +58,7 @@ impl Model {
         if self.absorb && self.dirty.contains(&key) {
             return Added::Duplicate;
         }
-        self.resting.retain(|other| *other != key);
+        self.tracked.retain(|other| *other != key);
         if self.waiting.get(&key).is_some_and(|(present, _)| *present <= deadline) {
             return Added::Duplicate;
         }
@@ -105,7 +105,7 @@ impl Model {
         if self.dirty.contains(&key) {
             self.queue.push_back(key);
         } else {
-            self.rest(key);
+            self.retire(key);
         }
     }
 
@@ -118,7 +118,7 @@ impl Model {
     pub(super) fn remove(&mut self, key: Key) -> bool {
         let planned = self.unplan(key);
         if planned {
-            self.rest(key);
+            self.retire(key);
         }
         planned
     }
@@ -131,13 +131,13 @@ impl Model {
 
     /// Remembers the failures of a key for which nothing is planned, as long as there is
     /// room.
-    fn rest(&mut self, key: Key) {
+    fn retire(&mut self, key: Key) {
         if self.contains(key) || self.retries(key) == 0 {
             return;
         }
-        self.resting.push_back(key);
-        if self.resting.len() > self.max_resting {
-            let oldest = self.resting.pop_front();
+        self.tracked.push_back(key);
+        if self.tracked.len() > self.max_tracked {
+            let oldest = self.tracked.pop_front();
             oldest.and_then(|oldest| self.failures.remove(&oldest));
         }
     }
@@ -150,7 +150,7 @@ impl Model {
 
     pub(super) fn forget(&mut self, key: Key) {
         self.failures.remove(&key);
-        self.resting.retain(|other| *other != key);
+        self.tracked.retain(|other| *other != key);
     }
 
     pub(super) fn retries(&self, key: Key) -> u32 {

@@ -1,11 +1,11 @@
-//! Keys are handed out in the order in which they became ready.
+//! Keys are delivered in the order in which they became ready.
 
 use requeue::{Added, Queue};
 
 use crate::helpers::{secs, take_all, timed};
 
 #[test]
-fn keys_come_out_in_the_order_they_were_added() {
+fn keys_are_delivered_in_the_order_of_adding() {
     let queue = Queue::new();
     for key in [3, 1, 2] {
         assert_eq!(queue.add(key), Ok(Added::Ready));
@@ -14,7 +14,7 @@ fn keys_come_out_in_the_order_they_were_added() {
 }
 
 #[test]
-fn ready_key_keeps_its_place_when_it_is_added_again() {
+fn ready_key_keeps_its_position_when_it_is_added_again() {
     let queue = Queue::new();
     queue.add_all(["a", "b"]).unwrap();
     assert_eq!(queue.add("a"), Ok(Added::Duplicate));
@@ -43,7 +43,7 @@ fn key_retried_without_delay_goes_to_the_tail() {
 }
 
 #[test]
-fn keys_due_at_the_same_time_come_out_in_the_order_they_were_delayed() {
+fn keys_with_equal_deadlines_are_delivered_in_the_order_of_adding() {
     let (queue, clock) = timed();
     for key in (0..100).rev() {
         queue.add_after(key, secs(1)).unwrap();
@@ -53,7 +53,7 @@ fn keys_due_at_the_same_time_come_out_in_the_order_they_were_delayed() {
 }
 
 #[test]
-fn due_key_lines_up_behind_keys_that_were_ready_before_it() {
+fn due_key_is_delivered_after_keys_that_were_ready_before_it() {
     let (queue, clock) = timed();
     queue.add_after("late", secs(1)).unwrap();
     queue.add("first").unwrap();

@@ -1,11 +1,11 @@
-//! A key that is queued is queued once, and is with one worker at a time.
+//! A key is queued once, and one worker at a time processes it.
 
 use requeue::{Added, Counts, Queue};
 
 use crate::helpers::take_all;
 
 #[test]
-fn key_added_often_is_handed_out_once() {
+fn key_added_often_is_delivered_once() {
     let queue = Queue::new();
     assert_eq!(queue.add("a"), Ok(Added::Ready));
     for _ in 0..10 {
@@ -15,7 +15,7 @@ fn key_added_often_is_handed_out_once() {
 }
 
 #[test]
-fn key_added_often_while_processing_is_handed_out_once_more() {
+fn key_added_often_while_processing_is_delivered_once_more() {
     let queue = Queue::new();
     queue.add("a").unwrap();
     let lease = queue.try_get().unwrap();
@@ -26,7 +26,7 @@ fn key_added_often_while_processing_is_handed_out_once_more() {
 }
 
 #[test]
-fn processing_key_is_with_one_worker_only() {
+fn processing_key_is_not_delivered_again() {
     let queue = Queue::new();
     queue.add("a").unwrap();
     let lease = queue.try_get().unwrap();
@@ -38,7 +38,7 @@ fn processing_key_is_with_one_worker_only() {
 }
 
 #[test]
-fn key_that_is_done_can_be_added_again() {
+fn finished_key_can_be_added_again() {
     let queue = Queue::new();
     for _ in 0..3 {
         assert_eq!(queue.add("a"), Ok(Added::Ready));
@@ -61,7 +61,7 @@ fn borrowed_and_owned_keys_are_the_same_key() {
 }
 
 #[test]
-fn duplicate_given_by_reference_is_not_cloned() {
+fn borrowed_duplicate_is_not_cloned() {
     #[derive(PartialEq, Eq, Hash)]
     struct Costly(u32);
     impl Clone for Costly {
@@ -75,7 +75,7 @@ fn duplicate_given_by_reference_is_not_cloned() {
 }
 
 #[test]
-fn many_keys_are_counted_by_how_they_were_received() {
+fn add_all_counts_keys_by_result() {
     let queue = Queue::new();
     queue.add(0).unwrap();
     let lease = queue.try_get().unwrap();
@@ -85,7 +85,7 @@ fn many_keys_are_counted_by_how_they_were_received() {
 }
 
 #[test]
-fn removed_key_is_not_handed_out() {
+fn removed_key_is_not_delivered() {
     let queue = Queue::new();
     queue.add_all(["a", "b", "c"]).unwrap();
     assert!(queue.remove("b"));
@@ -95,7 +95,7 @@ fn removed_key_is_not_handed_out() {
 }
 
 #[test]
-fn removing_a_processing_key_takes_back_only_what_was_added_since() {
+fn removing_a_processing_key_cancels_only_a_later_add() {
     let queue = Queue::new();
     queue.add("a").unwrap();
     let lease = queue.try_get().unwrap();
@@ -108,7 +108,7 @@ fn removing_a_processing_key_takes_back_only_what_was_added_since() {
 }
 
 #[test]
-fn queue_with_a_hasher_of_the_users_finds_its_keys() {
+fn queue_with_a_custom_hasher_finds_its_keys() {
     let queue = Queue::<String>::builder().hasher(std::hash::RandomState::new()).build();
     for key in 0..1000 {
         queue.add(key.to_string()).unwrap();
