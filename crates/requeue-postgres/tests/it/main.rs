@@ -2,7 +2,9 @@
 
 mod classes;
 mod conformance;
+mod counts;
 mod durability;
+mod failover;
 mod faults;
 mod grants;
 mod hangs;
