@@ -232,7 +232,7 @@ impl Client {
                 .try_get(column)
                 .map_err(|error| self.pool.unreadable(column, error))?;
             let places = places.unwrap_or_default().into_iter();
-            Ok(places.map(|place| usize::try_from(place).unwrap_or_default()))
+            Ok::<_, Error>(places.map(|place| usize::try_from(place).unwrap_or_default()))
         };
         let mut extended = vec![Ok(false); number];
         for place in places(column)? {

@@ -9,6 +9,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use requeue::metrics::Metrics;
+use requeue::retry::RetryPolicy;
 use requeue::{Clock, Finish, SystemClock};
 use tokio::runtime::Handle;
 
@@ -22,6 +23,7 @@ use crate::{Backoff, Error, Owner, SharedQueue, Store, StoreKey};
 /// | [`lease`](SharedQueueBuilder::lease) | 30 seconds |
 /// | [`max_deliveries`](SharedQueueBuilder::max_deliveries) | 5 |
 /// | [`backoff`](SharedQueueBuilder::backoff) | 5 ms doubling to 1000 s for each key, no shared rate |
+/// | [`retry`](SharedQueueBuilder::retry) | none: the backoff chooses the delays |
 /// | [`revive_after`](SharedQueueBuilder::revive_after) | the longest backoff |
 /// | [`patience`](SharedQueueBuilder::patience) | 10 seconds |
 /// | [`on_drop`](SharedQueueBuilder::on_drop) | [`Finish::Retry`] |
@@ -46,6 +48,7 @@ impl<K: StoreKey, S: Store> SharedQueueBuilder<K, S> {
             lease: Duration::from_secs(30),
             max_deliveries: NonZeroU32::new(5),
             backoff,
+            retry: None,
             revive_after: backoff.max,
             patience: Duration::from_secs(10),
             clock: Arc::new(SystemClock),
@@ -89,6 +92,55 @@ impl<K: StoreKey, S: Store> SharedQueueBuilder<K, S> {
     /// Sets how long keys are delayed after a failure.
     pub fn backoff(mut self, backoff: Backoff) -> Self {
         self.settings.backoff = backoff;
+        self
+    }
+
+    /// Chooses the delay after a failure by a retry policy, as in memory.
+    ///
+    /// The policy must depend only on the number of failures, which the store counts; see
+    /// [`RetryPolicy::by_count`]. [`Exponential`], [`FastSlow`], and their combinations with
+    /// `and`, `at_most` and jitter do. The shared [rate](Backoff::rate) of the
+    /// [`backoff`](Self::backoff) still applies; its other fields do not. If the policy
+    /// panics, the backoff chooses the delay.
+    ///
+    /// # Panics
+    ///
+    /// If the policy is not by count.
+    ///
+    /// # Examples
+    ///
+    /// Keys that fail together are not retried together:
+    ///
+    /// ```
+    /// use std::time::Duration;
+    /// use requeue::retry::{Exponential, RetryPolicy};
+    /// use requeue_store::{Error, Finished, MemoryStore, SharedQueue};
+    ///
+    /// # tokio::runtime::Builder::new_current_thread().build().unwrap().block_on(async {
+    /// let [second, hour] = [Duration::from_secs(1), Duration::from_secs(3600)];
+    /// let queue = SharedQueue::<String, _>::builder(MemoryStore::new())
+    ///     .retry(Exponential::new(second, hour).equal_jitter())
+    ///     .build();
+    /// queue.add("a".to_owned()).await?;
+    /// let lease = queue.get().await?.expect("a key is ready");
+    /// let finished = lease.retry().await?;
+    /// assert!(matches!(finished, Finished::Delayed(d) if d >= second / 2 && d <= second));
+    /// # Ok::<(), Error>(())
+    /// # }).unwrap();
+    /// ```
+    ///
+    /// [`Exponential`]: requeue::retry::Exponential
+    /// [`FastSlow`]: requeue::retry::FastSlow
+    #[track_caller]
+    pub fn retry(mut self, policy: impl RetryPolicy<K> + 'static) -> Self {
+        assert!(
+            policy.by_count().is_some(),
+            "a queue on a store needs a retry policy that depends only on the number of \
+             failures"
+        );
+        self.settings.retry = Some(Arc::new(move |failures| {
+            policy.by_count().map_or(Duration::ZERO, |policy| policy.delay(failures))
+        }));
         self
     }
 

@@ -36,13 +36,16 @@ mod heartbeat;
 pub(crate) mod held_leases;
 mod lanes;
 pub(crate) mod meter;
-mod outage;
+pub(crate) mod outage;
 mod reclaim;
 mod send;
 mod task_count;
 
 /// Receives errors that no caller gets.
 pub(crate) type OnError = Arc<dyn Fn(&Error) + Send + Sync>;
+
+/// The delay of a retry policy, by the number of failures.
+pub(crate) type RetryDelay = Arc<dyn Fn(u32) -> Duration + Send + Sync>;
 
 /// The settings of a queue.
 #[derive(Clone)]
@@ -52,11 +55,25 @@ pub(crate) struct Settings {
     pub(crate) lease: Duration,
     pub(crate) max_deliveries: Option<NonZeroU32>,
     pub(crate) backoff: Backoff,
+    pub(crate) retry: Option<RetryDelay>,
     pub(crate) revive_after: Duration,
     pub(crate) patience: Duration,
     pub(crate) clock: Arc<dyn Clock>,
     pub(crate) on_error: Option<OnError>,
     pub(crate) on_drop: Finish,
+}
+
+impl Settings {
+    /// Returns the backoff of a key that has failed `failures` times before.
+    ///
+    /// The delay of a retry policy becomes a backoff that always waits that long. If the
+    /// policy panics, the backoff of the queue applies.
+    pub(crate) fn backoff_after(&self, failures: u32) -> Backoff {
+        let Some(retry) = &self.retry else { return self.backoff };
+        let delay = catch_unwind(AssertUnwindSafe(|| retry(failures)));
+        let delay = delay.unwrap_or_else(|_| self.backoff.delay(failures));
+        Backoff { base: delay, max: delay, rate: self.backoff.rate }
+    }
 }
 
 /// The state that the handles of a queue, its leases and its tasks share.

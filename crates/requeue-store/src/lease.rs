@@ -90,7 +90,13 @@ impl<S: Store> RawLease<S> {
             self.client.measure(|meter| meter.ended(begun, now));
         }
         let guard = self.held.finish(&self.client.held);
-        let (hold, backoff) = (self.held.hold.clone(), self.client.settings.backoff);
+        let hold = self.held.hold.clone();
+        let settings = &self.client.settings;
+        let backoff = if finish == Finish::Retry {
+            settings.backoff_after(self.grant.failures)
+        } else {
+            settings.backoff
+        };
         let error = std::mem::take(&mut self.error);
         self.client.finish(FinishRequest { hold, finish, backoff, error }, guard)
     }
@@ -261,7 +267,7 @@ impl<K, S: Store> SharedLease<K, S> {
     }
 
     /// Ends the lease after a failure: the key is retried after a delay that the queue's
-    /// [backoff](crate::Backoff) chooses.
+    /// [backoff](crate::Backoff) or [policy](crate::SharedQueueBuilder::retry) chooses.
     ///
     /// # Errors
     ///

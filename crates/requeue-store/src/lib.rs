@@ -90,6 +90,7 @@ mod error;
 mod forward;
 mod key;
 mod lease;
+mod limiter;
 #[doc(hidden)]
 pub mod machine;
 mod memory;
@@ -111,8 +112,9 @@ pub use error::{Class, Error, ErrorKind};
 pub use key::Json;
 pub use key::{Key, StoreKey};
 pub use lease::{Finishing, SharedLease};
+pub use limiter::SharedLimiter;
 pub use memory::MemoryStore;
-pub use queue::{SharedQueue, WeakSharedQueue};
+pub use queue::{AddError, SharedQueue, WeakSharedQueue};
 pub use race::within;
 pub use request::{
     Add, Backoff, FinishRequest, Hold, LeaseRequest, Owner, Rate, TakeRequest, Token,

@@ -7,14 +7,14 @@ const FIRST_PAUSE: Duration = Duration::from_millis(20);
 const LONGEST_PAUSE: Duration = Duration::from_secs(1);
 
 #[derive(Debug, Default)]
-pub(super) struct Outage {
+pub(crate) struct Outage {
     since: Option<Instant>,
     pause: Option<Duration>,
 }
 
 impl Outage {
     /// Records a failed call. Returns the pause before the next attempt.
-    pub(super) fn next_pause(&mut self, now: Instant) -> Duration {
+    pub(crate) fn next_pause(&mut self, now: Instant) -> Duration {
         self.since.get_or_insert(now);
         let pause = self.pause.map_or(FIRST_PAUSE, |last| (last * 2).min(LONGEST_PAUSE));
         self.pause = Some(pause);
@@ -22,12 +22,12 @@ impl Outage {
     }
 
     /// Returns how long calls have failed.
-    pub(super) fn duration(&self, now: Instant) -> Duration {
+    pub(crate) fn duration(&self, now: Instant) -> Duration {
         self.since.map_or(Duration::ZERO, |since| now.saturating_duration_since(since))
     }
 
     /// Returns whether the patience for a request from `asked` ends before `next`.
-    pub(super) fn exceeds(
+    pub(crate) fn exceeds(
         &self,
         patience: Duration,
         asked: Instant,

@@ -127,20 +127,23 @@ impl<S: Store> Client<S> {
         answer
     }
 
-    /// Adds keys. Returns the answers in any order.
+    /// Adds keys. Returns the answers in the same order.
     pub(crate) fn add_all(
         self: &Arc<Self>,
         adds: impl IntoIterator<Item = Add>,
     ) -> Vec<Answer<Receipt>> {
         let now = self.settings.clock.now();
         let mut all = Vec::new();
-        for (lane, adds) in by_lane(adds, |add| self.store.lane(&add.key)) {
+        let adds = adds.into_iter().enumerate();
+        for (lane, adds) in by_lane(adds, |(_, add)| self.store.lane(&add.key)) {
+            let (places, adds): (Vec<_>, Vec<_>) = adds.into_iter().unzip();
             let adds = adds.into_iter().map(|add| (add, ()));
             let (answers, guard) = self.adds.lane(lane).push_all(adds, now);
             self.start_sending(guard);
-            all.extend(answers);
+            all.extend(places.into_iter().zip(answers));
         }
-        all
+        all.sort_unstable_by_key(|(place, _)| *place);
+        all.into_iter().map(|(_, answer)| answer).collect()
     }
 
     pub(crate) fn finish(

@@ -80,7 +80,9 @@ async fn patience_with_a_locked_key_ends() {
     let queue = bench.queue.clone();
     let add = tokio::spawn(async move { queue.add("a".to_owned()).await });
     until(&bench, || finish.is_finished() && add.is_finished()).await;
-    for error in [finish.await.unwrap().unwrap_err(), add.await.unwrap().unwrap_err()] {
+    for error in
+        [finish.await.unwrap().unwrap_err(), add.await.unwrap().unwrap_err().into()]
+    {
         assert_eq!(error.kind(), ErrorKind::Busy);
         assert!(error.to_string().contains("\"a\""), "{error}");
     }

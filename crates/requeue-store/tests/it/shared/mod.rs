@@ -5,10 +5,12 @@ mod classes;
 mod faults;
 mod heartbeat;
 mod leases;
+mod limiter;
 mod locked;
 mod metrics;
 mod pools;
 mod queue;
+mod retries;
 mod shutdown;
 mod spy;
 

@@ -309,3 +309,42 @@ async fn added_dead_key_is_delayed_by_the_longest_backoff() {
     engine.advance(60 * SECOND);
     assert_eq!(queue.try_get().await.unwrap().unwrap().num_requeues(), 0);
 }
+
+/// As a queue in memory and channels do.
+#[tokio::test]
+async fn closed_queue_returns_the_keys() {
+    let _limit = Limit::start();
+    let bench = Bench::new();
+    let (queue, key) = (&bench.queue, || "a".to_owned());
+    queue.close();
+    let errors = [
+        queue.add(key()).await.unwrap_err(),
+        queue.add_after(key(), SECOND).await.unwrap_err(),
+        queue.add_rate_limited(key()).await.unwrap_err(),
+        queue.add_with(key(), AddOptions::new().rate_limited(true)).await.unwrap_err(),
+    ];
+    for error in errors {
+        assert_eq!((error.kind(), error.into_key()), (ErrorKind::Closed, key()));
+    }
+    let error = queue.add_all(["b", "c"].map(str::to_owned)).await.unwrap_err();
+    assert_eq!(error.into_key(), ["b", "c"]);
+    assert!(bench.spy.calls("add").is_empty());
+}
+
+#[tokio::test]
+async fn add_all_returns_the_keys_that_were_not_added() {
+    let _limit = Limit::start();
+    let bench = Bench::new();
+    bench.spy.use_lanes();
+    bench.spy.fail_key(Some("x"), ErrorKind::Corrupt);
+    let error =
+        bench.queue.add_all(["y", "x", "a"].map(str::to_owned)).await.unwrap_err();
+    assert_eq!(
+        (error.kind(), error.into_key()),
+        (ErrorKind::Corrupt, vec!["x".to_owned()])
+    );
+    assert_eq!(bench.queue.len().await.unwrap(), 2);
+    let long = "k".repeat(2000);
+    let error = bench.queue.add_all([long.clone()]).await.unwrap_err();
+    assert_eq!((error.kind(), error.into_key()), (ErrorKind::Invalid, vec![long]));
+}
