@@ -98,7 +98,11 @@ impl<K: Object> Engine<K> {
         self.phase.send_replace(Phase::Synced);
         match &self.candidate {
             None => self.set_active(true),
-            Some((candidate, _)) => self.follow_terms(candidate.terms()).await,
+            Some((candidate, _)) => {
+                self.follow_terms(candidate.terms()).await;
+                tracing::warn!("the election has ended; the controller stops");
+                drop(self.stop(Duration::ZERO).await);
+            }
         }
         pending::<()>().await;
     }
@@ -131,7 +135,7 @@ impl<K: Object> Engine<K> {
         }
     }
 
-    /// Lets workers work during terms.
+    /// Lets workers work during terms, until the election ends.
     ///
     /// The end of a term cancels its runs by itself; see `TermExpiry`.
     async fn follow_terms(&self, mut terms: watch::Receiver<Option<Term>>) {
@@ -139,7 +143,6 @@ impl<K: Object> Engine<K> {
             let held =
                 terms.wait_for(|term| term.as_ref().is_some_and(Term::is_held)).await;
             let Some(term) = held.ok().and_then(|term| term.clone()) else {
-                tracing::warn!("the election has ended; no more objects are reconciled");
                 return;
             };
             tracing::info!(term = term.number(), "leading; workers start");

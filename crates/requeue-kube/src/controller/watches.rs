@@ -12,7 +12,7 @@ use kube::runtime::{Predicate, watcher};
 
 use super::Controller;
 use super::core::{Core, Watched};
-use crate::feed::{Change, Filter, Guard, Links, Mapped, Monitor, follow, guarded_in};
+use crate::feed::{Change, Guard, Links, Mapped, Monitor, Property, follow, guarded_in};
 use crate::informer::{Informer, warn_if_invalid};
 use crate::object::Object;
 use crate::reasons::Reasons;
@@ -58,7 +58,7 @@ impl<K: Object> Controller<K> {
         let dynamic = C::DynamicType::default();
         let namespace = api.namespace().map(str::to_owned);
         let api = guarded_in(api.into_client(), namespace.as_deref(), &dynamic);
-        self.follow_owned(api, &dynamic, config, Some(Filter::new(predicate)))
+        self.follow_owned(api, &dynamic, config, Some(Property::new(predicate)))
     }
 
     fn follow_owned<C: Object>(
@@ -66,12 +66,11 @@ impl<K: Object> Controller<K> {
         api: Api<Guard<C>>,
         dynamic: &C::DynamicType,
         config: watcher::Config,
-        mut filter: Option<Filter<C>>,
+        property: Option<Property<C>>,
     ) -> Self {
-        let map = move |core: &Core<K>, change: Change, object: C| {
-            let passes =
-                filter.as_mut().is_none_or(|filter| filter.passes(change, &object));
-            Mapped { keys: core.owners(object.meta()), passes }
+        let map = move |core: &Core<K>, object: C| {
+            let property = property.as_ref().and_then(|property| property.of(&object));
+            Mapped { keys: core.owners(object.meta()), property }
         };
         let add = |core: &Core<K>, key, change| core.inbox.add_owner(key, change);
         self.follow(api, dynamic, config, map, add)
@@ -129,8 +128,8 @@ impl<K: Object> Controller<K> {
         I: IntoIterator<Item = ObjectRef<K>>,
         I::IntoIter: Send,
     {
-        let filter = Some(Filter::new(predicate));
-        self.follow_mapped(api, &O::DynamicType::default(), config, filter, mapper)
+        let property = Some(Property::new(predicate));
+        self.follow_mapped(api, &O::DynamicType::default(), config, property, mapper)
     }
 
     fn follow_mapped<O, I>(
@@ -138,7 +137,7 @@ impl<K: Object> Controller<K> {
         api: Api<O>,
         dynamic: &O::DynamicType,
         config: watcher::Config,
-        mut filter: Option<Filter<O>>,
+        property: Option<Property<O>>,
         mapper: impl Fn(O) -> I + Send + Sync + 'static,
     ) -> Self
     where
@@ -147,10 +146,9 @@ impl<K: Object> Controller<K> {
     {
         let namespace = api.namespace().map(str::to_owned);
         let api = guarded_in(api.into_client(), namespace.as_deref(), dynamic);
-        let map = move |_: &Core<K>, change: Change, object: O| {
-            let passes =
-                filter.as_mut().is_none_or(|filter| filter.passes(change, &object));
-            Mapped { keys: mapper(object).into_iter().collect(), passes }
+        let map = move |_: &Core<K>, object: O| {
+            let property = property.as_ref().and_then(|property| property.of(&object));
+            Mapped { keys: mapper(object).into_iter().collect(), property }
         };
         let add = |core: &Core<K>, key, change: Change| {
             core.inbox.add(key, Reasons::MAPPED, change.priority());
@@ -164,7 +162,7 @@ impl<K: Object> Controller<K> {
         api: Api<Guard<T>>,
         dynamic: &T::DynamicType,
         config: watcher::Config,
-        mut map: impl FnMut(&Core<K>, Change, T) -> Mapped<ObjectRef<K>> + Send + 'static,
+        mut map: impl FnMut(&Core<K>, T) -> Mapped<ObjectRef<K>> + Send + 'static,
         add: impl Fn(&Core<K>, ObjectRef<K>, Change) + Send + 'static,
     ) -> Self {
         let monitor = self.watch_kind::<T>(dynamic, Monitor::new(T::kind(dynamic)));
@@ -176,7 +174,7 @@ impl<K: Object> Controller<K> {
                 warn_if_invalid(&event, &observed);
                 links.apply(
                     event,
-                    |change, object| map(&core, change, object),
+                    |object| map(&core, object),
                     |key, change| add(&core, key, change),
                 );
             };

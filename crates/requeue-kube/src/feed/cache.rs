@@ -25,7 +25,7 @@ pub enum Change {
     Listed,
     /// It was created or changed, or is new in a later list.
     Changed,
-    /// It came again with the same resource version.
+    /// Its resource version is the same as before.
     Unchanged,
     /// It was deleted, or is missing in a later list.
     Deleted,

@@ -8,21 +8,42 @@ use kube::runtime::Predicate;
 use super::cache::Change;
 use crate::object::Object;
 
+/// The property of an object that a predicate looks at.
+///
+/// The finalizers of an object that is being deleted are part of it, so that a deletion and
+/// each change of its finalizers pass.
+pub(crate) struct Property<K>(Box<dyn Predicate<K> + Send>);
+
+impl<K: Object> Property<K> {
+    pub(crate) fn new(predicate: impl Predicate<K> + Send + 'static) -> Self {
+        Self(Box::new(predicate))
+    }
+
+    /// Returns a hash of the property; `None` if every change passes.
+    pub(crate) fn of(&self, object: &K) -> Option<u64> {
+        let property = self.0.hash_property(object)?;
+        let meta = object.meta();
+        let finalizers = meta.deletion_timestamp.as_ref().map(|_| &meta.finalizers);
+        let mut hasher = DefaultHasher::new();
+        (property, finalizers).hash(&mut hasher);
+        Some(hasher.finish())
+    }
+}
+
 /// Remembers a property of each object, and passes changes of it.
 ///
-/// Deletes always pass. So does the first event of an object, also of one that was deleted
-/// and created again under the same name: objects are told apart by their uid. A deletion
-/// that waits for finalizers passes, and each change of these finalizers.
+/// Deletes always pass. So does the first event of an object. Objects differ if their uids
+/// do, so one that was recreated under the same name passes too.
 pub(crate) struct Filter<K> {
-    predicate: Box<dyn Predicate<K> + Send>,
-    properties: HashMap<Name, (Option<String>, u64)>,
+    property: Property<K>,
+    known: HashMap<Name, (Option<String>, u64)>,
 }
 
 type Name = (Option<String>, Option<String>);
 
 impl<K: Object> Filter<K> {
     pub(crate) fn new(predicate: impl Predicate<K> + Send + 'static) -> Self {
-        Self { predicate: Box::new(predicate), properties: HashMap::new() }
+        Self { property: Property::new(predicate), known: HashMap::new() }
     }
 
     /// Returns whether a change matters.
@@ -30,16 +51,12 @@ impl<K: Object> Filter<K> {
         let meta = object.meta();
         let name = (meta.namespace.clone(), meta.name.clone());
         if change == Change::Deleted {
-            self.properties.remove(&name);
+            self.known.remove(&name);
             return true;
         }
-        let Some(property) = self.predicate.hash_property(object) else { return true };
-        let mut hasher = DefaultHasher::new();
-        property.hash(&mut hasher);
-        let finalizers = meta.deletion_timestamp.as_ref().map(|_| &meta.finalizers);
-        finalizers.hash(&mut hasher);
-        let current = (meta.uid.clone(), hasher.finish());
-        let previous = self.properties.insert(name, current.clone());
+        let Some(property) = self.property.of(object) else { return true };
+        let current = (meta.uid.clone(), property);
+        let previous = self.known.insert(name, current.clone());
         previous != Some(current)
     }
 }

@@ -19,7 +19,7 @@ type Name = (Option<String>, Option<String>);
 pub(crate) struct Links<Q> {
     known: HashMap<Name, Link<Q>>,
     /// The objects of a list that is not complete.
-    listed: HashMap<Name, (Link<Q>, bool)>,
+    listed: HashMap<Name, Link<Q>>,
     ready: bool,
 }
 
@@ -27,13 +27,17 @@ pub(crate) struct Links<Q> {
 struct Link<Q> {
     version: Option<String>,
     uid: Option<String>,
-    keys: Vec<Q>,
+    mapped: Mapped<Q>,
 }
 
-/// What a mapper says about an object: its keys, and whether the change matters.
+/// What a mapper says about an object.
+#[derive(Clone)]
 pub(crate) struct Mapped<Q> {
     pub(crate) keys: Vec<Q>,
-    pub(crate) passes: bool,
+    /// A change that leaves it as it was does not matter. `None`: every change matters.
+    ///
+    /// It is kept with the link, so a list that is not completed has no effect on it.
+    pub(crate) property: Option<u64>,
 }
 
 impl<Q> Default for Links<Q> {
@@ -45,108 +49,82 @@ impl<Q> Default for Links<Q> {
 impl<Q: Clone + Eq + Hash> Links<Q> {
     /// Applies an event, and calls `add` with each affected key.
     ///
-    /// `map` is called with each object and its change. It also hears of deleted objects, to
-    /// forget what it remembers. An object that leads to other keys than before affects both.
+    /// An object that leads to other keys than before affects both.
     pub(crate) fn apply<T: Object>(
         &mut self,
         event: Event<Guard<T>>,
-        mut map: impl FnMut(Change, T) -> Mapped<Q>,
+        mut map: impl FnMut(T) -> Mapped<Q>,
         mut add: impl FnMut(Q, Change),
     ) {
         match event {
             Event::Init => self.listed.clear(),
-            Event::InitApply(Guard::Valid(object)) => self.list(object, &mut map),
+            Event::InitApply(Guard::Valid(object)) => {
+                let (name, link) = Link::of(object, map);
+                self.listed.insert(name, link);
+            }
             Event::InitApply(Guard::Invalid { meta, .. }) => {
                 let name = name_of(&meta);
                 if let Some(link) = self.known.get(&name) {
-                    self.listed.insert(name, (link.clone(), false));
+                    self.listed.insert(name, link.clone());
                 }
             }
             Event::InitDone => self.complete(&mut add),
             Event::Apply(Guard::Valid(object)) => {
-                let name = name_of(object.meta());
-                let change = self.compare(&name, object.meta());
-                let mut link = Link::of(object.meta());
-                let Mapped { keys, passes } = map(change, object);
-                link.keys = keys;
-                let old = self.known.insert(name.clone(), link);
-                if passes {
-                    let new =
-                        self.known.get(&name).into_iter().flat_map(|link| &link.keys);
-                    add_each(
-                        old.iter().flat_map(|link| &link.keys),
-                        new,
-                        change,
-                        &mut add,
-                    );
-                }
+                let (name, link) = Link::of(object, map);
+                let old = self.known.remove(&name);
+                let change = link.compare(old.as_ref());
+                link.add(old.as_ref(), change, &mut add);
+                self.known.insert(name, link);
             }
             Event::Apply(Guard::Invalid { .. }) => {}
             Event::Delete(object) => {
                 let old = self.known.remove(&name_of(kube::Resource::meta(&object)));
                 let new = match object {
-                    Guard::Valid(object) => map(Change::Deleted, object).keys,
+                    Guard::Valid(object) => map(object).keys,
                     Guard::Invalid { .. } => Vec::new(),
                 };
-                let old = old.iter().flat_map(|link| &link.keys);
+                let old = old.iter().flat_map(|link| &link.mapped.keys);
                 add_each(old, &new, Change::Deleted, &mut add);
             }
         }
     }
 
-    fn list<T: Object>(
-        &mut self,
-        object: T,
-        map: &mut impl FnMut(Change, T) -> Mapped<Q>,
-    ) {
-        let name = name_of(object.meta());
-        let change = self.compare(&name, object.meta());
-        let mut link = Link::of(object.meta());
-        let Mapped { keys, passes } = map(change, object);
-        link.keys = keys;
-        self.listed.insert(name, (link, passes));
-    }
-
     fn complete(&mut self, add: &mut impl FnMut(Q, Change)) {
         let first = !std::mem::replace(&mut self.ready, true);
         let mut before = std::mem::take(&mut self.known);
-        for (name, (link, passes)) in std::mem::take(&mut self.listed) {
+        for (name, link) in std::mem::take(&mut self.listed) {
             let old = before.remove(&name);
-            let same = old.as_ref().is_some_and(|old| old.is_same(&link));
-            let change = match (first, same) {
-                (true, _) => Change::Listed,
-                (false, true) => Change::Unchanged,
-                (false, false) => Change::Changed,
-            };
-            if passes {
-                let old = old.iter().flat_map(|link| &link.keys);
-                add_each(old, &link.keys, change, add);
-            }
+            let change = if first { Change::Listed } else { link.compare(old.as_ref()) };
+            link.add(old.as_ref(), change, add);
             self.known.insert(name, link);
         }
         for vanished in before.into_values() {
-            vanished.keys.into_iter().for_each(|key| add(key, Change::Deleted));
-        }
-    }
-
-    fn compare(&self, name: &Name, meta: &ObjectMeta) -> Change {
-        match self.known.get(name) {
-            Some(link) if link.is_same(&Link::of(meta)) => Change::Unchanged,
-            Some(_) => Change::Changed,
-            None if self.ready => Change::Changed,
-            None => Change::Listed,
+            vanished.mapped.keys.into_iter().for_each(|key| add(key, Change::Deleted));
         }
     }
 }
 
-impl<Q> Link<Q> {
-    fn of(meta: &ObjectMeta) -> Self {
+impl<Q: Clone + Eq + Hash> Link<Q> {
+    fn of<T: Object>(object: T, mut map: impl FnMut(T) -> Mapped<Q>) -> (Name, Self) {
+        let meta = object.meta();
         let (version, uid) = (meta.resource_version.clone(), meta.uid.clone());
-        Self { version, uid, keys: Vec::new() }
+        let name = name_of(meta);
+        (name, Self { version, uid, mapped: map(object) })
     }
 
-    fn is_same(&self, other: &Self) -> bool {
-        self.version == other.version && self.uid == other.uid
+    fn compare(&self, old: Option<&Self>) -> Change {
+        let same = |old: &Self| old.version == self.version && old.uid == self.uid;
+        if old.is_some_and(same) { Change::Unchanged } else { Change::Changed }
+    }
+
+    /// Calls `add` with the keys of a change that matters.
+    fn add(&self, old: Option<&Self>, change: Change, add: &mut impl FnMut(Q, Change)) {
+        let property = self.mapped.property;
+        let same = |old: &Self| old.uid == self.uid && old.mapped.property == property;
+        if property.is_none() || !old.is_some_and(same) {
+            let old = old.into_iter().flat_map(|link| &link.mapped.keys);
+            add_each(old, &self.mapped.keys, change, add);
+        }
     }
 }
 
@@ -189,7 +167,7 @@ mod tests {
         event: Event<Guard<ConfigMap>>,
     ) -> Vec<(String, Change)> {
         let mut added = Vec::new();
-        let map = |_, object: ConfigMap| Mapped {
+        let map = |object: ConfigMap| Mapped {
             keys: object
                 .metadata
                 .labels
@@ -197,7 +175,7 @@ mod tests {
                 .flatten()
                 .map(|(_, key)| key)
                 .collect(),
-            passes: true,
+            property: None,
         };
         links.apply(event, map, |key, change| added.push((key, change)));
         added.sort_by(|a, b| a.0.cmp(&b.0));
@@ -265,7 +243,8 @@ mod tests {
         assert!(apply(&mut links, Event::Apply(invalid("a"))).is_empty());
         apply(&mut links, Event::Init);
         apply(&mut links, Event::InitApply(invalid("a")));
-        assert!(apply(&mut links, Event::InitDone).is_empty(), "not taken for deleted");
+        let relisted = apply(&mut links, Event::InitDone);
+        assert_eq!(relisted, [entry("owner", Change::Listed)], "not taken for deleted");
         let deleted = apply(&mut links, Event::Delete(invalid("a")));
         assert_eq!(deleted, [entry("owner", Change::Deleted)]);
     }

@@ -28,7 +28,7 @@ pub use self::cache::{Change, LOW, Seen};
 pub use self::status::WatchStatus;
 
 pub(crate) use self::cache::{Cache, Indexer, Subscriber};
-pub(crate) use self::filter::Filter;
+pub(crate) use self::filter::{Filter, Property};
 pub(crate) use self::guard::{Guard, guarded, guarded_in, invalid};
 pub(crate) use self::links::{Links, Mapped};
 pub(crate) use self::status::{Monitor, WatchFailure};
@@ -36,10 +36,10 @@ pub(crate) use self::watch::follow;
 
 use crate::object::Object;
 
-/// Feeds the keys of watched objects into a queue, in a task of its own.
+/// Feeds the keys of watched objects into a queue, in a background task.
 ///
 /// This is the lower level below [`Controller`](crate::Controller): for keys of other types,
-/// several clusters with one queue, or workers of your own. `keys` returns the keys of a
+/// several clusters with one queue, or your own workers. `keys` returns the keys of a
 /// change. The store is updated before the keys are added. A list takes effect when it is
 /// complete; missing objects are then deleted, and unchanged ones added with a
 /// [low priority](LOW).

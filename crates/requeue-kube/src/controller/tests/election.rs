@@ -106,3 +106,16 @@ async fn controllers_share_a_candidate() {
     cluster.put(&config_map("a", "2"));
     assert_eq!(second_calls.next().await.value.as_deref(), Some("2"));
 }
+
+/// With `OnLoss::Stop` the process is to exit, so the controller must end.
+#[tokio::test(start_paused = true)]
+async fn end_of_the_election_stops_the_controller() {
+    let cluster = FakeCluster::new();
+    cluster.put(&config_map("a", "1"));
+    let election = election(&cluster, "only").on_loss(crate::OnLoss::Stop);
+    let (handle, mut calls) = start(controller(&cluster).leader(election));
+    calls.next().await;
+    cluster.inject(Fault::status(500).of("leases"));
+    assert_eq!(within(handle.stopped()).await, Ok(()));
+    assert!(handle.queue().is_closed());
+}

@@ -2,7 +2,9 @@
 
 mod election;
 mod feeds;
+mod kinds;
 mod lifecycle;
+mod metrics;
 mod owners;
 mod queueing;
 mod relist;

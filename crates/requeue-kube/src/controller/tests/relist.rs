@@ -185,3 +185,34 @@ async fn object_recreated_in_a_gap_is_reconciled() {
     assert_eq!(seen.reasons, Reasons::CHANGED);
     assert_ne!(handle.store().state()[0].uid(), uid);
 }
+
+/// The predicate had already remembered the object of the list that was not completed, and
+/// took the object of the next list for unchanged.
+#[tokio::test(start_paused = true)]
+async fn change_in_an_interrupted_list_passes_the_predicate() {
+    let cluster = FakeCluster::new();
+    cluster.put(&config_map("owner", "1"));
+    for index in 0..4 {
+        let name = format!("child{index}");
+        cluster.put(&secret("default", &name, owned_by("v1", "ConfigMap", "owner")));
+    }
+    let config = watcher::Config::default().page_size(2);
+    let labels = kube::runtime::predicates::labels;
+    let controller = controller(&cluster).owns_if(secrets(&cluster), config, labels);
+    let (_handle, mut calls) = start(controller);
+    calls.next().await;
+    settle().await;
+    assert_eq!(calls.rest().await, []);
+    cluster.go_down();
+    let mut changed = secret("default", "child0", owned_by("v1", "ConfigMap", "owner"));
+    changed.labels_mut().insert("a".into(), "1".into());
+    cluster.put(&changed);
+    cluster.expire_watches();
+    // The first page of secrets arrives, the second one fails.
+    cluster.inject(Fault::delay(Duration::ZERO).on(Verb::List).of("secrets").times(1));
+    cluster.inject(Fault::status(500).on(Verb::List).of("secrets").times(1));
+    cluster.come_up();
+    let seen = calls.next().await;
+    let owned = seen.reasons.contains(Reasons::OWNED);
+    assert!(owned || calls.next().await.reasons.contains(Reasons::OWNED));
+}

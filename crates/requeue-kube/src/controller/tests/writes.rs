@@ -1,4 +1,4 @@
-//! Reading one's own writes.
+//! Runs that see their own writes.
 
 use std::sync::atomic::{AtomicUsize, Ordering};
 
