@@ -187,6 +187,19 @@ async fn million(folder: &Path) {
     let took = begun.elapsed();
     assert_eq!(store.stats().await.unwrap().ready, 1_000_000);
     println!("1M keys: opened in {took:.2?}, {} MB on disk", used(&path) >> 20);
+    println!("stats: {:.2?} with 1M keys", stats_time(&store).await);
+    let empty = FjallStore::builder(folder.join("empty")).open().unwrap();
+    println!("stats: {:.2?} without keys", stats_time(&empty).await);
+}
+
+/// Returns the mean time of one call of `stats`.
+async fn stats_time(store: &FjallStore) -> Duration {
+    const CALLS: u32 = 1000;
+    let begun = SystemClock.now();
+    for _ in 0..CALLS {
+        store.stats().await.unwrap();
+    }
+    begun.elapsed() / CALLS
 }
 
 /// Returns the disk usage of a folder, without the holes of sparse files.

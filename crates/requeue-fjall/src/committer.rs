@@ -7,6 +7,7 @@ use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::path::PathBuf;
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::thread::{Builder, JoinHandle};
+use std::time::Duration;
 
 use requeue_store::machine::TimeSource;
 use requeue_store::{Error, ErrorKind};
@@ -14,7 +15,7 @@ use tokio::sync::Notify;
 
 use crate::commit::CommitWait;
 use crate::group::Group;
-use crate::journal::Journal;
+use crate::journal::{Journal, WriteError};
 use crate::journaled_machine::{JournaledMachine, Lifecycle, Operation};
 
 /// State shared by callers and the committer thread.
@@ -24,9 +25,10 @@ pub(crate) struct Shared {
     /// Notifies the committer of a new group or of closing.
     committer_wake: Condvar,
     pub(crate) time: TimeSource,
-    /// Notified when a key is ready. It stores one notification for the next waiter, so a
-    /// key that becomes ready between a look and the wait is not missed.
-    pub(crate) key_ready: Notify,
+    /// Notified when a key is ready, and when the first delay ends earlier than before. It
+    /// stores one notification for the next waiter, so a key that becomes ready between a
+    /// look and the wait is not missed.
+    pub(crate) news: Notify,
     pub(crate) path: PathBuf,
 }
 
@@ -40,7 +42,7 @@ impl Shared {
             journaled: Mutex::new(journaled),
             committer_wake: Condvar::new(),
             time,
-            key_ready: Notify::new(),
+            news: Notify::new(),
             path,
         }
     }
@@ -54,12 +56,13 @@ impl Shared {
     /// Runs a call once there is room for its changes, and waits for the commit it needs.
     pub(crate) async fn call<T>(
         &self,
+        access: Access,
         act: impl FnOnce(&mut Operation<'_>) -> T,
     ) -> Result<T, Error> {
-        while let Some(room) = self.wait_for_room()? {
+        while let Some(room) = self.wait_for_room(access)? {
             self.wait_for(room).await?;
         }
-        let (answer, commit) = self.run(act)?;
+        let (answer, commit) = self.run(access, act)?;
         if let Some(commit) = commit {
             self.wait_for(commit).await?;
         }
@@ -70,39 +73,46 @@ impl Shared {
     pub(crate) fn close(&self) {
         self.lock().close();
         self.committer_wake.notify_one();
-        self.key_ready.notify_waiters();
+        self.news.notify_waiters();
     }
 
     /// Refuses further calls because a write failed.
     fn poison(&self, cause: &Arc<str>) {
         self.lock().poison(cause);
-        self.key_ready.notify_waiters();
+        self.news.notify_waiters();
     }
 
-    fn wait_for_room(&self) -> Result<Option<CommitWait>, Error> {
+    fn wait_for_room(&self, access: Access) -> Result<Option<CommitWait>, Error> {
         let journaled = self.lock();
-        self.check_open(&journaled)?;
+        self.check_access(&journaled, access)?;
         Ok(journaled.wait_for_room())
     }
 
     fn run<T>(
         &self,
+        access: Access,
         act: impl FnOnce(&mut Operation<'_>) -> T,
     ) -> Result<(T, Option<CommitWait>), Error> {
         let mut journaled = self.lock();
-        self.check_open(&journaled)?;
+        self.check_access(&journaled, access)?;
+        let before = journaled.machine().first_delay();
         let mut operation = Operation::new(&mut journaled, self.time.now());
         let answer = act(&mut operation);
         let commit = operation.wait();
         let ready = journaled.machine().has_ready();
+        let after = journaled.machine().first_delay();
         let wake =
             journaled.has_changes() && std::mem::take(&mut journaled.committer_is_idle);
         drop(journaled);
         if wake {
             self.committer_wake.notify_one();
         }
-        if ready {
-            self.key_ready.notify_one();
+        let earlier = after.is_some_and(|after| before.is_none_or(|it| after < it));
+        if earlier {
+            self.news.notify_waiters();
+        }
+        if ready || earlier {
+            self.news.notify_one();
         }
         Ok((answer, commit))
     }
@@ -114,6 +124,31 @@ impl Shared {
             Lifecycle::Closed => Err(self.closed()),
             Lifecycle::Poisoned(cause) => Err(self.poisoned(cause)),
         }
+    }
+
+    /// Fails if the store is closed or poisoned, or if the disk is full for a write.
+    fn check_access(
+        &self,
+        journaled: &JournaledMachine,
+        access: Access,
+    ) -> Result<(), Error> {
+        self.check_open(journaled)?;
+        if journaled.is_full && access == Access::Write {
+            let text = format!(
+                "the disk of the queue at {} is full; free some space",
+                self.path.display()
+            );
+            return Err(Error::new(ErrorKind::Full, text));
+        }
+        Ok(())
+    }
+
+    /// Returns the time until the first delay ends.
+    pub(crate) fn due_in(&self) -> Result<Duration, Error> {
+        let journaled = self.lock();
+        self.check_open(&journaled)?;
+        let first = journaled.machine().first_delay();
+        Ok(first.map_or(Duration::MAX, |at| at.since(self.time.now())))
     }
 
     async fn wait_for(&self, commit: CommitWait) -> Result<(), Error> {
@@ -134,22 +169,64 @@ impl Shared {
         Error::new(ErrorKind::Poisoned, text).because(cause)
     }
 
-    /// Waits for the next group. Returns `None` when the store is closed and all is written.
-    fn next_group(&self) -> Option<Arc<Group>> {
+    /// Waits for the next group, or for the next attempt to reserve space.
+    fn next_work(&self) -> Work {
         let mut journaled = self.lock();
         loop {
             if journaled.has_changes() {
-                return Some(journaled.take_group(self.time.now()));
+                return Work::Write(journaled.take_group(self.time.now()));
             }
             if !matches!(journaled.lifecycle(), Lifecycle::Open) {
-                return None;
+                return Work::Close;
+            }
+            if journaled.is_full {
+                drop(self.pause(journaled));
+                return Work::Reserve;
             }
             journaled.committer_is_idle = true;
             let woken = self.committer_wake.wait(journaled);
             journaled = woken.unwrap_or_else(PoisonError::into_inner);
         }
     }
+
+    /// Waits a little while the disk is full.
+    fn pause<'a>(
+        &self,
+        journaled: MutexGuard<'a, JournaledMachine>,
+    ) -> MutexGuard<'a, JournaledMachine> {
+        let woken = self.committer_wake.wait_timeout(journaled, FULL_PAUSE);
+        woken.unwrap_or_else(PoisonError::into_inner).0
+    }
+
+    /// Waits a little while a group cannot be written. Returns whether the store is open.
+    fn pause_while_full(&self) -> bool {
+        let journaled = self.lock();
+        let is_open = matches!(journaled.lifecycle(), Lifecycle::Open);
+        if is_open {
+            drop(self.pause(journaled));
+        }
+        is_open
+    }
 }
+
+/// Whether a call changes anything.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Access {
+    /// It only looks, or changes nothing that is stored before it is answered.
+    Read,
+    Write,
+}
+
+/// The next work of the committer.
+enum Work {
+    Write(Arc<Group>),
+    /// Try to reserve space.
+    Reserve,
+    Close,
+}
+
+/// The pause between two attempts to write or to reserve space while the disk is full.
+const FULL_PAUSE: Duration = Duration::from_millis(50);
 
 /// Starts the committer thread.
 pub(crate) fn start(
@@ -167,11 +244,19 @@ pub(crate) fn start(
 }
 
 fn commit_groups(shared: &Shared, mut journal: Box<dyn Journal>) {
-    while let Some(group) = shared.next_group() {
+    loop {
+        let group = match shared.next_work() {
+            Work::Write(group) => group,
+            Work::Reserve => {
+                let is_full = !journal.reserve();
+                shared.lock().is_full = is_full;
+                continue;
+            }
+            Work::Close => break,
+        };
         // A panic in the journal is handled like an error.
-        let written = catch_unwind(AssertUnwindSafe(|| {
-            journal.append(&mut group.writes(), group.durability())
-        }));
+        let written =
+            catch_unwind(AssertUnwindSafe(|| write_group(shared, &mut *journal, &group)));
         let cause = match written {
             Ok(Ok(())) => {
                 shared.lock().group_written();
@@ -187,6 +272,33 @@ fn commit_groups(shared: &Shared, mut journal: Box<dyn Journal>) {
         break;
     }
     journal.close();
+}
+
+/// Writes a group. While the disk is full, repeats it with the space of the reserve.
+///
+/// The error is final: the store was closed meanwhile, or the disk failed.
+fn write_group(
+    shared: &Shared,
+    journal: &mut dyn Journal,
+    group: &Group,
+) -> Result<(), Error> {
+    let mut result = journal.append(&mut group.writes(), group.durability());
+    loop {
+        match result {
+            Ok(()) => return Ok(()),
+            Err(WriteError::Failed(error)) => return Err(error),
+            Err(WriteError::Full(error)) => {
+                let is_first = !std::mem::replace(&mut shared.lock().is_full, true);
+                journal.release();
+                if !is_first && !shared.pause_while_full() {
+                    return Err(error);
+                }
+            }
+        }
+        result = journal
+            .reopen()
+            .and_then(|()| journal.append(&mut group.writes(), group.durability()));
+    }
 }
 
 /// Formats an error and its causes on one line.

@@ -18,6 +18,9 @@ const LOCK_FILE: &str = "lock";
 const FIRST_JOURNAL: &str = "0.jnl";
 const KEYSPACES_FOLDER: &str = "keyspaces";
 
+/// Our own file.
+pub(crate) const RESERVE_FILE: &str = "reserve";
+
 /// Creates the folder if necessary, and checks that fjall can use it.
 ///
 /// # Errors
@@ -34,12 +37,29 @@ pub(crate) fn prepare(path: &Path) -> Result<(), Error> {
         return Ok(());
     }
     let is_foreign = |name: &&OsString| {
-        ![LOCK_FILE, FIRST_JOURNAL, KEYSPACES_FOLDER].iter().any(|ours| *name == ours)
+        ![LOCK_FILE, FIRST_JOURNAL, KEYSPACES_FOLDER, RESERVE_FILE]
+            .iter()
+            .any(|ours| *name == ours)
     };
     match names.iter().find(is_foreign) {
         Some(name) => Err(not_a_queue(path, &name.to_string_lossy())),
         None => clear(path).map_err(|error| open_error(path, error)),
     }
+}
+
+/// Checks that the folder contains a queue.
+pub(crate) fn check_exists(path: &Path) -> Result<(), Error> {
+    if path.join(VERSION_FILE).exists() {
+        return Ok(());
+    }
+    let text = format!("the folder {} does not contain a queue", path.display());
+    Err(Error::new(ErrorKind::Invalid, text))
+}
+
+/// Returns whether an error means that the disk is full.
+pub(crate) fn is_full(error: &io::Error) -> bool {
+    use io::ErrorKind::{QuotaExceeded, StorageFull};
+    matches!(error.kind(), QuotaExceeded | StorageFull)
 }
 
 /// Empties a folder whose creation was interrupted, so that fjall can create it again.
@@ -89,14 +109,11 @@ fn not_a_queue(path: &Path, name: &str) -> Error {
 
 /// Classifies an I/O error that occurred while a folder was being opened.
 pub(crate) fn open_error(path: &Path, error: io::Error) -> Error {
-    use io::ErrorKind::{
-        PermissionDenied, QuotaExceeded, ReadOnlyFilesystem, StorageFull,
-    };
-    let any_of = |kinds: [io::ErrorKind; 2]| kinds.contains(&error.kind());
-    let kind = if any_of([PermissionDenied, ReadOnlyFilesystem]) {
+    use io::ErrorKind::{PermissionDenied, ReadOnlyFilesystem};
+    let kind = if matches!(error.kind(), PermissionDenied | ReadOnlyFilesystem) {
         ErrorKind::Denied
-    } else if any_of([StorageFull, QuotaExceeded]) {
-        ErrorKind::Unavailable
+    } else if is_full(&error) {
+        ErrorKind::Full
     } else {
         ErrorKind::Corrupt
     };

@@ -19,6 +19,15 @@ pub(crate) enum Durability {
     Durable,
 }
 
+/// Why a group was not written.
+#[derive(Debug)]
+pub(crate) enum WriteError {
+    /// The disk is full. Earlier groups are not affected.
+    Full(Error),
+    /// Any other error. The content of the disk is unknown.
+    Failed(Error),
+}
+
 /// Receives the name and the value of each stored record.
 pub(crate) type Visitor<'a> = dyn FnMut(&[u8], &[u8]) -> Result<(), Error> + 'a;
 
@@ -29,12 +38,22 @@ pub(crate) trait Journal: Send + 'static {
 
     /// Writes a group atomically: after a crash either all or none of it is there.
     ///
-    /// The journal is not used again after an error.
+    /// After [`WriteError::Full`], the journal must be [reopened](Self::reopen) before the
+    /// group is written again. After [`WriteError::Failed`], it is not used any more.
     fn append(
         &mut self,
         group: &mut dyn Iterator<Item = Write>,
         durability: Durability,
-    ) -> Result<(), Error>;
+    ) -> Result<(), WriteError>;
+
+    /// Closes the files and opens them again, which removes a partly written group.
+    fn reopen(&mut self) -> Result<(), WriteError>;
+
+    /// Reserves disk space for a group, unless it is reserved. Returns whether it is.
+    fn reserve(&mut self) -> bool;
+
+    /// Frees the reserved disk space.
+    fn release(&mut self);
 
     /// Closes the files, so that they can be opened again.
     fn close(self: Box<Self>);

@@ -20,7 +20,7 @@
 use std::sync::Arc;
 
 use requeue_store::machine::Machine;
-use requeue_store::{EngineTime, Key, LeaseRequest, Leased};
+use requeue_store::{EngineTime, Key, LeaseRequest, Leased, TakeRequest, Taken};
 
 use crate::commit::CommitWait;
 use crate::group::Group;
@@ -47,6 +47,8 @@ pub(crate) struct JournaledMachine {
     /// Being written by the committer.
     in_flight: Option<Arc<Group>>,
     lifecycle: Lifecycle,
+    /// The disk is full. Calls that change something are refused.
+    pub(crate) is_full: bool,
     /// The committer sleeps and must be woken for the next group.
     pub(crate) committer_is_idle: bool,
 }
@@ -87,14 +89,19 @@ impl JournaledMachine {
             queue_state.debt.saturating_sub(now.since(queue_state.at)),
             now,
         );
+        let elapsed = now.since(queue_state.at);
+        for (name, debt) in std::mem::take(&mut queue_state.limiters) {
+            machine.set_limiter_debt(name, debt.saturating_sub(elapsed), now);
+        }
         machine.track_changes();
         Self {
             machine,
-            queue_state,
             watermark_on_disk: queue_state.watermark,
+            queue_state,
             next: Group::with_capacity(0),
             in_flight: None,
             lifecycle: Lifecycle::Open,
+            is_full: false,
             committer_is_idle: false,
         }
     }
@@ -120,8 +127,13 @@ impl JournaledMachine {
     /// Takes the collected changes for writing and starts the next group.
     pub(crate) fn take_group(&mut self, now: EngineTime) -> Arc<Group> {
         let debt = self.machine.rate_debt(now);
-        if !debt.is_zero() || self.next.queue_state().is_some() {
-            let state = QueueState { at: now, debt, ..self.queue_state };
+        let limiters = self.machine.limiter_debts(now);
+        let limiters: Vec<_> =
+            limiters.map(|(name, debt)| (name.to_owned(), debt)).collect();
+        let has_debt = !debt.is_zero() || !limiters.is_empty();
+        if has_debt || self.next.queue_state().is_some() {
+            let state =
+                QueueState { at: now, debt, limiters, ..self.queue_state.clone() };
             self.next.put_queue_state(state, Durability::Buffered);
         }
         let next = Group::with_capacity(self.next.len());
@@ -221,6 +233,16 @@ impl<'a> Operation<'a> {
         leased
     }
 
+    /// Takes tokens of a shared limiter. They are part of the next write.
+    pub(crate) fn take(&mut self, request: &TakeRequest) -> Taken {
+        let taken = self.buffered(|machine, now| machine.take(request, now));
+        if matches!(taken, Taken::Granted { .. }) {
+            let state = self.journaled.queue_state.clone();
+            self.journaled.next.put_queue_state(state, Durability::Buffered);
+        }
+        taken
+    }
+
     /// Pauses or resumes the queue durably.
     pub(crate) fn set_paused(&mut self, paused: bool) {
         self.journaled.machine.set_paused(paused);
@@ -249,7 +271,7 @@ impl<'a> Operation<'a> {
     }
 
     fn put_queue_state(&mut self) {
-        let state = self.journaled.queue_state;
+        let state = self.journaled.queue_state.clone();
         self.journaled.next.put_queue_state(state, Durability::Durable);
     }
 

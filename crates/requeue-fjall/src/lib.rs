@@ -45,11 +45,19 @@
 //! # What is not stored
 //!
 //! The list of [`workers`](requeue_store::Store::workers) is not stored. The shared
-//! [`Rate`](requeue_store::Rate) is stored as of the last write.
+//! [`Rate`](requeue_store::Rate) and the shared limiters are stored as of the last write.
+//!
+//! # When the disk is full
+//!
+//! The store keeps 4 MB of disk space for this case, in the file `reserve`. Calls in progress
+//! use it and succeed. Later calls that change something fail with
+//! [`ErrorKind::Full`](requeue_store::ErrorKind::Full), and change nothing, until the reserve
+//! can be created again. Heartbeats, and calls that only look, still work. Calls in progress
+//! whose changes do not fit wait until there is space.
 //!
 //! # When the disk fails
 //!
-//! After a failed write or fsync the content of the disk is unknown, and another fsync
+//! After any other failed write, or a failed fsync, the content of the disk is unknown, and another fsync
 //! would not reveal it. The store therefore stops: pending and later calls fail with
 //! [`ErrorKind::Poisoned`](requeue_store::ErrorKind::Poisoned). Open the store again to
 //! continue; it holds every acknowledged change.
@@ -66,6 +74,13 @@
 //! debug-assertions = false
 //! ```
 //!
+//! # Versions
+//!
+//! Every record has a format version. A store opens a folder only if all records have the
+//! current one, 3. A folder of an older version is refused with
+//! [`ErrorKind::Version`](requeue_store::ErrorKind::Version) and left unchanged, until
+//! [`FjallStoreBuilder::migrate`] or `requeue migrate` has rewritten it.
+//!
 //! # One process at a time
 //!
 //! Only one store can have a folder open. Another process, or a second
@@ -81,7 +96,9 @@ mod folder;
 mod group;
 mod journal;
 mod journaled_machine;
+mod migration;
 mod record;
+mod reserve;
 mod store;
 
 pub use builder::FjallStoreBuilder;

@@ -9,11 +9,12 @@
 //! | `0x00` | the [state of the queue](QueueState) |
 //! | `0x01` and the key | the persistent part of the key: [`PersistedKey`] |
 //!
-//! Every value starts with its format version, [`VERSION`]. Numbers are big endian. A time
+//! Every value starts with its format version. A store reads and writes only [`VERSION`];
+//! a migration also reads older versions. Numbers are big endian. A time
 //! is the number of microseconds since 1970 in 8 bytes. A text is its length in 4 bytes,
 //! followed by UTF-8. A sequence number (8) orders keys with equal times.
 //!
-//! The record of a key, version 2: a byte of flags, then the fields whose flag is set, in
+//! The record of a key: a byte of flags, then the fields whose flag is set, in
 //! this order, with their sizes in bytes.
 //!
 //! | flag | fields |
@@ -25,11 +26,17 @@
 //! | `0x10` | deliveries (4) |
 //! | `0x20` | dead: reason (text), time of death (8), last owner (text) |
 //! | `0x40` | priority of the next delivery (1, two's complement) |
-//!
-//! Version 1 is the same without priorities. It can still be read.
+//! | `0x80` | dirty: leased, and added during the lease |
 //!
 //! The state of the queue: paused (1: 0 or 1), token watermark (8), time of writing (8),
-//! debt of the shared rate at that time in microseconds (8).
+//! debt of the shared rate at that time in microseconds (8), number of shared limiters (4),
+//! and for each its name (text) and its debt in microseconds (8).
+//!
+//! | version | differences |
+//! |---|---|
+//! | 1 | no priorities, dirty keys or limiters |
+//! | 2 | no dirty keys or limiters |
+//! | 3 | as above |
 
 use std::time::Duration;
 
@@ -38,7 +45,10 @@ use requeue_store::machine::PersistedKey;
 use requeue_store::{EngineTime, Error, ErrorKind, Key, Owner, micros_of};
 
 /// The format version. It increases when any format in this file changes.
-pub(crate) const VERSION: u8 = 2;
+pub(crate) const VERSION: u8 = 3;
+
+/// The first version of the state of the queue with limiters.
+const FIRST_WITH_LIMITERS: u8 = 3;
 
 const QUEUE_STATE_TAG: u8 = 0;
 const KEY_TAG: u8 = 1;
@@ -50,10 +60,10 @@ const FAILED: u8 = 0x08;
 const DELIVERED: u8 = 0x10;
 const DEAD: u8 = 0x20;
 const PRIORITY: u8 = 0x40;
-const ALL_FLAGS: u8 = READY | LEASED | DELAYED | FAILED | DELIVERED | DEAD | PRIORITY;
+const DIRTY: u8 = 0x80;
 
 /// The persistent state of the queue as a whole.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(crate) struct QueueState {
     pub(crate) paused: bool,
     /// An upper bound of all delivered tokens.
@@ -62,6 +72,8 @@ pub(crate) struct QueueState {
     pub(crate) at: EngineTime,
     /// The debt of the shared rate.
     pub(crate) debt: Duration,
+    /// The debts of the shared limiters.
+    pub(crate) limiters: Vec<(String, Duration)>,
 }
 
 /// A decoded record.
@@ -107,6 +119,13 @@ fn put_queue_state(bytes: &mut Vec<u8>, state: &QueueState) {
     bytes.extend_from_slice(&state.watermark.to_be_bytes());
     put_moment(bytes, state.at);
     bytes.extend_from_slice(&micros_of(state.debt).to_be_bytes());
+    let count = u32::try_from(state.limiters.len())
+        .expect("the limiters of a queue are far fewer than 4 billion");
+    bytes.extend_from_slice(&count.to_be_bytes());
+    for (name, debt) in &state.limiters {
+        put_text(bytes, name);
+        bytes.extend_from_slice(&micros_of(*debt).to_be_bytes());
+    }
 }
 
 fn put_key(bytes: &mut Vec<u8>, record: &PersistedKey) {
@@ -150,6 +169,7 @@ fn flags(record: &PersistedKey) -> u8 {
         (record.deliveries > 0, DELIVERED),
         (record.death.is_some(), DEAD),
         (record.priority != 0, PRIORITY),
+        (record.dirty, DIRTY),
     ]
     .into_iter()
     .filter_map(|(set, flag)| set.then_some(flag))
@@ -172,13 +192,13 @@ fn put_text(bytes: &mut Vec<u8>, text: &str) {
     bytes.extend_from_slice(text.as_bytes());
 }
 
-/// Decodes a record.
+/// Decodes a record of any version up to [`VERSION`]. Returns its version too.
 ///
 /// # Errors
 ///
 /// [`ErrorKind::Version`] for an unknown version, and [`ErrorKind::Corrupt`] for any other
 /// invalid content. The message names the key.
-pub(crate) fn decode(name: &[u8], value: &[u8]) -> Result<Record, Error> {
+pub(crate) fn decode(name: &[u8], value: &[u8]) -> Result<(Record, u8), Error> {
     let record_name = RecordName(name);
     let mut decoder = Decoder(value);
     let version = decoder.byte().ok_or_else(|| record_name.corrupt())?;
@@ -186,7 +206,9 @@ pub(crate) fn decode(name: &[u8], value: &[u8]) -> Result<Record, Error> {
         return Err(record_name.version(version));
     }
     let record = match name.split_first() {
-        Some((&QUEUE_STATE_TAG, [])) => decoder.queue_state().map(Record::QueueState),
+        Some((&QUEUE_STATE_TAG, [])) => {
+            decoder.queue_state(version).map(Record::QueueState)
+        }
         Some((&KEY_TAG, key)) => {
             let key =
                 Key::new(key).map_err(|error| record_name.corrupt().because(error))?;
@@ -194,7 +216,8 @@ pub(crate) fn decode(name: &[u8], value: &[u8]) -> Result<Record, Error> {
         }
         _ => None,
     };
-    record.filter(|_| decoder.0.is_empty()).ok_or_else(|| record_name.corrupt())
+    let record = record.filter(|_| decoder.0.is_empty());
+    record.map(|record| (record, version)).ok_or_else(|| record_name.corrupt())
 }
 
 /// The name of a record, for error messages.
@@ -218,7 +241,8 @@ impl RecordName<'_> {
 
     fn version(&self, version: u8) -> Error {
         let text = format!(
-            "{} has format version {version}; this program supports versions up to {VERSION}",
+            "{} has format version {version}; this program supports versions up to \
+             {VERSION}, use a newer one",
             self.text()
         );
         Error::new(ErrorKind::Version, text)
@@ -229,28 +253,30 @@ impl RecordName<'_> {
 struct Decoder<'a>(&'a [u8]);
 
 impl Decoder<'_> {
-    fn queue_state(&mut self) -> Option<QueueState> {
+    fn queue_state(&mut self, version: u8) -> Option<QueueState> {
         let paused = match self.byte()? {
             0 => false,
             1 => true,
             _ => return None,
         };
         let (watermark, at) = (self.u64()?, self.moment()?);
-        Some(QueueState {
-            paused,
-            watermark,
-            at,
-            debt: Duration::from_micros(self.u64()?),
-        })
+        let debt = Duration::from_micros(self.u64()?);
+        let count = if version < FIRST_WITH_LIMITERS { 0 } else { self.u32()? };
+        let limiters = (0..count).map(|_| self.limiter()).collect::<Option<_>>()?;
+        Some(QueueState { paused, watermark, at, debt, limiters })
+    }
+
+    fn limiter(&mut self) -> Option<(String, Duration)> {
+        Some((self.text()?, Duration::from_micros(self.u64()?)))
     }
 
     fn key(&mut self) -> Option<PersistedKey> {
         let flags = self.byte()?;
-        if flags & !ALL_FLAGS != 0 || flags & (READY | LEASED) == LEASED {
+        let has = |flag| flags & flag != 0;
+        if has(LEASED) && !has(READY) || has(DIRTY) && !has(LEASED) {
             return None;
         }
-        let has = |flag| flags & flag != 0;
-        let mut record = PersistedKey::default();
+        let mut record = PersistedKey { dirty: has(DIRTY), ..PersistedKey::default() };
         if has(READY) {
             record.ready = Some(self.time_and_sequence()?);
         }

@@ -3,22 +3,23 @@
 use std::fmt;
 use std::num::NonZeroU32;
 use std::path::{Path, PathBuf};
+use std::pin::pin;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::thread::JoinHandle;
 use std::time::Duration;
 
 use requeue_store::machine::{Machine, TimeSource};
 use requeue_store::{
-    Add, Dead, Error, Expired, Failing, FinishRequest, Finished, Hold, Key, LeaseRequest,
-    Leased, Look, Owner, Receipt, Replies, Reply, Stats, Store, TakeRequest, Taken,
-    Which, Worker, every, within,
+    Add, Dead, EngineTime, Error, Expired, Failing, FinishRequest, Finished, Hold, Key,
+    LeaseRequest, Leased, Look, Owner, Receipt, Replies, Reply, Stats, Store,
+    TakeRequest, Taken, Which, Worker, every, within,
 };
 
 use crate::FjallStoreBuilder;
-use crate::committer::{self, Shared};
+use crate::committer::{self, Access, Shared};
 use crate::journal::Journal;
 use crate::journaled_machine::{JournaledMachine, Lifecycle, Operation};
-use crate::record;
+use crate::{migration, record};
 
 /// A durable queue in a folder.
 ///
@@ -96,10 +97,15 @@ impl FjallStore {
     ) -> Result<Self, Error> {
         let mut records = Vec::new();
         journal.load(&mut |name, value| {
-            records.push(record::decode(name, value)?);
+            let (record, version) = record::decode(name, value)?;
+            if version < record::VERSION {
+                return Err(migration::needed(&path, version));
+            }
+            records.push(record);
             Ok(())
         })?;
-        let journaled = JournaledMachine::restore(records, time.now());
+        let mut journaled = JournaledMachine::restore(records, time.now());
+        journaled.is_full = !journal.reserve();
         let shared = Arc::new(Shared::new(journaled, time, path));
         let thread = committer::start(Arc::clone(&shared), journal)?;
         let thread = Mutex::new(Some(thread));
@@ -114,7 +120,16 @@ impl FjallStore {
         &'a self,
         act: impl FnOnce(&mut Operation<'_>) -> T + Send + 'a,
     ) -> Reply<'a, T> {
-        Box::pin(self.shared().call(act))
+        Box::pin(self.shared().call(Access::Write, act))
+    }
+
+    /// As [`call`](Self::call), but also while the disk is full.
+    fn read<'a, T: Send + 'a>(
+        &'a self,
+        act: impl FnOnce(&mut Machine, EngineTime) -> T + Send + 'a,
+    ) -> Reply<'a, T> {
+        let read = |operation: &mut Operation<'_>| operation.buffered(act);
+        Box::pin(self.shared().call(Access::Read, read))
     }
 
     /// As [`call`](Self::call) for `n` requests.
@@ -123,7 +138,16 @@ impl FjallStore {
         n: usize,
         act: impl FnOnce(&mut Operation<'_>) -> Vec<T> + Send + 'a,
     ) -> Replies<'a, T> {
-        Box::pin(async move { every(n, self.shared().call(act).await) })
+        Box::pin(async move { every(n, self.shared().call(Access::Write, act).await) })
+    }
+
+    /// As [`read`](Self::read) for `n` requests.
+    fn read_each<'a, T: Send + 'a>(
+        &'a self,
+        n: usize,
+        act: impl FnOnce(&mut Machine, EngineTime) -> Vec<T> + Send + 'a,
+    ) -> Replies<'a, T> {
+        Box::pin(async move { every(n, self.read(act).await) })
     }
 }
 
@@ -161,15 +185,13 @@ impl Store for FjallStore {
         held: &'a [Hold],
         lease: Duration,
     ) -> Replies<'a, bool> {
-        self.call_each(held.len(), move |operation| {
-            operation.buffered(|machine, now| machine.extend(owner, held, lease, now))
+        self.read_each(held.len(), move |machine, now| {
+            machine.extend(owner, held, lease, now)
         })
     }
 
     fn heartbeat<'a>(&'a self, owner: &'a Owner) -> Reply<'a, ()> {
-        self.call(|operation| {
-            operation.buffered(|machine, now| machine.heartbeat(owner, now))
-        })
+        self.read(|machine, now| machine.heartbeat(owner, now))
     }
 
     fn finish<'a>(&'a self, requests: &'a [FinishRequest]) -> Replies<'a, Finished> {
@@ -211,43 +233,33 @@ impl Store for FjallStore {
     }
 
     fn take<'a>(&'a self, request: &'a TakeRequest) -> Reply<'a, Taken> {
-        self.call(|operation| {
-            operation.buffered(|machine, now| machine.take(request, now))
-        })
+        self.call(|operation| operation.take(request))
     }
 
     fn look<'a>(&'a self, keys: &'a [Key]) -> Replies<'a, Look> {
-        self.call_each(keys.len(), |operation| {
-            operation.buffered(|machine, now| {
-                machine.move_due(now);
-                keys.iter().map(|key| machine.look(key, now)).collect()
-            })
+        self.read_each(keys.len(), |machine, now| {
+            machine.move_due(now);
+            keys.iter().map(|key| machine.look(key, now)).collect()
         })
     }
 
     fn stats(&self) -> Reply<'_, Stats> {
-        self.call(|operation| {
-            operation.buffered(|machine, now| {
-                machine.move_due(now);
-                machine.stats(now)
-            })
+        self.read(|machine, now| {
+            machine.move_due(now);
+            machine.stats(now)
         })
     }
 
     fn failing(&self, limit: usize) -> Reply<'_, Vec<Failing>> {
-        self.call(move |operation| {
-            operation.buffered(|machine, now| machine.failing(limit, now))
-        })
+        self.read(move |machine, now| machine.failing(limit, now))
     }
 
     fn workers(&self) -> Reply<'_, Vec<Worker>> {
-        self.call(|operation| operation.buffered(Machine::workers))
+        self.read(Machine::workers)
     }
 
     fn dead(&self, limit: usize) -> Reply<'_, Vec<Dead>> {
-        self.call(move |operation| {
-            operation.buffered(|machine, now| machine.dead(limit, now))
-        })
+        self.read(move |machine, now| machine.dead(limit, now))
     }
 
     fn revive<'a>(&'a self, which: &'a Which) -> Reply<'a, u64> {
@@ -271,8 +283,10 @@ impl Store for FjallStore {
     fn wait(&self, at_most: Duration) -> Reply<'_, ()> {
         Box::pin(async move {
             let shared = self.shared();
-            shared.check_open(&shared.lock())?;
-            within(at_most, shared.key_ready.notified()).await;
+            let mut news = pin!(shared.news.notified());
+            // Listens before it looks, so that no earlier delay is missed.
+            news.as_mut().enable();
+            within(at_most.min(shared.due_in()?), news).await;
             Ok(())
         })
     }

@@ -2,6 +2,7 @@
 
 use std::future::Future;
 use std::pin::Pin;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::mpsc::{Receiver, Sender, channel};
 use std::task::{Context, Poll, Waker};
 use std::time::Duration;
@@ -15,11 +16,12 @@ use requeue_store::{
 
 use super::*;
 use crate::FjallStore;
-use crate::journal::{Durability, Visitor, Write};
+use crate::journal::{Durability, Visitor, Write, WriteError};
 
 /// How a write requests.
 enum WriteResult {
     Written,
+    Full,
     Failed,
     Panicked,
 }
@@ -29,6 +31,7 @@ struct ScriptedJournal {
     begun: Sender<(Vec<Write>, Durability)>,
     results: Receiver<WriteResult>,
     closed: Sender<()>,
+    has_space: Arc<AtomicBool>,
 }
 
 impl Journal for ScriptedJournal {
@@ -40,17 +43,31 @@ impl Journal for ScriptedJournal {
         &mut self,
         group: &mut dyn Iterator<Item = Write>,
         durability: Durability,
-    ) -> Result<(), Error> {
+    ) -> Result<(), WriteError> {
         self.begun.send((group.collect(), durability)).unwrap();
         match self.results.recv().unwrap() {
             WriteResult::Written => Ok(()),
+            WriteResult::Full => {
+                Err(WriteError::Full(Error::new(ErrorKind::Full, "disk full")))
+            }
             WriteResult::Failed => {
-                let cause = std::io::Error::other("no space left on device");
-                Err(Error::new(ErrorKind::Poisoned, "write failed").because(cause))
+                let cause = std::io::Error::other("input/output error");
+                let error = Error::new(ErrorKind::Poisoned, "write failed");
+                Err(WriteError::Failed(error.because(cause)))
             }
             WriteResult::Panicked => panic!("the test makes the journal panic"),
         }
     }
+
+    fn reopen(&mut self) -> Result<(), WriteError> {
+        Ok(())
+    }
+
+    fn reserve(&mut self) -> bool {
+        self.has_space.load(Ordering::SeqCst)
+    }
+
+    fn release(&mut self) {}
 
     fn close(self: Box<Self>) {
         self.closed.send(()).unwrap();
@@ -65,6 +82,7 @@ struct Fixture {
     results: Sender<WriteResult>,
     begun: Receiver<(Vec<Write>, Durability)>,
     closed: Receiver<()>,
+    has_space: Arc<AtomicBool>,
     store: FjallStore,
 }
 
@@ -73,11 +91,16 @@ impl Fixture {
         let (begun_in, begun) = channel();
         let (results, results_out) = channel();
         let (closed_in, closed) = channel();
-        let journal =
-            ScriptedJournal { begun: begun_in, results: results_out, closed: closed_in };
+        let has_space = Arc::new(AtomicBool::new(true));
+        let journal = ScriptedJournal {
+            begun: begun_in,
+            results: results_out,
+            closed: closed_in,
+            has_space: Arc::clone(&has_space),
+        };
         let time = TimeSource::Test(EngineClock::new());
         let store = FjallStore::restore(Box::new(journal), "queue".into(), time).unwrap();
-        Self { results, begun, closed, store }
+        Self { results, begun, closed, has_space, store }
     }
 
     /// Waits for the next write and lets it succeed.
@@ -239,6 +262,57 @@ fn key_added_and_finished_during_a_write_is_written_once() {
     assert_eq!(wait(finishing).unwrap(), [Finished::Done]);
 }
 
+/// The change is in memory already when the write fails. It cannot be taken back, so the
+/// write is repeated with the reserved space, and only later calls are refused.
+#[test]
+fn full_disk_refuses_later_calls_until_there_is_space() {
+    let fixture = Fixture::new();
+    let (a, b) = (add("a"), add("b"));
+    fixture.has_space.store(false, Ordering::SeqCst);
+    let mut adding = fixture.store.add(&a);
+    assert!(poll(&mut adding).is_pending());
+    fixture.results.send(WriteResult::Full).unwrap();
+    let (first, _) = fixture.begun.recv().unwrap();
+    let (again, _) = fixture.pass();
+    assert_eq!(first, again);
+    assert!(wait(adding)[0].is_ok(), "a change in progress is written");
+
+    let refused = wait(fixture.store.add(&b)).remove(0).unwrap_err();
+    assert_eq!(refused.kind(), ErrorKind::Full);
+    assert_eq!(
+        refused.to_string(),
+        "the disk of the queue at queue is full; free some space"
+    );
+    assert_eq!(
+        wait(fixture.store.lease(&request(1))).unwrap_err().kind(),
+        ErrorKind::Full
+    );
+    assert_eq!(wait(fixture.store.stats()).unwrap().ready, 1, "nothing changed");
+    wait(fixture.store.heartbeat(&Owner::new("w"))).unwrap();
+
+    fixture.has_space.store(true, Ordering::SeqCst);
+    fixture.pass_all();
+    while wait(fixture.store.add(&b))[0].is_err() {
+        std::thread::yield_now();
+    }
+    assert_eq!(wait(fixture.store.stats()).unwrap().ready, 2);
+}
+
+#[test]
+fn store_that_is_closed_while_its_disk_is_full_reports_the_lost_write() {
+    let fixture = Fixture::new();
+    let a = add("a");
+    let mut adding = fixture.store.add(&a);
+    assert!(poll(&mut adding).is_pending());
+    for _ in 0..1000 {
+        fixture.results.send(WriteResult::Full).unwrap();
+    }
+    fixture.begun.recv().unwrap();
+    fixture.begun.recv().unwrap();
+    assert_eq!(fixture.store.close().unwrap_err().kind(), ErrorKind::Poisoned);
+    assert_poisoned(wait(adding)[0].as_ref().unwrap_err(), "disk full");
+}
+
 #[test]
 fn failed_write_fails_pending_and_later_calls() {
     let fixture = Fixture::new();
@@ -250,16 +324,13 @@ fn failed_write_fails_pending_and_later_calls() {
     assert!(poll(&mut queued).is_pending());
     fixture.results.send(WriteResult::Failed).unwrap();
     for call in [begun, queued] {
-        assert_poisoned(
-            &wait(call).unwrap_err(),
-            "write failed: no space left on device",
-        );
+        assert_poisoned(&wait(call).unwrap_err(), "write failed: input/output error");
     }
     let later = wait(fixture.store.stats()).unwrap_err();
-    assert_poisoned(&later, "write failed: no space left on device");
+    assert_poisoned(&later, "write failed: input/output error");
     assert_poisoned(
         &wait(fixture.store.wait(Duration::MAX)).unwrap_err(),
-        "write failed: no",
+        "write failed: in",
     );
     assert!(fixture.begun.try_recv().is_err(), "a failed write is not repeated");
     fixture

@@ -11,7 +11,7 @@ fn at(micros: u64) -> EngineTime {
 /// Has every field at once, which no real key has.
 fn full() -> PersistedKey {
     PersistedKey {
-        dirty: false,
+        dirty: true,
         ready: Some((at(0x0102_0304), 5)),
         held_by: Some(Owner::new("w1")),
         wake_at: Some((at(0x0a0b), 6)),
@@ -23,8 +23,8 @@ fn full() -> PersistedKey {
     }
 }
 
-/// The bytes of version 2 never change, because later versions read these files.
-const FULL: &[u8] = b"\x02\x7f\
+/// The bytes of version 3 never change, because later versions read these files.
+const FULL: &[u8] = b"\x03\xff\
     \0\0\0\0\x01\x02\x03\x04\0\0\0\0\0\0\0\x05\
     \0\0\0\x02w1\
     \0\0\0\0\0\0\x0a\x0b\0\0\0\0\0\0\0\x06\
@@ -33,25 +33,30 @@ const FULL: &[u8] = b"\x02\x7f\
     \0\0\0\x03why\0\0\0\0\0\0\0\x09\0\0\0\x02\xc3\xa9\
     \xfe";
 
-const READY_ONLY: &[u8] = b"\x02\x01\0\0\0\0\0\0\x01\0\0\0\0\0\0\0\0\x02";
+const READY_ONLY: &[u8] = b"\x03\x01\0\0\0\0\0\0\x01\0\0\0\0\0\0\0\0\x02";
 
-const PAUSED: &[u8] = b"\x02\x01\
+const PAUSED: &[u8] = b"\x03\x01\
     \0\0\0\0\0\0\x01\x02\
     \0\0\0\0\0\0\x03\x04\
-    \0\0\0\0\0\0\x05\x06";
+    \0\0\0\0\0\0\x05\x06\
+    \0\0\0\x01\0\0\0\x03api\0\0\0\0\0\0\0\x07";
+
+/// Length of the state of a queue without limiters, as of version 2.
+const WITHOUT_LIMITERS: usize = 26;
 
 fn paused() -> QueueState {
     let debt = Duration::from_micros(0x0506);
-    QueueState { paused: true, watermark: 0x0102, at: at(0x0304), debt }
+    let limiters = vec![("api".to_owned(), Duration::from_micros(7))];
+    QueueState { paused: true, watermark: 0x0102, at: at(0x0304), debt, limiters }
 }
 
 #[test]
-fn version_2_is_encoded_as_these_bytes() {
+fn version_3_is_encoded_as_these_bytes() {
     let mut encoder = Encoder::default();
     assert_eq!(encoder.key(&full()), FULL);
     let ready = PersistedKey { ready: Some((at(256), 2)), ..PersistedKey::default() };
     assert_eq!(encoder.key(&ready), READY_ONLY);
-    assert_eq!(encoder.key(&PersistedKey::default()), [2, 0]);
+    assert_eq!(encoder.key(&PersistedKey::default()), [3, 0]);
     assert_eq!(encoder.queue_state(&paused()), PAUSED);
     assert_eq!(encoder.key_name(&key("ab")), b"\x01ab");
     assert_eq!(encoder.key_name(&key("")), b"\x01");
@@ -59,21 +64,29 @@ fn version_2_is_encoded_as_these_bytes() {
 }
 
 #[test]
-fn version_2_can_be_decoded() {
-    let read = |name: &[u8], value: &[u8]| decode(name, value).unwrap();
+fn version_3_can_be_decoded() {
+    let read = |name: &[u8], value: &[u8]| decode(name, value).unwrap().0;
     assert_eq!(read(b"\x01ab", FULL), Record::Key(key("ab"), full()));
-    assert_eq!(read(b"\x01", &[2, 0]), Record::Key(key(""), PersistedKey::default()));
+    assert_eq!(read(b"\x01", &[3, 0]), Record::Key(key(""), PersistedKey::default()));
     assert_eq!(read(b"\0", PAUSED), Record::QueueState(paused()));
 }
 
 #[test]
-fn version_1_is_decoded_without_a_priority() {
+fn older_versions_are_decoded_without_the_fields_they_lack() {
     let (_, rest) = FULL.split_at(2);
-    let before = [b"\x01\x3f", &rest[..rest.len() - 1]].concat();
-    let record = PersistedKey { priority: 0, ..full() };
-    assert_eq!(decode(b"\x01ab", &before).unwrap(), Record::Key(key("ab"), record));
-    let state = [b"\x01", &PAUSED[1..]].concat();
-    assert_eq!(decode(b"\0", &state).unwrap(), Record::QueueState(paused()));
+    let without_limiters = &PAUSED[1..WITHOUT_LIMITERS];
+    let clean = PersistedKey { dirty: false, ..full() };
+    let state = QueueState { limiters: Vec::new(), ..paused() };
+    let second = [b"\x02\x7f", rest].concat();
+    assert_eq!(decode(b"\x01ab", &second).unwrap(), (Record::Key(key("ab"), clean), 2));
+    let second = [b"\x02", without_limiters].concat();
+    assert_eq!(decode(b"\0", &second).unwrap(), (Record::QueueState(state.clone()), 2));
+
+    let low = PersistedKey { priority: 0, dirty: false, ..full() };
+    let first = [b"\x01\x3f", &rest[..rest.len() - 1]].concat();
+    assert_eq!(decode(b"\x01ab", &first).unwrap(), (Record::Key(key("ab"), low), 1));
+    let first = [b"\x01", without_limiters].concat();
+    assert_eq!(decode(b"\0", &first).unwrap(), (Record::QueueState(state), 1));
 }
 
 #[test]
@@ -92,7 +105,7 @@ fn every_single_field_survives_a_round_trip() {
         PersistedKey { priority, ..none() },
     ];
     for record in alone {
-        let read = decode(b"\x01k", &Encoder::default().key(&record)).unwrap();
+        let (read, _) = decode(b"\x01k", &Encoder::default().key(&record)).unwrap();
         assert_eq!(read, Record::Key(key("k"), record));
     }
 }
@@ -117,7 +130,7 @@ fn invalid_record_is_corrupt_and_the_message_names_the_key() {
         error.to_string()
     };
     let damaged = "the record of the key \"mail/7\" is damaged";
-    assert_eq!(text(b"\x01mail/7", b"\x01\x80"), damaged);
+    assert_eq!(text(b"\x01mail/7", b"\x01\x80"), damaged, "dirty, but not leased");
     assert_eq!(
         text(b"\x01mail/7", b"\x01\x02\0\0\0\0"),
         damaged,
@@ -138,11 +151,11 @@ fn invalid_record_is_corrupt_and_the_message_names_the_key() {
 
 #[test]
 fn unknown_version_is_refused_and_the_message_names_the_key() {
-    let error = decode(b"\x01mail/7", b"\x03whatever").unwrap_err();
+    let error = decode(b"\x01mail/7", b"\x04whatever").unwrap_err();
     assert_eq!(error.kind(), ErrorKind::Version);
     assert_eq!(
         error.to_string(),
-        "the record of the key \"mail/7\" has format version 3; this program supports versions \
-         up to 2"
+        "the record of the key \"mail/7\" has format version 4; this program supports versions \
+         up to 3, use a newer one"
     );
 }

@@ -4,7 +4,10 @@
 
 mod conformance;
 mod crash;
+mod full_disk;
 mod image;
+mod migration;
 mod open;
 mod reopen;
 mod support;
+mod waiting;

@@ -4,7 +4,9 @@ use std::num::NonZeroU32;
 use std::time::Duration;
 
 use requeue::{Added, Finish};
-use requeue_store::{Backoff, Finished, Phase, Rate, RepliesExt, Store, When, Which};
+use requeue_store::{
+    Backoff, Finished, Phase, Rate, RepliesExt, Store, TakeRequest, Taken, When, Which,
+};
 
 use crate::support::{
     LEASE, TestQueue, add, add_all, add_when, add_with_priority, finish, is_there, lease,
@@ -255,4 +257,44 @@ async fn lease_can_expire_without_a_restart() {
     let new = lease(&store, 1).await.remove(0);
     assert_eq!((new.deliveries, new.token > old.token), (2, true));
     assert_eq!(finish(&store, &old, Finish::Succeed).await, Finished::LeaseLost);
+}
+
+/// The dirty bit was not stored. The key was buried together with an acknowledged add when
+/// its process died during the last delivery.
+#[tokio::test]
+async fn add_during_the_last_delivery_survives_a_restart() {
+    let queue = TestQueue::new();
+    let store = queue.open();
+    add(&store, "a").await;
+    assert_eq!(lease_at_most(&store, 1, Some(1)).await.len(), 1);
+    assert_eq!(add(&store, "a").await.added, Added::Dirty);
+    drop(store);
+    let store = queue.open();
+    let expired = store.expire(NonZeroU32::new(1)).await.unwrap();
+    assert_eq!((expired.returned, expired.dead), (1, 0));
+    let revived = look(&store, "a").await;
+    assert!(revived.delayed.is_some() || revived.phase == Phase::Ready);
+}
+
+#[tokio::test]
+async fn shared_limiter_is_kept_as_of_the_last_write() {
+    let queue = TestQueue::new();
+    let store = queue.open();
+    let rate = Rate { interval: Duration::from_secs(10), burst: NonZeroU32::MIN };
+    let request = TakeRequest {
+        limiter: "api".to_owned(),
+        rate,
+        n: 1,
+        max_wait: Duration::from_secs(3600),
+    };
+    let wait = |taken: Taken| {
+        let Taken::Granted { after } = taken else { panic!("{taken:?}") };
+        after.as_secs()
+    };
+    assert_eq!(wait(store.take(&request).await.unwrap()), 0);
+    assert_eq!(wait(store.take(&request).await.unwrap()), 10);
+    drop(store);
+    queue.clock.advance(Duration::from_secs(5));
+    let store = queue.open();
+    assert_eq!(wait(store.take(&request).await.unwrap()), 15);
 }
