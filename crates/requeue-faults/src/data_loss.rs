@@ -54,7 +54,7 @@ impl Setting {
         use Persistence::{AfterReply, BeforeReply};
         match store {
             // A cluster node loses as much as a single server.
-            Kind::Memory | Kind::Fjall | Kind::Cluster => &[],
+            Kind::Memory | Kind::Folder | Kind::Cluster | Kind::Sentinel => &[],
             Kind::Redis => &[
                 Self::Restart(Persistence::None),
                 Self::Restart(AfterReply),
@@ -141,7 +141,7 @@ fn kill_once_in(
     let open = |engine: &Engine| {
         let (address, scenario) =
             (store.address(&[engine.port]), setting.scenario(store));
-        runtime.block_on(async { store::open(&scenario, &address, None, folder).await })
+        runtime.block_on(async { store::open(&scenario, &address).await })
     };
     let traffic = Traffic::start(&runtime, &open(&engine)?, setting);
     sleep_blocking(ADDING);

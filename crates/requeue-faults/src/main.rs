@@ -14,6 +14,7 @@ mod random;
 mod report;
 mod run;
 mod server;
+mod soak;
 mod store;
 mod time;
 
@@ -28,7 +29,7 @@ use requeue::{Clock, SystemClock};
 use self::history::History;
 use self::process::role::{self, RoleFlags};
 use self::run::plan::Plan;
-use self::run::scenario::ScenarioFlags;
+use self::run::scenario::{Load, Scenario, ScenarioFlags};
 use self::run::{FINAL_STATE, RunConfig};
 use self::store::Kind;
 use self::store::bug::Bug;
@@ -67,6 +68,15 @@ enum Command {
         #[arg(long, default_value_t = 3)]
         rounds: u64,
     },
+    /// Work for a long time; exit 1 if memory, connections or open files grow
+    Soak {
+        #[arg(long)]
+        store: Kind,
+        #[arg(long, default_value_t = 3600)]
+        seconds: u64,
+        #[arg(long, default_value_t = 1)]
+        seed: u64,
+    },
     /// Check the histories of an earlier run again
     Check { folder: PathBuf },
     #[command(hide = true)]
@@ -75,8 +85,13 @@ enum Command {
 
 /// Returns how long a run that looks for a bug lasts, in seconds. A killed PostgreSQL is down
 /// for most of a shorter run.
-fn bug_run_seconds(store: Kind) -> u64 {
-    if store == Kind::Postgres { 12 } else { 6 }
+fn bug_run_seconds(scenario: &Scenario) -> u64 {
+    match (scenario.load, scenario.store) {
+        // Two disturbances.
+        (Load::Steady, _) => 18,
+        (_, Kind::Postgres) => 12,
+        _ => 6,
+    }
 }
 
 fn main() -> ExitCode {
@@ -86,6 +101,7 @@ fn main() -> ExitCode {
         Command::DataLoss { store, rounds } => {
             data_loss::measure(store, rounds).map(|()| true)
         }
+        Command::Soak { store, seconds, seed } => soak::run(store, seconds, seed),
         Command::Check { folder } => check_again(&folder),
         Command::Process(flags) => role::run(&flags).map(|()| true),
     };
@@ -132,7 +148,8 @@ fn find_bugs(flags: &ScenarioFlags, bugs: &[Bug]) -> Result<bool> {
 fn find_bug(flags: &ScenarioFlags, bug: Bug) -> Result<bool> {
     let started = SystemClock.now();
     for seed in flags.seed().. {
-        let (scenario, seconds) = (flags.busy(seed), bug_run_seconds(flags.store));
+        let scenario = flags.for_bug(bug, seed);
+        let seconds = bug_run_seconds(&scenario);
         let result = run::run(&RunConfig { scenario, seconds, seed, bug: Some(bug) })?;
         fs::remove_dir_all(&result.folder)?;
         let elapsed = SystemClock.now() - started;
@@ -152,11 +169,8 @@ fn check_again(folder: &Path) -> Result<bool> {
     let text = fs::read(folder.join(FINAL_STATE))
         .with_context(|| format!("the folder has no {FINAL_STATE}"))?;
     let plan = Plan::read(folder)?;
-    let verdict = check::check(
-        History::read(folder)?,
-        &serde_json::from_slice(&text)?,
-        &plan.scenario,
-    );
+    let state = serde_json::from_slice(&text)?;
+    let verdict = check::check(History::read(folder)?, &state, &plan);
     report::verdict(&verdict);
     Ok(verdict.violations.is_empty())
 }

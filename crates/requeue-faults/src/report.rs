@@ -12,11 +12,16 @@ use crate::data_loss::{LossCounts, Setting};
 use crate::fault::FaultCounts;
 use crate::process::child::name_of;
 use crate::run::{RunConfig, RunResult};
+use crate::soak::Growth;
+use crate::soak::sample::Sample;
 use crate::store::Kind;
 use crate::store::bug::Bug;
 
 /// How many violations of a run are printed.
 const MAX_PRINTED: usize = 10;
+
+/// How many samples of a soak are printed.
+const SAMPLES_PRINTED: usize = 12;
 
 pub(crate) fn error(error: &anyhow::Error) {
     eprintln!("requeue-faults: {error:#}");
@@ -37,15 +42,23 @@ pub(crate) fn run(config: &RunConfig, result: &RunResult) {
 }
 
 fn faults(counts: &FaultCounts) {
-    let FaultCounts { kills, stops, server_kills, cuts, connection_faults, moves } =
-        counts;
+    let FaultCounts { kills, stops, server_kills, cuts, connection_faults, .. } = counts;
     println!(
         "  {kills} processes killed, {stops} stopped; server killed {server_kills} times; \
          connections cut {cuts} times, \
          delayed, half-open or without replies {connection_faults} times"
     );
-    if *moves > 0 {
-        println!("  slots moved {moves} times");
+    let FaultCounts { black_holes, out_of_memory, full_disks, moves, .. } = counts;
+    println!(
+        "  a silent server {black_holes} times, out of memory {out_of_memory} times, \
+         full disk {full_disks} times"
+    );
+    let FaultCounts { failovers, unplanned_failovers, .. } = counts;
+    if moves + failovers + unplanned_failovers > 0 {
+        println!(
+            "  slots moved {moves} times; {failovers} failovers, {unplanned_failovers} more \
+             that no fault asked for"
+        );
     }
 }
 
@@ -57,7 +70,8 @@ pub(crate) fn verdict(verdict: &Verdict) {
     let Counts { grants, accepted, in_doubt, refused, redelivered, .. } = verdict.counts;
     println!(
         "  {grants} runs, {accepted} finishes accepted, {refused} stale finishes refused, \
-         {in_doubt} in doubt, {redelivered} redeliveries"
+         {in_doubt} in doubt, {redelivered} redeliveries, {} extensions",
+        verdict.counts.extended
     );
     let Counts { rate_limited, dead, exhausted, revived, dropped, .. } = verdict.counts;
     println!(
@@ -80,6 +94,33 @@ pub(crate) fn data_loss(store: Kind, setting: Setting, counts: &LossCounts) {
     if *leased > 0 {
         println!("  {undone} of {leased} leases undone");
     }
+}
+
+/// Prints some samples of a soak, and the figures that grew.
+pub(crate) fn soak(store: Kind, seconds: u64, samples: &[Sample], growths: &[Growth]) {
+    println!("{}, {seconds} s", name_of(&store));
+    println!(
+        "  {:>8} {:>12} {:>12} {:>12} {:>6}",
+        "s", "clients MB", "servers MB", "connections", "files"
+    );
+    let count = samples.len().max(1);
+    for (index, sample) in samples.iter().enumerate() {
+        if (index + 1) % (count / SAMPLES_PRINTED).max(1) == 0 {
+            let at = seconds * (index as u64 + 1) / count as u64;
+            let Sample { client_memory, server_memory, connections, files } = sample;
+            let (clients, servers) = (client_memory >> 20, server_memory >> 20);
+            println!(
+                "  {at:>8} {clients:>12} {servers:>12} {connections:>12} {files:>6}"
+            );
+        }
+    }
+    for Growth { name, before, after } in growths {
+        println!("  GREW: {name}, from {before} to {after}");
+    }
+}
+
+pub(crate) fn soak_cycles(cycles: u64, seconds: u64) {
+    println!("{cycles} keys processed, {} per second", cycles / seconds.max(1));
 }
 
 /// Prints which invariants found a bug; without a verdict, that none did.

@@ -1,7 +1,7 @@
 //! The invariants of dead keys.
 
 use super::invariants::KeyCheck;
-use crate::history::event::FinishKind;
+use crate::history::event::{DeadKey, FinishKind};
 use crate::history::key::{AddCall, AddOp, DeadRemoval, DeadSighting, FinishCall};
 use crate::run::plan::MAX_DELIVERIES;
 
@@ -22,6 +22,35 @@ impl KeyCheck<'_> {
             let mut grants = self.grants().iter();
             if !grants.any(|grant| grant.answered > before && grant.sent < after) {
                 found("was added while it was dead, and stayed dead".to_owned());
+            }
+        }
+    }
+
+    /// Finds adds that were buried: the key was leased and died of too many deliveries after
+    /// the add, with no delivery after it. The add should have revived the key.
+    pub(super) fn find_buried_adds(&self, found: &mut dyn FnMut(String)) {
+        for seen in &self.history.sightings {
+            let is_exhausted = |dead: &DeadKey| dead.deliveries >= MAX_DELIVERIES.get();
+            if !seen.record.as_ref().is_some_and(is_exhausted) {
+                continue;
+            }
+            // A delay may end after the death, which cancels it.
+            let counts = |add: &&AddOp| {
+                let answered = add.answered.is_some_and(|at| at < seen.sent);
+                add.acknowledged && add.delay == 0 && answered
+            };
+            let adds = self.history.adds.iter().filter(counts);
+            let Some(add) = adds.max_by_key(|add| add.at) else { continue };
+            let mut grants = self.grants().iter();
+            let was_delivered = grants.any(|grant| grant.answered > add.at);
+            let may_have_been = self.all.may_have_lost_lease(add.at, seen.answered);
+            let was_removed = self.history.removals.iter().any(|removal| {
+                removal.may_follow(add.at) && removal.sent < seen.answered
+            });
+            if !was_delivered && !may_have_been && !was_removed {
+                found(
+                    "was added while it was leased, and buried with that add".to_owned(),
+                );
             }
         }
     }

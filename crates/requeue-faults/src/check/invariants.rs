@@ -1,10 +1,12 @@
 //! The invariants of one key.
 
-use super::{Rule, Violation, is_due};
+use super::{RESERVED, Rule, Violation, is_due};
+use crate::history::History;
 use crate::history::event::{DeadKey, FinishKind};
 use crate::history::key::{
     AddCall, DeadRemoval, FinishCall, Granted, KeyHistory, Reclaim,
 };
+use crate::run::plan::Plan;
 
 /// A key and everything needed to check it.
 pub(super) struct KeyCheck<'a> {
@@ -12,8 +14,11 @@ pub(super) struct KeyCheck<'a> {
     pub(super) history: &'a KeyHistory,
     /// The record of the key, if it is dead at the end.
     pub(super) dead: Option<&'a DeadKey>,
-    pub(super) reclaims: &'a [Reclaim],
-    pub(super) is_embedded: bool,
+    /// Whether the key is delayed at the end, because it was added during its last delivery.
+    pub(super) is_revived: bool,
+    /// The history of all keys.
+    pub(super) all: &'a History,
+    pub(super) plan: &'a Plan,
 }
 
 impl KeyCheck<'_> {
@@ -33,10 +38,23 @@ impl KeyCheck<'_> {
         self.find_unexplained_deaths(&mut |text| found(Rule::I6, text));
         self.find_unexplained_revivals(&mut |text| found(Rule::I6, text));
         self.find_ignored_adds(&mut |text| found(Rule::I6, text));
+        self.find_buried_adds(&mut |text| found(Rule::I6, text));
+        self.find_lost_leases(&mut |text| found(Rule::I8, text));
+        self.find_late_runs(&mut |text| found(Rule::I9, text));
     }
 
     pub(super) fn grants(&self) -> &[Granted] {
         &self.history.grants
+    }
+
+    fn is_embedded(&self) -> bool {
+        self.plan.scenario.store.is_embedded()
+    }
+
+    /// Returns how often the store's clock stepped in a span of time.
+    fn clock_steps(&self, from: u64, to: u64) -> u64 {
+        let steps = self.plan.clock_steps.iter();
+        steps.filter(|step| from <= step.at && step.at <= to).count() as u64
     }
 
     /// Returns every pair of an earlier and a later lease.
@@ -54,7 +72,7 @@ impl KeyCheck<'_> {
         };
         for add in &self.history.adds {
             let (lane, version, last) = (add.lane, add.version, last_seen(add.lane));
-            let must_be_seen = add.acknowledged && is_due(add.delay);
+            let must_be_seen = add.acknowledged && is_due(add.delay) && !self.is_revived;
             if must_be_seen && last < version && !self.died_after(add) {
                 found(format!(
                     "version {version} of lane {lane} was acknowledged, but the last \
@@ -92,12 +110,13 @@ impl KeyCheck<'_> {
                 continue;
             }
             let expired = (next.answered - finish.sent) / next.lease.max(1);
-            let restarts = if self.is_embedded {
+            let steps = self.clock_steps(grant.sent, next.answered);
+            let restarts = if self.is_embedded() {
                 next.process.abs_diff(grant.process) as u64
             } else {
                 0
             };
-            if u64::from(next.deliveries) > 1 + expired + restarts {
+            if u64::from(next.deliveries) > 1 + expired + restarts + steps {
                 found(format!(
                     "token {} was finished, but {} was delivery {}",
                     grant.token, next.token, next.deliveries
@@ -123,8 +142,9 @@ impl KeyCheck<'_> {
 
     fn find_overlaps(&self, found: &mut dyn FnMut(String)) {
         for (grant, next) in self.pairs().filter(|(old, new)| old.token < new.token) {
-            let has_exited = self.is_embedded && grant.process != next.process;
-            let is_gone = has_exited || grant.may_be_undone;
+            let has_exited = self.is_embedded() && grant.process != next.process;
+            let has_step = self.clock_steps(grant.sent, next.answered) > 0;
+            let is_gone = has_exited || has_step || grant.may_be_undone;
             let expiry = grant.earliest_expiry();
             if next.answered < expiry && !is_gone && !self.may_have_ended(grant, next) {
                 let early = (expiry - next.answered) / 1000;
@@ -136,7 +156,7 @@ impl KeyCheck<'_> {
 
     /// Returns whether a call that was sent before `next` was answered may have ended
     /// `grant`.
-    fn may_have_ended(&self, grant: &Granted, next: &Granted) -> bool {
+    pub(super) fn may_have_ended(&self, grant: &Granted, next: &Granted) -> bool {
         let ends =
             |finish: &FinishCall| finish.sent < next.answered && !finish.is_refused();
         let hold = (self.key.to_owned(), grant.token);
@@ -145,7 +165,7 @@ impl KeyCheck<'_> {
                 && reclaim.owner == grant.owner
                 && !reclaim.held.contains(&hold)
         };
-        grant.finishes.iter().any(ends) || self.reclaims.iter().any(reclaims)
+        grant.finishes.iter().any(ends) || self.all.reclaims.iter().any(reclaims)
     }
 
     fn find_extra_runs(&self, found: &mut dyn FnMut(String)) {
@@ -176,6 +196,9 @@ impl KeyCheck<'_> {
         else {
             return;
         };
+        if self.clock_steps(add.sent.saturating_sub(RESERVED), first.answered) > 0 {
+            return;
+        }
         let window = add.rate_window().filter(|(at, _)| first.answered < *at);
         if let Some((earliest, _)) = window {
             let early = earliest - first.answered;

@@ -12,8 +12,9 @@
 //!
 //! 1. No key is lost. For each acknowledged add of a version, a run that counts (its finish
 //!    was accepted or is in doubt) saw that version or a later one. Otherwise the key died
-//!    after that add, and is dead at the end or was dropped. At the end no key is ready or
-//!    processing, and none is delayed except as planned.
+//!    after that add, and is dead at the end or was dropped, or is delayed because the add
+//!    revived it. At the end no key is ready or processing, and none is delayed except as
+//!    planned.
 //! 2. A token is granted once, and later leases of a key have greater tokens. At most one
 //!    finish of a token is accepted. An accepted finish is final: after it, deliveries of
 //!    the key count from 1 again, and each further delivery needs at least a lease's time.
@@ -29,15 +30,24 @@
 //!    revived or dropped, and no longer.
 //! 7. The shared rate holds. In any span of time, no more rate-limited adds become ready than
 //!    the burst plus the rate allows, and none earlier than its receipt said.
+//! 8. A lease survives any single fault. In a steady run, no lease expires while its holder
+//!    lives, unless its own key was locked or its own server did not answer.
+//! 9. Delays are noticed. In a steady run, a key that is delayed while workers wait is leased
+//!    soon after its delay.
 //!
 //! The leases of an embedded store end with its process. There, invariant 4 treats a lease of
 //! an earlier process as expired, and invariant 2 allows one delivery more per process.
 //!
 //! With [`Durability::Adds`], a kill of the server may undo its latest leases and finishes.
-//! Those are in doubt as if they had not been answered.
+//! Those are in doubt as if they had not been answered. So are the answers near a failover to
+//! a replica that may not have received them.
+//!
+//! A step of the store's clock may end leases and delays early or late. Invariants that
+//! depend on durations skip spans with a step.
 
 mod dead;
 mod invariants;
+mod liveness;
 mod rate;
 #[cfg(test)]
 mod tests;
@@ -51,8 +61,8 @@ use self::rate::Bucket;
 use crate::history::History;
 use crate::history::event::{DeadKey, FinalState};
 use crate::history::key::{AddCall, KeyHistory};
-use crate::run::plan::{AN_HOUR, MAX_DELIVERIES};
-use crate::run::scenario::{Durability, Scenario};
+use crate::run::plan::{AN_HOUR, MAX_DELIVERIES, Plan};
+use crate::run::scenario::Durability;
 
 /// The number of an invariant.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -64,6 +74,8 @@ pub(crate) enum Rule {
     I5,
     I6,
     I7,
+    I8,
+    I9,
 }
 
 impl fmt::Display for Rule {
@@ -100,6 +112,8 @@ pub(crate) struct Counts {
     pub(crate) refused: usize,
     /// Leases of a key whose earlier lease was never finished.
     pub(crate) redelivered: usize,
+    /// Successful extensions of leases.
+    pub(crate) extended: usize,
     /// Keys that were seen dead, and those of them that reached the limit of deliveries.
     pub(crate) dead: usize,
     pub(crate) exhausted: usize,
@@ -109,13 +123,13 @@ pub(crate) struct Counts {
     pub(crate) dropped: usize,
 }
 
-pub(crate) fn check(
-    mut history: History,
-    state: &FinalState,
-    scenario: &Scenario,
-) -> Verdict {
+pub(crate) fn check(mut history: History, state: &FinalState, plan: &Plan) -> Verdict {
+    let scenario = &plan.scenario;
     if scenario.durability == Durability::Adds {
-        history.doubt_undone();
+        history.doubt_kills();
+    }
+    if scenario.store.has_lossy_failovers() {
+        history.doubt_failovers();
     }
     let history = &history;
     let mut violations = Vec::new();
@@ -130,12 +144,13 @@ pub(crate) fn check(
             key,
             history: history_of_key,
             dead: dead.get(key.as_str()).copied(),
-            reclaims: &history.reclaims,
-            is_embedded: scenario.store.is_embedded(),
+            is_revived: state.revived.contains(key),
+            all: history,
+            plan,
         };
         check.run(&mut violations);
     }
-    violations.extend(check_rate(history, scenario));
+    violations.extend(check_rate(history, plan));
     violations.sort_by_key(|violation| violation.rule);
     Verdict { counts: count(history), violations }
 }
@@ -145,9 +160,13 @@ fn rate_windows(history: &History) -> impl Iterator<Item = (u64, u64)> {
     calls.filter_map(AddCall::rate_window)
 }
 
-fn check_rate(history: &History, scenario: &Scenario) -> Option<Violation> {
-    let windows = rate_windows(history).collect();
-    let (count, span) = Bucket::of(scenario).worst_excess(windows)?;
+fn check_rate(history: &History, plan: &Plan) -> Option<Violation> {
+    let is_steady = |(from, to): &(u64, u64)| {
+        // A step moves all tokens that are reserved at that time.
+        !plan.has_clock_step(from.saturating_sub(RESERVED), to + RESERVED)
+    };
+    let windows = rate_windows(history).filter(is_steady).collect();
+    let (count, span) = Bucket::of(&plan.scenario).worst_excess(windows)?;
     let text = format!("the shared rate allowed {count} keys in {} ms", span / 1000);
     Some(Violation { rule: Rule::I7, text })
 }
@@ -166,6 +185,9 @@ fn count(history: &History) -> Counts {
     counts
 }
 
+/// The longest time for which the shared rate is reserved in advance, in microseconds.
+const RESERVED: u64 = 1_000_000;
+
 fn count_grants(key: &KeyHistory, counts: &mut Counts) {
     counts.grants += key.grants.len();
     for grant in &key.grants {
@@ -174,6 +196,7 @@ fn count_grants(key: &KeyHistory, counts: &mut Counts) {
         counts.in_doubt += finishes().filter(|finish| finish.answer.is_none()).count();
         counts.refused += finishes().filter(|finish| finish.is_refused()).count();
         counts.redelivered += usize::from(grant.deliveries > 1);
+        counts.extended += grant.extensions.len();
     }
 }
 

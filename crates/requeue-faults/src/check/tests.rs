@@ -4,7 +4,8 @@ use super::*;
 use crate::history::event::{
     Added, Answer, Event, FinishAnswer, FinishKind, Grant, Line, Receipt, Request,
 };
-use crate::run::scenario::Load;
+use crate::run::plan::ClockStep;
+use crate::run::scenario::{Load, Scenario};
 use crate::store::Kind;
 
 const LEASE: u64 = 400;
@@ -142,8 +143,14 @@ fn check_with(
 ) -> Vec<Rule> {
     let lines = processes.into_iter().map(|process| process.lines).collect();
     let scenario = Scenario::new(store, Load::Busy, 0);
-    let verdict = check(History::merge(lines), state, &scenario);
+    let verdict = check(History::merge(lines), state, &plan(scenario));
     verdict.violations.iter().map(|violation| violation.rule).collect()
+}
+
+/// Returns the plan of a long run.
+fn plan(scenario: Scenario) -> Plan {
+    let (start, until, seed, producers) = (0, 1_000_000_000, 0, 1);
+    Plan { start, until, seed, producers, scenario, clock_steps: Vec::new() }
 }
 
 /// Checks histories after which the queue of a server is empty.
@@ -201,7 +208,7 @@ fn a_busy_answer_is_the_same_as_no_call() {
             30,
             20,
             FinishKind::Done,
-            Some((31, FinishAnswer::Busy)),
+            Some((31, FinishAnswer::NotExecuted)),
         )
     };
     assert_eq!(rules([producer().add(10, 1), busy().done(40, 20)]), []);
@@ -467,7 +474,7 @@ fn rules_after_kill(
     let scenario = Scenario::new(Kind::Postgres, Load::Busy, 0);
     let scenario = Scenario { durability: Durability::Adds, ..scenario };
     let verdict =
-        check(History::merge(lines.collect()), &FinalState::default(), &scenario);
+        check(History::merge(lines.collect()), &FinalState::default(), &plan(scenario));
     verdict.violations.iter().map(|violation| violation.rule).collect()
 }
 
@@ -506,4 +513,109 @@ fn a_kill_may_undo_giving_up_if_only_adds_are_on_disk() {
 #[test]
 fn a_kill_may_not_undo_an_add_on_disk() {
     assert_eq!(rules_after_kill(15, [producer().add(10, 1)]), [Rule::I1]);
+}
+
+/// Checks histories of a steady run.
+fn rules_if_steady(processes: impl IntoIterator<Item = Process>) -> Vec<Rule> {
+    let lines = processes.into_iter().map(|process| process.lines).collect();
+    let plan = plan(Scenario::new(Kind::Postgres, Load::Steady, 0));
+    let verdict = check(History::merge(lines), &FinalState::default(), &plan);
+    verdict.violations.iter().map(|violation| violation.rule).collect()
+}
+
+#[test]
+fn a_lease_that_expires_although_its_holder_lives_is_found() {
+    let lost = || {
+        [producer().add(10, 1), a().run(20, 20, 1), b().run(500, 500, 1).done(510, 500)]
+    };
+    assert_eq!(rules_if_steady(lost()), [Rule::I8]);
+    assert_eq!(rules(lost()), [], "a busy run stops workers");
+    let released = a().run(20, 20, 1).finish(30, 20, FinishKind::Release, None);
+    let again = b().run(500, 500, 1).done(510, 500);
+    assert_eq!(rules_if_steady([producer().add(10, 1), released, again]), []);
+}
+
+#[test]
+fn a_lease_on_a_silent_server_may_expire() {
+    let hole = |at| {
+        let hole = Event::BlackHole { shard: 0, micros: 200 };
+        Process::new("nemesis").at(at, hole)
+    };
+    let lost = |at| {
+        let again = b().run(500, 500, 1).done(510, 500);
+        [producer().add(10, 1), a().run(20, 20, 1), again, hole(at)]
+    };
+    assert_eq!(rules_if_steady(lost(100)), []);
+    assert_eq!(rules_if_steady(lost(LATER)), [Rule::I8]);
+}
+
+/// Adds the key once, with a delay of 300 ms.
+fn delayed() -> Process {
+    let adding =
+        Event::Adding { op: 1, key: "k".to_owned(), lane: 0, version: 1, delay: 300_000 };
+    let receipt = Receipt { added: Added::Changed, rate_delay: None };
+    let request = Request::Add(vec!["k".to_owned()]);
+    let answer = Some((11, Answer::Added(vec![receipt])));
+    let this = producer().at(10, adding).call(10, request, answer);
+    this.at(11, Event::Added { op: 1, acknowledged: true })
+}
+
+#[test]
+fn a_delay_that_no_waiter_notices_is_found() {
+    let run = |at: u64| a().run(at, at, 1).done(at + 10, at);
+    assert_eq!(rules_if_steady([delayed(), run(400_000)]), []);
+    assert_eq!(rules_if_steady([delayed(), run(5_000_000)]), [Rule::I9]);
+}
+
+#[test]
+fn an_add_that_is_buried_with_its_key_is_found() {
+    let max = MAX_DELIVERIES.get();
+    let last = || a().delivery(20, 20, 1, max);
+    let dead = || operator().list_dead(900, max);
+    let state = FinalState {
+        dead: vec![dead_key("too many deliveries", max)],
+        ..FinalState::default()
+    };
+    let check = |processes: Vec<Process>| check_with(&state, Kind::Postgres, processes);
+    let buried = producer().add(10, 1).add(50, 2);
+    assert_eq!(check(vec![buried, last(), dead()]), [Rule::I6]);
+    assert_eq!(check(vec![producer().add(10, 1), last(), dead()]), []);
+    // A lease call without an answer may have delivered the key after the add.
+    let request = Request::Lease { owner: "b".to_owned(), lease: LEASE };
+    let unanswered = b().call(600, request, None);
+    let twice = producer().add(10, 1).add(50, 2);
+    assert_eq!(check(vec![twice, last(), dead(), unanswered]), []);
+}
+
+#[test]
+fn a_step_of_the_clock_may_end_a_lease() {
+    let lines =
+        [producer().add(10, 1), a().run(20, 20, 1), b().run(60, 60, 1).done(70, 60)];
+    let lines = lines.into_iter().map(|process| process.lines).collect();
+    let mut plan = plan(Scenario::new(Kind::Memory, Load::Busy, 0));
+    plan.clock_steps = vec![ClockStep { at: 40, ahead: 1000 }];
+    let verdict = check(History::merge(lines), &FinalState::default(), &plan);
+    assert!(verdict.violations.is_empty(), "{:?}", verdict.violations);
+}
+
+/// Checks histories of a primary that fails over at this time.
+fn rules_after_failover(
+    at: u64,
+    processes: impl IntoIterator<Item = Process>,
+) -> Vec<Rule> {
+    let nemesis = Process::new("nemesis").at(at, Event::FailoverBegins);
+    let nemesis = nemesis.at(at + 10, Event::FailoverEnds);
+    check_with(
+        &FinalState::default(),
+        Kind::Sentinel,
+        processes.into_iter().chain([nemesis]),
+    )
+}
+
+#[test]
+fn a_failover_may_undo_answers_near_it() {
+    let runs =
+        || [producer().add(10, 1), a().run(20, 20, 1), b().run(60, 60, 1).done(70, 60)];
+    assert_eq!(rules_after_failover(50, runs()), []);
+    assert_eq!(rules_after_failover(LATER, runs()), [Rule::I4]);
 }

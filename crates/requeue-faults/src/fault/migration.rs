@@ -10,8 +10,8 @@ use std::time::Duration;
 use anyhow::{Context, Result, ensure};
 
 use crate::random::Random;
+use crate::server::Servers;
 use crate::server::engine::Engine;
-use crate::server::{Server, Servers};
 use crate::store;
 
 /// How often a step may fail. A killed node is back long before that.
@@ -25,7 +25,7 @@ const TIMEOUT: u32 = 300;
 
 #[derive(Debug)]
 pub(crate) struct Migrations {
-    /// The slot of each partition, and the node that owns it.
+    /// The slot of each partition, and the shard that owns it.
     slots: Vec<(u16, usize)>,
     current: Option<Migration>,
 }
@@ -56,20 +56,29 @@ impl Migrations {
     pub(crate) fn new(partitions: usize, nodes: &Servers) -> Result<Self> {
         let slot = |partition| {
             let slot = nodes[0].engine.slot_of(&store::redis_key(partition))?;
-            Ok((slot, Engine::initial_node(slot, nodes.len())))
+            Ok((slot, Engine::initial_shard(slot, nodes.shards)))
         };
         let slots = (0..partitions).map(slot).collect::<Result<_>>()?;
         Ok(Self { slots, current: None })
     }
 
-    /// Picks a slot and its new node. Returns `false` if another slot is still moving.
-    pub(crate) fn start(&mut self, nodes: usize, random: &mut Random) -> bool {
+    /// Returns the shard of each partition.
+    pub(crate) fn shards(&self) -> Vec<usize> {
+        self.slots.iter().map(|(_, shard)| *shard).collect()
+    }
+
+    pub(crate) fn is_moving(&self) -> bool {
+        self.current.is_some()
+    }
+
+    /// Picks a slot and its new shard. Returns `false` if another slot is still moving.
+    pub(crate) fn start(&mut self, shards: usize, random: &mut Random) -> bool {
         if self.current.is_some() {
             return false;
         }
         let partition = random.index(self.slots.len());
         let (slot, from) = self.slots[partition];
-        let to = (from + 1 + random.index(nodes - 1)) % nodes;
+        let to = (from + 1 + random.index(shards - 1)) % shards;
         let stage = Stage::Open;
         self.current = Some(Migration { partition, slot, from, to, stage, failures: 0 });
         true
@@ -100,8 +109,9 @@ impl Migrations {
 
 impl Migration {
     /// Makes the step of the current stage. Returns the next stage, or `None` at the end.
-    fn step(&self, nodes: &[Server]) -> Result<Option<Stage>> {
-        let (from, to) = (&nodes[self.from].engine, &nodes[self.to].engine);
+    fn step(&self, nodes: &Servers) -> Result<Option<Stage>> {
+        let (from, to) =
+            (nodes.primary_engine(self.from)?, nodes.primary_engine(self.to)?);
         let set_slot = |node: &Engine, state: &str| {
             node.command_ok(&format!("CLUSTER SETSLOT {} {state}", self.slot))
         };

@@ -4,7 +4,9 @@ use std::time::{Duration, Instant};
 
 use anyhow::Result;
 use requeue::{Clock, SystemClock};
+use requeue_store::micros_of;
 
+use super::failover::{self, Cause, Failover, Progress};
 use super::migration::Migrations;
 use super::{Fault, FaultCounts, faults_of};
 use crate::history::event::Event;
@@ -13,27 +15,44 @@ use crate::process::child::ChildProcess;
 use crate::process::role::Role;
 use crate::random::Random;
 use crate::run::scenario::Scenario;
-use crate::server::{Server, Servers};
+use crate::server::Servers;
+use crate::server::disk::SmallDisk;
+use crate::server::proxy::ConnectionFault;
 use crate::store::Kind;
 use crate::time::sleep_blocking;
 
 /// How long a connection fault lasts.
 const CONNECTION_FAULT: Duration = Duration::from_millis(700);
 
+/// How long a server refuses writes for lack of memory or disk space.
+const FULL: Duration = Duration::from_secs(1);
+
+/// How often the nemesis checks which server of a shard is the primary.
+const WATCH_DELAY: Duration = Duration::from_millis(250);
+
 /// The processes and servers that the nemesis disturbs.
 #[derive(Debug)]
 pub(crate) struct Targets {
     pub(crate) children: Vec<ChildProcess>,
     pub(crate) servers: Servers,
+    /// The disk of the store, if it can be filled. Unmounted last.
+    pub(crate) disk: Option<SmallDisk>,
 }
 
 /// A later step of a fault, usually its end.
 enum Step {
     /// Continues the stopped child with this index.
     Continue(usize),
-    Heal,
+    /// Ends the connection faults of the server with this index.
+    Heal(usize),
+    /// Gives the server with this index its memory back.
+    EndOutOfMemory(usize),
+    FreeDisk,
     StartServers,
     MoveSlot,
+    FailOver,
+    /// Looks for failovers that no fault asked for.
+    WatchPrimary,
 }
 
 pub(crate) struct Nemesis<'a> {
@@ -45,6 +64,11 @@ pub(crate) struct Nemesis<'a> {
     steps: Vec<(Instant, Step)>,
     counts: FaultCounts,
     migrations: Migrations,
+    failover: Option<Failover>,
+    is_disk_full: bool,
+    /// The index of the primary of sentinels when it was last seen.
+    last_primary: Option<usize>,
+    scenario: Scenario,
     journal: &'a Journal,
 }
 
@@ -57,42 +81,58 @@ impl<'a> Nemesis<'a> {
     ) -> Result<Self> {
         let is_cluster = scenario.store == Kind::Cluster;
         let slots = if is_cluster { scenario.partitions } else { 0 };
+        let migrations = Migrations::new(slots, &targets.servers)?;
+        journal.write(Event::Partitions { shards: migrations.shards() });
+        let mut faults = faults_of(scenario.store, scenario.load);
+        if targets.disk.is_none() {
+            faults.retain(|fault| *fault != Fault::FillDisk);
+        }
         Ok(Self {
-            migrations: Migrations::new(slots, &targets.servers)?,
+            migrations,
             targets,
-            faults: faults_of(scenario.store),
+            faults,
             remaining: Vec::new(),
             random: Random::new(seed, "nemesis"),
             steps: Vec::new(),
             counts: FaultCounts::default(),
+            failover: None,
+            is_disk_full: false,
+            last_primary: None,
+            scenario: *scenario,
             journal,
         })
     }
 
     /// Injects faults until `end`, then ends them all. Returns how many there were.
     pub(crate) fn run_until(mut self, end: Instant) -> Result<FaultCounts> {
+        if self.scenario.store == Kind::Sentinel {
+            self.schedule(WATCH_DELAY, Step::WatchPrimary);
+        }
         loop {
-            let next = SystemClock.now() + self.random.millis(100..500);
+            let pause = self.scenario.fault_pause();
+            let next = SystemClock.now() + self.random.millis(pause);
             if next >= end {
                 break;
             }
             self.make_steps_until(next)?;
             sleep_blocking(next.saturating_duration_since(SystemClock.now()));
-            let fault = self.next_fault();
-            self.inject(fault)?;
+            if let Some(fault) = self.next_fault() {
+                self.inject(fault)?;
+            }
         }
+        self.steps.retain(|(_, step)| !matches!(step, Step::WatchPrimary));
         while let Some(last) = self.steps.iter().map(|(at, _)| *at).max() {
             self.make_steps_until(last)?;
         }
         Ok(self.counts)
     }
 
-    fn next_fault(&mut self) -> Fault {
+    fn next_fault(&mut self) -> Option<Fault> {
         if self.remaining.is_empty() {
             self.remaining.clone_from(&self.faults);
             self.random.shuffle(&mut self.remaining);
         }
-        self.remaining.pop().unwrap_or(Fault::CutConnections)
+        self.remaining.pop()
     }
 
     /// Makes each step that is due by `end`, at its time.
@@ -114,12 +154,23 @@ impl<'a> Nemesis<'a> {
     fn make_step(&mut self, step: &Step) -> Result<()> {
         match step {
             Step::Continue(index) => self.targets.children[*index].resume(),
-            Step::Heal => {
-                self.targets.servers.heal();
+            Step::Heal(index) => {
+                self.targets.servers[*index].proxy.heal();
                 Ok(())
             }
-            Step::StartServers => self.targets.servers.ensure_running(),
+            Step::EndOutOfMemory(index) => {
+                // A server that was killed meanwhile has its memory back anyway.
+                drop(self.targets.servers[*index].engine.set_out_of_memory(false));
+                Ok(())
+            }
+            Step::FreeDisk => self.free_disk(),
+            Step::StartServers => self.start_servers(),
             Step::MoveSlot => self.continue_move(),
+            Step::FailOver => self.continue_failover(),
+            Step::WatchPrimary => {
+                self.watch_primary();
+                Ok(())
+            }
         }
     }
 
@@ -130,17 +181,129 @@ impl<'a> Nemesis<'a> {
             Fault::StopWorker(millis) => self.stop_worker(Duration::from_millis(millis)),
             Fault::KillServer => self.kill_server(),
             Fault::MoveSlot => self.move_slot(),
+            Fault::FailOver => self.fail_over(),
             Fault::CutConnections => {
                 self.counts.cuts += 1;
-                self.random_server().proxy.cut();
+                let index = self.random_server();
+                self.targets.servers[index].proxy.cut();
+                Ok(())
+            }
+            Fault::EndConnections => {
+                self.counts.cuts += 1;
+                let index = self.random_server();
+                // A server that was just killed has no connections.
+                drop(self.targets.servers[index].engine.end_connections());
                 Ok(())
             }
             Fault::Connection(fault) => {
                 self.counts.connection_faults += 1;
-                self.random_server().proxy.inject(fault);
-                self.schedule(CONNECTION_FAULT, Step::Heal);
+                self.disturb_connections(fault, CONNECTION_FAULT);
                 Ok(())
             }
+            Fault::BlackHole => self.make_black_hole(),
+            Fault::OutOfMemory => {
+                self.counts.out_of_memory += 1;
+                let index = self.random_server();
+                drop(self.targets.servers[index].engine.set_out_of_memory(true));
+                self.schedule(FULL, Step::EndOutOfMemory(index));
+                Ok(())
+            }
+            Fault::FillDisk => self.fill_disk(),
+        }
+    }
+
+    /// Injects a connection fault into one server. Returns its index.
+    fn disturb_connections(&mut self, fault: ConnectionFault, delay: Duration) -> usize {
+        let index = self.random_server();
+        self.targets.servers[index].proxy.inject(fault);
+        self.schedule(delay, Step::Heal(index));
+        index
+    }
+
+    /// Silences a server for longer than a lease. Behind sentinels that is a failover.
+    fn make_black_hole(&mut self) -> Result<()> {
+        if self.scenario.store == Kind::Sentinel {
+            return self.fail_over();
+        }
+        self.counts.black_holes += 1;
+        let delay = self.scenario.black_hole();
+        let node = self.disturb_connections(ConnectionFault::HalfOpen, delay);
+        let shard = node % self.targets.servers.shards;
+        self.journal.write(Event::BlackHole { shard, micros: micros_of(delay) });
+        Ok(())
+    }
+
+    fn fill_disk(&mut self) -> Result<()> {
+        let Some(disk) = self.targets.disk.as_ref().filter(|_| !self.is_disk_full) else {
+            return Ok(());
+        };
+        disk.fill()?;
+        self.is_disk_full = true;
+        self.counts.full_disks += 1;
+        self.schedule(FULL, Step::FreeDisk);
+        Ok(())
+    }
+
+    fn free_disk(&mut self) -> Result<()> {
+        if let Some(disk) = &self.targets.disk {
+            disk.free()?;
+        }
+        self.is_disk_full = false;
+        self.start_servers()?;
+        // A server that failed to start while the disk was full may need another attempt.
+        self.schedule(Duration::from_millis(400), Step::StartServers);
+        Ok(())
+    }
+
+    /// Starts servers that are down. None can start on a full disk.
+    fn start_servers(&mut self) -> Result<()> {
+        if self.is_disk_full { Ok(()) } else { self.targets.servers.ensure_running() }
+    }
+
+    fn fail_over(&mut self) -> Result<()> {
+        if self.failover.is_some() || self.migrations.is_moving() || self.is_disk_full {
+            return Ok(());
+        }
+        let Targets { servers, .. } = &mut *self.targets;
+        let shard = self.random.index(servers.shards);
+        let causes = [Cause::Kill, Cause::Isolation];
+        let cause = causes[self.random.index(causes.len())];
+        let began = Event::FailoverBegins;
+        let failover = Failover::start(servers, self.scenario.store, shard, cause)?;
+        if failover.is_some() {
+            self.journal.write(began);
+            self.failover = failover;
+            self.schedule(failover::STEP_DELAY, Step::FailOver);
+        }
+        Ok(())
+    }
+
+    fn continue_failover(&mut self) -> Result<()> {
+        let Some(failover) = &mut self.failover else { return Ok(()) };
+        let progress = failover.step(&mut self.targets.servers)?;
+        if progress == Progress::Continues {
+            self.schedule(failover::STEP_DELAY, Step::FailOver);
+            return Ok(());
+        }
+        self.counts.failovers += usize::from(progress == Progress::Succeeded);
+        self.journal.write(Event::FailoverEnds);
+        self.failover = None;
+        self.last_primary = self.targets.servers.primary(0);
+        Ok(())
+    }
+
+    /// Records a failover that a slow machine caused. Its answers are in doubt as well.
+    fn watch_primary(&mut self) {
+        self.schedule(WATCH_DELAY, Step::WatchPrimary);
+        if self.failover.is_some() {
+            return;
+        }
+        let Some(primary) = self.targets.servers.primary(0) else { return };
+        let before = self.last_primary.replace(primary);
+        if before.is_some_and(|before| before != primary) {
+            self.counts.unplanned_failovers += 1;
+            self.journal.write(Event::FailoverBegins);
+            self.journal.write(Event::FailoverEnds);
         }
     }
 
@@ -176,14 +339,14 @@ impl<'a> Nemesis<'a> {
         Ok(())
     }
 
-    fn random_server(&mut self) -> &mut Server {
-        let index = self.random.index(self.targets.servers.len());
-        &mut self.targets.servers[index]
+    /// Picks a server. Returns its index.
+    fn random_server(&mut self) -> usize {
+        self.random.index(self.targets.servers.len())
     }
 
     fn move_slot(&mut self) -> Result<()> {
-        let nodes = self.targets.servers.len();
-        if !self.migrations.start(nodes, &mut self.random) {
+        let shards = self.targets.servers.shards;
+        if self.failover.is_some() || !self.migrations.start(shards, &mut self.random) {
             return Ok(());
         }
         self.counts.moves += 1;
@@ -198,10 +361,14 @@ impl<'a> Nemesis<'a> {
     }
 
     fn kill_server(&mut self) -> Result<()> {
+        if self.failover.is_some() {
+            return Ok(());
+        }
         let delay = self.random.millis(0..200);
         self.counts.server_kills += 1;
         self.journal.write(Event::KillingServer);
-        self.random_server().engine.kill()?;
+        let index = self.random_server();
+        self.targets.servers[index].engine.kill()?;
         self.schedule(delay, Step::StartServers);
         // A second time, because a start right after the kill may fail.
         self.schedule(delay + Duration::from_millis(400), Step::StartServers);

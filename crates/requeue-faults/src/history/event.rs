@@ -31,6 +31,14 @@ pub(crate) enum Event {
     Run { key: String, token: u64, versions: Vec<u64> },
     /// The server is about to be killed.
     KillingServer,
+    /// A replica is about to take over from its primary.
+    FailoverBegins,
+    /// The servers agree on the primary again.
+    FailoverEnds,
+    /// The shard of each partition of a cluster, at the start.
+    Partitions { shards: Vec<usize> },
+    /// A server of a shard does not answer for this long.
+    BlackHole { shard: usize, micros: u64 },
 }
 
 /// A key and the token of its lease.
@@ -122,8 +130,8 @@ pub(crate) enum FinishAnswer {
     Dead,
     /// The lease was lost.
     Refused,
-    /// The key was locked and nothing changed: the same as no call at all.
-    Busy,
+    /// Nothing changed, for example because the key was locked: the same as no call at all.
+    NotExecuted,
 }
 
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -146,13 +154,16 @@ pub(crate) struct FinalState {
     pub(crate) ready: u64,
     pub(crate) processing: u64,
     pub(crate) dead: Vec<DeadKey>,
-    /// Delayed keys, except those that are delayed for an hour.
+    /// Delayed keys, except those that are delayed for an hour or revived.
     pub(crate) delayed: u64,
+    /// Keys that died and are delayed because they were added meanwhile.
+    #[serde(default)]
+    pub(crate) revived: Vec<String>,
 }
 
 impl FinalState {
     pub(crate) fn is_idle(&self) -> bool {
-        let Self { ready, processing, delayed, dead: _ } = self;
+        let Self { ready, processing, delayed, dead: _, revived: _ } = self;
         ready + processing + delayed == 0
     }
 }

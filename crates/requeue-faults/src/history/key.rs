@@ -20,6 +20,8 @@ pub(crate) struct AddOp {
     pub(crate) lane: usize,
     pub(crate) version: u64,
     pub(crate) delay: u64,
+    /// When it returned.
+    pub(crate) answered: Option<u64>,
     pub(crate) acknowledged: bool,
 }
 

@@ -17,12 +17,23 @@ use self::key::{
     KeyHistory, Reclaim,
 };
 
+/// How long after it was sent a call without an answer may be executed, in microseconds.
+const LOST_CALL: u64 = 3_000_000;
+
 #[derive(Debug, Default)]
 pub(crate) struct History {
     pub(crate) keys: BTreeMap<String, KeyHistory>,
     pub(crate) reclaims: Vec<Reclaim>,
     /// The times at which the server was killed.
     pub(crate) kills: Vec<u64>,
+    /// The beginning and the end of each failover.
+    pub(crate) failovers: Vec<(u64, u64)>,
+    /// When a server of a shard did not answer: shard, beginning and end.
+    pub(crate) black_holes: Vec<(usize, u64, u64)>,
+    /// The shard of each partition at the start.
+    pub(crate) partitions: Vec<usize>,
+    /// The times of lease calls without an answer.
+    pub(crate) lost_leases: Vec<u64>,
 }
 
 impl History {
@@ -61,6 +72,11 @@ impl History {
         history
     }
 
+    /// Returns whether a lease call without an answer may have been executed in this span.
+    pub(crate) fn may_have_lost_lease(&self, from: u64, to: u64) -> bool {
+        self.lost_leases.iter().any(|sent| *sent <= to && from < sent + LOST_CALL)
+    }
+
     fn key(&mut self, key: &str) -> &mut KeyHistory {
         self.keys.entry(key.to_owned()).or_default()
     }
@@ -72,7 +88,10 @@ impl History {
 
     fn put_grants(&mut self, process: usize, call: &Call<'_>) {
         let Request::Lease { owner, lease } = call.request else { return };
-        let Some((answered, Answer::Leased(grants))) = call.answer else { return };
+        let Some((answered, Answer::Leased(grants))) = call.answer else {
+            self.lost_leases.push(call.sent);
+            return;
+        };
         for Grant { key, token, deliveries } in grants {
             let grant = Granted {
                 token: *token,
@@ -158,7 +177,7 @@ impl History {
                 }
                 _ => None,
             };
-            if let Some((_, FinishAnswer::Busy)) = answer {
+            if let Some((_, FinishAnswer::NotExecuted)) = answer {
                 continue;
             }
             let finish = FinishCall { sent: call.sent, kind: *kind, answer };
@@ -178,10 +197,13 @@ impl History {
         for line in lines {
             match &line.event {
                 Event::Adding { op, key, lane, version, delay } => {
-                    let acknowledged = acknowledged.get(op).copied().unwrap_or(false);
+                    let answer = acknowledged.get(op).copied();
+                    let answered = answer.map(|(at, _)| at);
+                    let acknowledged =
+                        answer.is_some_and(|(_, acknowledged)| acknowledged);
                     let (lane, version, delay) = (*lane, *version, *delay);
                     let at = line.at;
-                    let add = AddOp { at, lane, version, delay, acknowledged };
+                    let add = AddOp { at, lane, version, delay, answered, acknowledged };
                     self.key(key).adds.push(add);
                 }
                 Event::Run { key, token, versions } => {
@@ -190,15 +212,25 @@ impl History {
                     }
                 }
                 Event::KillingServer => self.kills.push(line.at),
+                Event::FailoverBegins => self.failovers.push((line.at, u64::MAX)),
+                Event::FailoverEnds => {
+                    if let Some((_, end)) = self.failovers.last_mut() {
+                        *end = line.at;
+                    }
+                }
+                Event::BlackHole { shard, micros } => {
+                    self.black_holes.push((*shard, line.at, line.at + micros));
+                }
+                Event::Partitions { shards } => self.partitions.clone_from(shards),
                 Event::Added { .. } | Event::Sent { .. } | Event::Answered { .. } => {}
             }
         }
     }
 }
 
-fn added(line: &Line) -> Option<(u64, bool)> {
+fn added(line: &Line) -> Option<(u64, (u64, bool))> {
     let Event::Added { op, acknowledged } = &line.event else { return None };
-    Some((*op, *acknowledged))
+    Some((*op, (line.at, *acknowledged)))
 }
 
 /// A call to a store, with its answer unless it is in doubt.

@@ -39,6 +39,11 @@ impl ChildProcess {
         Ok(Self { launch: launch.clone(), role, number, incarnation, child })
     }
 
+    /// Returns the id of the process.
+    pub(crate) fn id(&self) -> u32 {
+        self.child.id()
+    }
+
     fn signal(&self, signal: Signal) -> Result<()> {
         let pid = i32::try_from(self.child.id()).ok().and_then(Pid::from_raw);
         kill_process(pid.context("invalid process id")?, signal)?;

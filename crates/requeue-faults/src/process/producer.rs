@@ -45,6 +45,9 @@ struct Lane {
 
 impl Lane {
     async fn run(mut self) -> Result<()> {
+        if self.process.plan.scenario.is_steady() {
+            return self.run_steadily().await;
+        }
         let mut previous = None;
         while now() < self.process.plan.until {
             let generation = self.process.plan.generation();
@@ -57,6 +60,24 @@ impl Lane {
                 self.add_common(generation).await?;
             }
             sleep(pause).await;
+        }
+        Ok(())
+    }
+
+    /// Adds one key per generation at once, then one with a delay, while workers wait.
+    async fn run_steadily(mut self) -> Result<()> {
+        while now() < self.process.plan.until {
+            let plan = &self.process.plan;
+            let generation = plan.generation();
+            let key = plan.common_key(generation, &mut self.random);
+            let delayed = plan.delayed_key(generation, self.number);
+            self.add(key, Method::After(Duration::ZERO)).await?;
+            sleep(self.random.millis(200..400)).await;
+            let delay = self.random.millis(200..800);
+            self.add(delayed, Method::After(delay)).await?;
+            while self.process.plan.generation() == generation {
+                sleep(Duration::from_millis(20)).await;
+            }
         }
         Ok(())
     }

@@ -16,6 +16,7 @@ use crate::run::FINAL_STATE;
 use crate::run::idle::wait_until_idle;
 use crate::run::plan::Plan;
 use crate::run::versions::VersionFile;
+use crate::soak;
 use crate::store;
 use crate::store::bug::Bug;
 use crate::store::crashed::CrashedRuns;
@@ -35,6 +36,8 @@ pub(crate) enum Role {
     Operator,
     /// Does all of that, with an embedded store
     AllInOne,
+    /// Adds and processes keys for a long time
+    Soak,
 }
 
 impl Role {
@@ -76,6 +79,11 @@ pub(crate) fn run(flags: &RoleFlags) -> Result<()> {
     set_parent_process_death_signal(Some(Signal::KILL))?;
     let RoleFlags { folder, number, address, bug, .. } = flags;
     runtime()?.block_on(async {
+        if flags.role == Role::Soak {
+            let plan = Plan::read(folder)?;
+            let store = store::open(&plan.scenario, address).await?;
+            return soak::work::run(store, &plan, folder, &flags.name(1)).await;
+        }
         let process = open(flags).await?;
         match flags.role {
             Role::Worker => run_worker(process).await,
@@ -85,7 +93,7 @@ pub(crate) fn run(flags: &RoleFlags) -> Result<()> {
                 transactional::run(process, address, *number, *bug).await
             }
             Role::Operator => operator::run(process).await,
-            Role::AllInOne => run_all_in_one(process, folder).await,
+            Role::AllInOne | Role::Soak => run_all_in_one(process, folder).await,
         }
     })
 }
@@ -96,7 +104,7 @@ async fn open(flags: &RoleFlags) -> Result<Process> {
     let plan = Plan::read(folder)?;
     let versions = Arc::new(VersionFile::open(folder, &plan)?);
     let journal = Arc::new(Journal::create(folder, &name)?);
-    let store = store::open(&plan.scenario, address, *bug, folder).await?;
+    let store = store::open_disturbed(&plan, address, *bug, folder).await?;
     let crashed_runs = Arc::new(CrashedRuns::new(store));
     let store = Recorder::new(Arc::clone(&crashed_runs) as _, Arc::clone(&journal));
     let process = Process { name, plan, versions, journal, store, crashed_runs };
@@ -120,7 +128,8 @@ async fn run_worker(process: Process) -> Result<()> {
 async fn run_all_in_one(process: Process, folder: &Path) -> Result<()> {
     let queue = process.queue();
     let raw = Process { name: format!("{}-raw", process.name), ..process.clone() };
-    let raw = tokio::spawn(worker::run_raw(raw));
+    let is_steady = process.plan.scenario.is_steady();
+    let raw = (!is_steady).then(|| tokio::spawn(worker::run_raw(raw)));
     let worker = tokio::spawn(worker::run(process.clone(), queue.clone()));
     let producers = (0..process.plan.producers)
         .map(|number| tokio::spawn(producer::run(process.clone(), number)));
@@ -133,7 +142,9 @@ async fn run_all_in_one(process: Process, folder: &Path) -> Result<()> {
     std::fs::write(folder.join(FINAL_STATE), serde_json::to_string(&state)?)?;
     queue.close();
     worker.await??;
-    raw.abort();
+    if let Some(raw) = raw {
+        raw.abort();
+    }
     Ok(())
 }
 

@@ -54,12 +54,12 @@ async fn run_lease(
     random: &mut Random,
 ) -> Result<()> {
     record_run(process, lease.key(), lease.token().0)?;
-    sleep(run_time(random)).await;
+    sleep(run_time(process, random)).await;
     if random.percent(2) || lease.is_lost() && random.percent(30) {
         return Ok(());
     }
     let behaviour = process.plan.behaviour(lease.key());
-    if behaviour == Behaviour::Crashes && !process.plan.scenario.is_calm() {
+    if behaviour == Behaviour::Crashes && process.plan.scenario.has_crashes() {
         let key = Key::new(lease.key().clone().into_bytes())?;
         process.crashed_runs.crash(Hold { key, token: lease.token() });
     }
@@ -89,8 +89,9 @@ fn record_run(process: &Process, key: &str, token: u64) -> Result<()> {
 }
 
 /// Returns how long a run takes: mostly short, sometimes longer than a lease.
-fn run_time(random: &mut Random) -> Duration {
+fn run_time(process: &Process, random: &mut Random) -> Duration {
     match random.below(100) {
+        60..100 if process.plan.scenario.is_steady() => random.millis(2500..9000),
         0..70 => random.millis(0..25),
         70..97 => random.millis(25..120),
         _ => random.millis(300..700),
@@ -144,8 +145,9 @@ async fn run_grants(
     for grant in grants {
         record_run(process, &grant.key.to_string(), grant.token.0)?;
     }
-    let is_late = random.percent(20) && !process.plan.scenario.is_calm();
-    sleep(if is_late { random.millis(450..800) } else { run_time(random) }).await;
+    let is_late = random.percent(20) && process.plan.scenario.has_crashes();
+    sleep(if is_late { random.millis(450..800) } else { run_time(process, random) })
+        .await;
     Ok(grants.iter().filter_map(|grant| finish_of(process, grant, random)).collect())
 }
 
@@ -157,7 +159,7 @@ fn finish_of(
     random: &mut Random,
 ) -> Option<FinishRequest> {
     let behaviour = process.plan.behaviour(&grant.key.to_string());
-    if behaviour == Behaviour::Crashes && !process.plan.scenario.is_calm() {
+    if behaviour == Behaviour::Crashes && process.plan.scenario.has_crashes() {
         return None;
     }
     let hold = Hold { key: grant.key.clone(), token: grant.token };

@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use anyhow::Result;
 use requeue::{Clock, SystemClock};
-use requeue_store::{Error, RepliesExt, Store};
+use requeue_store::{Error, Key, Look, RepliesExt, Store};
 
 use super::plan::{AN_HOUR, Plan};
 use crate::history::event::{DeadKey, FinalState};
@@ -18,6 +18,10 @@ const TIMEOUT: Duration = Duration::from_secs(20);
 const ALL_DEAD: usize = 100_000;
 
 const KEYS_PER_CALL: usize = 500;
+
+/// A key that was added during its last delivery is revived with a delay of several minutes
+/// when its lease expires. No other delay of such a key is longer than this.
+const REVIVED: Duration = Duration::from_secs(120);
 
 /// Waits until the queue is idle or the timeout passes. Returns its state.
 pub(crate) async fn wait_until_idle(
@@ -42,24 +46,31 @@ async fn read_state(store: &dyn Store, plan: &Plan) -> Result<FinalState, Error>
         processing: counts.processing,
         dead: store.dead(ALL_DEAD).await?.iter().map(DeadKey::from).collect(),
         delayed: counts.delayed,
+        revived: Vec::new(),
     };
-    // Counting these is slow, so it waits until nothing else is left.
+    // Looking for these is slow, so it waits until nothing else is left.
     if state.ready == 0 && state.processing == 0 {
-        let hour_long = count_hour_long(store, plan).await?;
-        state.delayed = state.delayed.saturating_sub(hour_long);
+        let half = Duration::from_micros(AN_HOUR / 2);
+        let hour_long = delayed_longer(store, &plan.all_hour_long(), half).await?;
+        state.revived = delayed_longer(store, &plan.all_failing(), REVIVED).await?;
+        let planned = hour_long.len() + state.revived.len();
+        state.delayed = state.delayed.saturating_sub(planned as u64);
     }
     Ok(state)
 }
 
-/// Counts the keys that are delayed for most of an hour, as planned.
-async fn count_hour_long(store: &dyn Store, plan: &Plan) -> Result<u64, Error> {
-    let half = Duration::from_micros(AN_HOUR / 2);
-    let mut count = 0;
-    for keys in plan.all_hour_long().chunks(KEYS_PER_CALL) {
+/// Returns the keys whose delay ends later than this.
+async fn delayed_longer(
+    store: &dyn Store,
+    keys: &[Key],
+    delay: Duration,
+) -> Result<Vec<String>, Error> {
+    let mut delayed = Vec::new();
+    for keys in keys.chunks(KEYS_PER_CALL) {
         let looks = store.look(keys).all().await?;
-        let is_long = |delay: Duration| delay > half;
-        count +=
-            looks.iter().filter(|look| look.delayed.is_some_and(is_long)).count() as u64;
+        let is_long = |look: &Look| look.delayed.is_some_and(|left| left > delay);
+        let long = keys.iter().zip(&looks).filter(|(_, look)| is_long(look));
+        delayed.extend(long.map(|(key, _)| key.to_string()));
     }
-    Ok(count)
+    Ok(delayed)
 }

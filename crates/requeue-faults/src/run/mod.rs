@@ -14,8 +14,8 @@ use requeue::{Clock, SystemClock};
 
 use self::idle::wait_until_idle;
 use self::plan::Plan;
-use self::scenario::Scenario;
-use crate::check::{Counts, Verdict, check};
+use self::scenario::{Load, Scenario};
+use crate::check::{Verdict, check};
 use crate::fault::FaultCounts;
 use crate::fault::nemesis::{Nemesis, Targets};
 use crate::history::History;
@@ -25,6 +25,7 @@ use crate::process::child::{ChildProcess, Launch, name_of};
 use crate::process::role::Role;
 use crate::process::runtime;
 use crate::server::Servers;
+use crate::server::disk::SmallDisk;
 use crate::server::engine::Persistence;
 use crate::store::bug::Bug;
 use crate::store::{self, Kind};
@@ -62,14 +63,22 @@ impl RunResult {
     /// Returns the code paths that this run should have reached and did not. Such a run
     /// proves less than it claims.
     pub(crate) fn unreached(&self, config: &RunConfig) -> Vec<&'static str> {
-        let Counts { dead, rate_limited, .. } = self.verdict.counts;
-        let long_run = [(dead, "a dead key"), (rate_limited, "the shared rate")];
-        let cluster = [(self.faults.moves, "a moved slot")];
-        let cluster =
-            cluster.into_iter().filter(|_| config.scenario.store == Kind::Cluster);
+        let (counts, faults) = (&self.verdict.counts, &self.faults);
+        let Scenario { store, load, .. } = config.scenario;
+        let paths: &[(usize, &str)] = match (load, store) {
+            (Load::Steady, _) => &[(counts.extended, "an extended lease")],
+            (_, Kind::Cluster) => {
+                &[(faults.moves, "a moved slot"), (faults.failovers, "a failover")]
+            }
+            (_, Kind::Sentinel) => &[(faults.failovers, "a failover")],
+            _ => &[],
+        };
+        let always =
+            [(counts.dead, "a dead key"), (counts.rate_limited, "the shared rate")];
+        let always = always.iter().filter(|_| load != Load::Steady);
+        let missed = always.chain(paths).filter(|(count, _)| *count == 0);
         let is_long = config.seconds >= LONG_RUN;
-        let paths = long_run.into_iter().chain(cluster).filter(|_| is_long);
-        paths.filter(|(count, _)| *count == 0).map(|(_, path)| path).collect()
+        missed.filter(|_| is_long).map(|(_, path)| *path).collect()
     }
 }
 
@@ -91,7 +100,7 @@ fn run_in(config: &RunConfig, folder: &Path) -> Result<(FaultCounts, Verdict)> {
     let state = finish(folder, &mut targets)?;
     fs::write(folder.join(FINAL_STATE), serde_json::to_string(&state)?)?;
     drop(targets);
-    let verdict = check(History::read(folder)?, &state, &config.scenario);
+    let verdict = check(History::read(folder)?, &state, &Plan::read(folder)?);
     Ok((faults, verdict))
 }
 
@@ -111,24 +120,38 @@ fn create_folder(config: &RunConfig) -> Result<PathBuf> {
 
 /// Starts the servers and the processes.
 fn start(config: &RunConfig, folder: &Path) -> Result<Targets> {
-    let servers = start_servers(config, folder)?;
+    let (data, disk) = mount_disk(config, folder)?;
+    let servers = start_servers(config, &data)?;
     let start = now();
     let until = start + config.seconds * 1_000_000;
     let (scenario, seed, bug) = (config.scenario, config.seed, config.bug);
     let producers = PRODUCERS + usize::from(scenario.store == Kind::Postgres);
-    let plan = Plan { start, until, seed, producers, scenario };
+    let clock_steps = Vec::new();
+    let mut plan = Plan { start, until, seed, producers, scenario, clock_steps };
+    plan.plan_clock_steps();
     plan.write(folder)?;
     let address = if scenario.store.is_embedded() {
-        folder.join("queue").display().to_string()
+        data.join("queue").display().to_string()
     } else {
         servers.address(scenario.store)
     };
     let launch = Launch { folder: folder.to_owned(), address, bug };
-    let children = roles(scenario.store)
+    let children = roles(&scenario)
         .into_iter()
         .map(|(role, number)| ChildProcess::start(&launch, role, number))
         .collect::<Result<_>>()?;
-    Ok(Targets { children, servers })
+    Ok(Targets { children, servers, disk })
+}
+
+/// Returns the folder for the files of the store: on a small disk if faults fill it.
+fn mount_disk(config: &RunConfig, folder: &Path) -> Result<(PathBuf, Option<SmallDisk>)> {
+    let Scenario { store, load, .. } = config.scenario;
+    if store == Kind::Memory || load == Load::Steady {
+        return Ok((folder.to_owned(), None));
+    }
+    let data = folder.join("disk");
+    let disk = SmallDisk::mount(&data)?;
+    Ok((data, disk))
 }
 
 fn start_servers(config: &RunConfig, folder: &Path) -> Result<Servers> {
@@ -140,7 +163,8 @@ fn start_servers(config: &RunConfig, folder: &Path) -> Result<Servers> {
     Servers::start(config.scenario.store, folder, persistence)
 }
 
-fn roles(store: Kind) -> Vec<(Role, usize)> {
+fn roles(scenario: &Scenario) -> Vec<(Role, usize)> {
+    let store = scenario.store;
     if store.is_embedded() {
         return vec![(Role::AllInOne, 0)];
     }
@@ -149,8 +173,10 @@ fn roles(store: Kind) -> Vec<(Role, usize)> {
     // The producers own the first lanes.
     let transactional =
         (store == Kind::Postgres).then_some((Role::TransactionalProducer, PRODUCERS));
-    let others = [(Role::RawWorker, 0), (Role::Operator, 0)];
-    workers.chain(others).chain(producers).chain(transactional).collect()
+    // A raw worker has no heartbeat and looks for keys all the time.
+    let raw = (!scenario.is_steady()).then_some((Role::RawWorker, 0));
+    let operator = [(Role::Operator, 0)];
+    workers.chain(raw).chain(operator).chain(producers).chain(transactional).collect()
 }
 
 /// Waits until the producers have exited, the queue is idle and the workers have exited.
@@ -172,7 +198,7 @@ fn finish(folder: &Path, targets: &mut Targets) -> Result<FinalState> {
     }
     let address = targets.servers.address(kind);
     let state = runtime()?.block_on(async {
-        let store = store::open(&plan.scenario, &address, None, folder).await?;
+        let store = store::open(&plan.scenario, &address).await?;
         wait_until_idle(&*store, &plan).await
     })?;
     targets.children.iter_mut().for_each(ChildProcess::request_exit);

@@ -64,6 +64,36 @@ pub(crate) struct Plan {
     pub(crate) seed: u64,
     pub(crate) producers: usize,
     pub(crate) scenario: Scenario,
+    /// Steps of the store's clock.
+    #[serde(default)]
+    pub(crate) clock_steps: Vec<ClockStep>,
+}
+
+/// A step of the store's clock, in microseconds.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub(crate) struct ClockStep {
+    pub(crate) at: u64,
+    /// How far the clock is ahead of the machine's clock from then on.
+    pub(crate) ahead: u64,
+}
+
+/// How often the clock steps forward, and how long it stays there.
+const STEP_INTERVAL: u64 = 4_000_000;
+const STEP_LENGTH: u64 = 1_500_000;
+
+/// How long one disturbance of a steady run lasts.
+const DISTURBANCE: u64 = 6_000_000;
+
+/// One key in this many is locked during a disturbance.
+const LOCKED_PART: u64 = 2;
+
+/// What a store layer does to the calls of a steady run.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Disturbance {
+    /// Each process gets no answer to one extension. The number is that of the disturbance.
+    HungCall(u64),
+    /// Some keys are locked and cannot be extended.
+    LockedKeys(u64),
 }
 
 impl Plan {
@@ -76,6 +106,55 @@ impl Plan {
         let text =
             std::fs::read(folder.join("plan.json")).context("cannot read the plan")?;
         serde_json::from_slice(&text).context("cannot parse the plan")
+    }
+
+    /// Plans the steps of the store's clock: forward and back, in turn.
+    pub(crate) fn plan_clock_steps(&mut self) {
+        if !self.scenario.has_clock_steps() {
+            return;
+        }
+        let mut random = Random::new(self.seed, "clock");
+        let mut at = self.start + STEP_INTERVAL / 2;
+        while at + STEP_LENGTH < self.until {
+            let ahead = 200_000 + random.below(3_000_000);
+            self.clock_steps.push(ClockStep { at, ahead });
+            self.clock_steps.push(ClockStep { at: at + STEP_LENGTH, ahead: 0 });
+            at += STEP_INTERVAL;
+        }
+    }
+
+    /// Returns how far the store's clock is ahead of the machine's at a time.
+    pub(crate) fn clock_offset(&self, time: u64) -> u64 {
+        let past = self.clock_steps.iter().rev().find(|step| step.at <= time);
+        past.map_or(0, |step| step.ahead)
+    }
+
+    /// Returns whether the clock stepped in a span of time.
+    pub(crate) fn has_clock_step(&self, from: u64, to: u64) -> bool {
+        self.clock_steps.iter().any(|step| from <= step.at && step.at <= to)
+    }
+
+    /// Returns the disturbance of a steady run at a time.
+    pub(crate) fn disturbance(&self, time: u64) -> Disturbance {
+        match time.saturating_sub(self.start) / DISTURBANCE {
+            number if number.is_multiple_of(2) => Disturbance::HungCall(number),
+            number => Disturbance::LockedKeys(number),
+        }
+    }
+
+    /// Returns whether a steady run locks a key at a time.
+    pub(crate) fn is_locked(&self, key: &str, time: u64) -> bool {
+        let Disturbance::LockedKeys(number) = self.disturbance(time) else {
+            return false;
+        };
+        let key = number_of(key).unwrap_or(0);
+        self.scenario.is_steady() && (key + number / 2).is_multiple_of(LOCKED_PART)
+    }
+
+    /// Returns whether a steady run locked a key at any time in a span.
+    pub(crate) fn was_locked(&self, key: &str, from: u64, to: u64) -> bool {
+        let mut times = (from..to).step_by(1_000_000).chain([to]);
+        times.any(|time| self.is_locked(key, time))
     }
 
     pub(crate) fn lanes(&self) -> usize {
@@ -117,6 +196,11 @@ impl Plan {
         self.key(generation, COMMON + lane as u64)
     }
 
+    /// Returns the key that only this lane adds in a steady run, once and with a delay.
+    pub(crate) fn delayed_key(&self, generation: u64, lane: usize) -> String {
+        self.hour_long_key(generation, lane)
+    }
+
     /// Returns the keys that a lane adds through the shared rate.
     pub(crate) fn rate_limited_keys(&self, generation: u64, lane: usize) -> Vec<String> {
         let first = COMMON + self.lanes() as u64 + lane as u64 * RATE_LIMITED_PER_LANE;
@@ -130,6 +214,13 @@ impl Plan {
 
     fn keys_per_generation(&self) -> u64 {
         COMMON + self.lanes() as u64 * (1 + RATE_LIMITED_PER_LANE) + FAILING
+    }
+
+    /// Returns all keys whose runs never succeed.
+    pub(crate) fn all_failing(&self) -> Vec<Key> {
+        let last = self.keys_per_generation() - FAILING;
+        let names = (0..self.generations()).map(|generation| self.key(generation, last));
+        names.filter_map(|name| Key::new(name.into_bytes()).ok()).collect()
     }
 
     /// Returns all keys that may be delayed for an hour.

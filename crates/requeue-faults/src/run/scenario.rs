@@ -1,5 +1,6 @@
 //! The scenario of a run: store, load and lease duration.
 
+use std::ops::Range;
 use std::time::Duration;
 
 use clap::{Args, ValueEnum};
@@ -7,6 +8,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::random::Random;
 use crate::store::Kind;
+use crate::store::bug::Bug;
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum, Serialize, Deserialize)]
 pub(crate) enum Load {
@@ -14,6 +16,8 @@ pub(crate) enum Load {
     Busy,
     /// Workers mostly wait, and leases last longer than the run
     Calm,
+    /// Some runs last several leases, and no single fault may cost a lease or delay a key
+    Steady,
 }
 
 /// Which answers of the server are on disk before they are sent.
@@ -59,13 +63,14 @@ impl ScenarioFlags {
     }
 
     pub(crate) fn scenarios(&self, seed: u64) -> Vec<Scenario> {
-        let loads = self.load.map_or(vec![Load::Busy, Load::Calm], |load| vec![load]);
+        let loads = Load::value_variants().to_vec();
+        let loads = self.load.map_or(loads, |load| vec![load]);
         loads.into_iter().map(|load| self.scenario(load, seed)).collect()
     }
 
-    /// Returns the scenario for finding bugs: busy, unless a load was given.
-    pub(crate) fn busy(&self, seed: u64) -> Scenario {
-        self.scenario(self.load.unwrap_or(Load::Busy), seed)
+    /// Returns the scenario for finding a bug, with the best load unless one was given.
+    pub(crate) fn for_bug(&self, bug: Bug, seed: u64) -> Scenario {
+        self.scenario(self.load.unwrap_or(bug.load()), seed)
     }
 
     fn scenario(&self, load: Load, seed: u64) -> Scenario {
@@ -94,12 +99,13 @@ impl Scenario {
         let partitions = match (store, load) {
             (Kind::Cluster, _) => 6,
             (Kind::Redis, Load::Busy) => random,
-            (Kind::Redis, Load::Calm)
-            | (Kind::Memory | Kind::Fjall | Kind::Postgres, _) => 1,
+            (Kind::Redis, Load::Calm | Load::Steady)
+            | (Kind::Memory | Kind::Folder | Kind::Sentinel | Kind::Postgres, _) => 1,
         };
         let lease = match load {
             Load::Busy => Duration::from_millis(400),
             Load::Calm => Duration::from_secs(30),
+            Load::Steady => Duration::from_millis(4500),
         };
         Self { store, load, partitions, lease, durability: Durability::All }
     }
@@ -116,11 +122,53 @@ impl Scenario {
         self.load == Load::Calm
     }
 
+    pub(crate) fn is_steady(&self) -> bool {
+        self.load == Load::Steady
+    }
+
+    /// Returns whether some runs crash. Elsewhere leases are too long to wait for.
+    pub(crate) fn has_crashes(&self) -> bool {
+        self.load == Load::Busy
+    }
+
+    /// Returns whether the clock of the store steps. Only a store in the process of its users
+    /// can have such a clock.
+    pub(crate) fn has_clock_steps(&self) -> bool {
+        self.store.is_embedded() && self.load == Load::Busy
+    }
+
+    /// Returns the time limit of a call to a server. It is shorter than every lease, so that
+    /// a half-open connection costs at most one lease.
+    pub(crate) fn call_timeout(&self) -> Duration {
+        match self.load {
+            Load::Busy | Load::Calm => Duration::from_millis(300),
+            Load::Steady => Duration::from_secs(1),
+        }
+    }
+
+    /// Returns the pause between two faults, in milliseconds.
+    pub(crate) fn fault_pause(&self) -> Range<u64> {
+        match self.load {
+            Load::Busy | Load::Calm => 100..500,
+            Load::Steady => 3000..6000,
+        }
+    }
+
+    /// Returns how long a server stays silent: longer than a lease, unless that is long.
+    pub(crate) fn black_hole(&self) -> Duration {
+        match self.load {
+            Load::Busy | Load::Calm => Duration::from_millis(2500),
+            Load::Steady => self.lease * 2,
+        }
+    }
+
     /// Returns how many keys a worker process runs at a time. With one, workers request one
     /// key per call, which is a different code path in the stores.
     pub(crate) fn concurrency(&self) -> usize {
         match self.load {
             Load::Calm => 1,
+            Load::Steady if self.store.is_embedded() => 24,
+            Load::Steady => 8,
             // An embedded store has only one worker process.
             Load::Busy if self.store.is_embedded() => 18,
             Load::Busy => 6,
@@ -129,21 +177,25 @@ impl Scenario {
 
     /// Returns the length of a generation. In a calm run it is much longer than any delay.
     pub(crate) fn generation_micros(&self) -> u64 {
-        if self.is_calm() { 3_000_000 } else { 700_000 }
+        match self.load {
+            Load::Busy => 700_000,
+            Load::Calm => 3_000_000,
+            Load::Steady => 6_000_000,
+        }
     }
 
     /// Picks how many keys a lane adds in a row, and the pause after them.
     pub(crate) fn burst(&self, random: &mut Random) -> (u64, Duration) {
         match self.load {
             Load::Busy => (1, random.millis(0..40)),
-            Load::Calm => (1 + random.below(4), random.millis(200..1600)),
+            Load::Calm | Load::Steady => (1 + random.below(4), random.millis(200..1600)),
         }
     }
 
     /// Picks the priority of an add. It is always 0 in a calm run.
     pub(crate) fn priority(&self, random: &mut Random) -> i32 {
         let priorities = [-1, 1, 9];
-        let has_priority = !self.is_calm() && random.percent(20);
+        let has_priority = self.load == Load::Busy && random.percent(20);
         if has_priority { random.pick(&priorities).copied().unwrap_or(0) } else { 0 }
     }
 }

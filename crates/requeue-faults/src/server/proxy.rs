@@ -85,6 +85,11 @@ impl Proxy {
         });
     }
 
+    /// Returns the number of open connections.
+    pub(crate) fn connections(&self) -> usize {
+        self.shared.links().len()
+    }
+
     /// Cuts every connection.
     pub(crate) fn cut(&self) {
         self.cut_if(|_| true);
@@ -125,6 +130,7 @@ impl Shared {
                 // Closing the link also ends the thread of the other direction.
                 drop(shared.forward(&link, direction));
                 link.close();
+                shared.links().retain(|other| !Arc::ptr_eq(other, &link));
             });
         }
     }

@@ -2,6 +2,7 @@
 
 use clap::ValueEnum;
 
+use crate::run::scenario::Load;
 use crate::store::Kind;
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
@@ -32,9 +33,43 @@ pub(crate) enum Bug {
     DeadKeysStayDead,
     /// Every process has its own bucket for the shared rate
     BucketPerProcess,
+    /// A heartbeat sleeps after its call, however long that took
+    HeartbeatSleeps,
+    /// One locked key fails the extension of all leases
+    BatchFails,
+    /// An add of a key at its last delivery is buried with the key
+    BuriedAdd,
+    /// Tokens go back by seconds, as after a failover to a replica with a slow clock
+    TokensGoBack,
+    /// A waiter does not notice a delay that starts while it waits
+    UnnoticedDelay,
 }
 
 impl Bug {
+    /// Returns the load that shows the bug.
+    pub(crate) fn load(self) -> Load {
+        match self {
+            Self::HeartbeatSleeps | Self::BatchFails | Self::UnnoticedDelay => {
+                Load::Steady
+            }
+            Self::NoFence
+            | Self::NoDirtyBit
+            | Self::ClientClock
+            | Self::DoNothingAdd
+            | Self::DirtyFinishIgnored
+            | Self::TokensRestart
+            | Self::EarlyExpiry
+            | Self::LatestDelay
+            | Self::ExtraRun
+            | Self::NoPersistence
+            | Self::DeadKeysVanish
+            | Self::DeadKeysStayDead
+            | Self::BucketPerProcess
+            | Self::BuriedAdd
+            | Self::TokensGoBack => Load::Busy,
+        }
+    }
+
     /// Returns whether a store can have this bug. A memory store never restarts, and an
     /// embedded store has neither a server nor other processes.
     pub(crate) fn exists_in(self, store: Kind) -> bool {

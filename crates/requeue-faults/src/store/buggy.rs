@@ -14,9 +14,11 @@ use requeue::{Added, Finish};
 use requeue_store::{
     Add, Backoff, Error, FinishRequest, Finished, Hold, Key, LeaseRequest, Leased, Look,
     Owner, Phase, Rate, Receipt, Replies, RepliesExt, Reply, Store, Token, When, Which,
-    every, forward_store, micros_of,
+    every, forward_store, micros_of, within,
 };
+use tokio::sync::Notify;
 
+use crate::run::plan::MAX_DELIVERIES;
 use crate::store::bug::Bug;
 use crate::time::now;
 
@@ -37,7 +39,15 @@ pub(crate) struct BuggyStore {
     calls: AtomicU64,
     /// When the bucket of this process is full again, in microseconds.
     full_at: Mutex<u64>,
+    /// The time at which the heartbeat wakes up, in microseconds.
+    sleeps_until: Arc<AtomicU64>,
+    /// Notified by ready keys, for `Bug::UnnoticedDelay`.
+    ready: Notify,
 }
+
+/// How far and how often `Bug::TokensGoBack` sets the tokens back, in microseconds.
+const SET_BACK: u64 = 10_000_000;
+const SET_BACK_INTERVAL: u64 = 1_500_000;
 
 const SERVER_START: &str = "server-start";
 
@@ -57,6 +67,8 @@ impl BuggyStore {
             first_token: OnceLock::new(),
             calls: AtomicU64::new(0),
             full_at: Mutex::default(),
+            sleeps_until: Arc::default(),
+            ready: Notify::new(),
         }
     }
 
@@ -86,6 +98,50 @@ impl BuggyStore {
             }
         }
         Ok(receipts)
+    }
+
+    /// Acknowledges adds of keys that are being delivered for the last time, and drops them.
+    async fn add_unless_last_delivery(
+        &self,
+        adds: &[Add],
+    ) -> Result<Vec<Receipt>, Error> {
+        let looks = self.look_at(adds, |add| &add.key).await?;
+        let mut receipts = Vec::with_capacity(adds.len());
+        for (add, look) in adds.iter().zip(looks) {
+            let is_processing = matches!(look.phase, Phase::Processing { .. });
+            if is_processing && look.deliveries >= MAX_DELIVERIES.get() {
+                receipts.push(Receipt { added: Added::Dirty, delay: Duration::ZERO });
+            } else {
+                receipts.extend(self.store.add(std::slice::from_ref(add)).all().await?);
+            }
+        }
+        Ok(receipts)
+    }
+
+    /// Extends leases unless the heartbeat still sleeps. A call that is not answered keeps it
+    /// from the next calls for two thirds of the lease.
+    async fn extend_after_sleep(
+        &self,
+        lease: Duration,
+        extending: Replies<'_, bool>,
+    ) -> Vec<Result<bool, Error>> {
+        let start = now();
+        if start < self.sleeps_until.load(Ordering::Relaxed) {
+            std::future::pending::<()>().await;
+        }
+        let oversleeps = Oversleeps {
+            sleeps_until: Arc::clone(&self.sleeps_until),
+            until: start + micros_of(lease) * 7 / 10,
+        };
+        let answers = extending.await;
+        oversleeps.cancel();
+        answers
+    }
+
+    /// Waits as if only ready keys of this process ended a wait.
+    async fn wait_for_ready_key(&self, at_most: Duration) -> Result<(), Error> {
+        within(at_most, self.ready.notified()).await;
+        Ok(())
     }
 
     async fn add_latest(&self, adds: &[Add]) -> Result<Vec<Receipt>, Error> {
@@ -150,9 +206,8 @@ impl BuggyStore {
         })
     }
 
-    /// Reports tokens as if they counted from the start of the server.
-    fn restart_tokens(&self, mut leased: Leased) -> Leased {
-        let base = self.token_base(&leased);
+    /// Reports tokens as if they counted from `base`.
+    fn subtract_from_tokens(&self, mut leased: Leased, base: u64) -> Leased {
         for grant in &mut leased.grants {
             let counted = grant.token.0.saturating_sub(base);
             lock(&self.tokens).insert((grant.key.clone(), counted), grant.token);
@@ -256,9 +311,17 @@ impl Store for BuggyStore {
                 Bug::DeadKeysStayDead => {
                     self.add_some(adds, |phase| *phase == Phase::Dead).await
                 }
+                Bug::BuriedAdd => self.add_unless_last_delivery(adds).await,
                 Bug::LatestDelay => self.add_latest(adds).await,
                 Bug::BucketPerProcess => self.add_with_own_bucket(adds).await,
-                _ => return self.store.add(adds).await,
+                _ => {
+                    let added = self.store.add(adds).await;
+                    let is_ready = |receipt: &Receipt| receipt.added == Added::Ready;
+                    if added.iter().flatten().any(is_ready) {
+                        self.ready.notify_one();
+                    }
+                    return added;
+                }
             };
             every(adds.len(), added)
         })
@@ -276,11 +339,15 @@ impl Store for BuggyStore {
             let request = LeaseRequest { lease, ..request.clone() };
             let leased = self.store.lease(&request).await?;
             self.remember(&leased);
-            Ok(if self.bug == Bug::TokensRestart {
-                self.restart_tokens(leased)
-            } else {
-                leased
-            })
+            if leased.more_in == Some(Duration::ZERO) {
+                self.ready.notify_one();
+            }
+            let base = match self.bug {
+                Bug::TokensRestart => self.token_base(&leased),
+                Bug::TokensGoBack => now() / SET_BACK_INTERVAL % 2 * SET_BACK,
+                _ => return Ok(leased),
+            };
+            Ok(self.subtract_from_tokens(leased, base))
         })
     }
 
@@ -291,9 +358,12 @@ impl Store for BuggyStore {
         lease: Duration,
     ) -> Replies<'a, bool> {
         Box::pin(async move {
-            self.store
-                .extend(owner, &self.real_all(held), self.lease_duration(lease))
-                .await
+            let real = self.real_all(held);
+            let extending = self.store.extend(owner, &real, self.lease_duration(lease));
+            match self.bug {
+                Bug::HeartbeatSleeps => self.extend_after_sleep(lease, extending).await,
+                _ => extending.await,
+            }
         })
     }
 
@@ -303,7 +373,13 @@ impl Store for BuggyStore {
                 Bug::NoFence => self.finish_unfenced(requests).await,
                 Bug::DirtyFinishIgnored => self.finish_dirty_ignored(requests).await,
                 Bug::ExtraRun => self.finish_again(requests).await,
-                _ => return self.finish_real(requests).await,
+                _ => {
+                    let finished = self.finish_real(requests).await;
+                    if finished.iter().flatten().any(|it| *it == Finished::Requeued) {
+                        self.ready.notify_one();
+                    }
+                    return finished;
+                }
             };
             every(requests.len(), finished)
         })
@@ -315,7 +391,32 @@ impl Store for BuggyStore {
 
     forward_store!(self => self.store; describe, heartbeat, expire, forget, remove, look,
         take, lane, stats,
-        failing, workers, dead, revive, drop_dead, pause, resume, wait);
+        failing, workers, dead, revive, drop_dead, pause, resume);
+
+    fn wait(&self, at_most: Duration) -> Reply<'_, ()> {
+        match self.bug {
+            Bug::UnnoticedDelay => Box::pin(self.wait_for_ready_key(at_most)),
+            _ => self.store.wait(at_most),
+        }
+    }
+}
+
+/// Lets the heartbeat sleep if its call is abandoned.
+struct Oversleeps {
+    sleeps_until: Arc<AtomicU64>,
+    until: u64,
+}
+
+impl Oversleeps {
+    fn cancel(mut self) {
+        self.until = 0;
+    }
+}
+
+impl Drop for Oversleeps {
+    fn drop(&mut self) {
+        self.sleeps_until.fetch_max(self.until, Ordering::Relaxed);
+    }
 }
 
 fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {

@@ -110,7 +110,7 @@ pub(crate) fn receipt(add: &Add, receipt: &Receipt) -> event::Receipt {
 
 fn finished(result: &Result<Finished, Error>) -> Option<event::FinishAnswer> {
     match result {
-        Err(error) if error.kind() == ErrorKind::Busy => Some(event::FinishAnswer::Busy),
+        Err(error) if changed_nothing(error) => Some(event::FinishAnswer::NotExecuted),
         Err(_) => None,
         Ok(Finished::LeaseLost) => Some(event::FinishAnswer::Refused),
         Ok(Finished::Dead) => Some(event::FinishAnswer::Dead),
@@ -118,6 +118,11 @@ fn finished(result: &Result<Finished, Error>) -> Option<event::FinishAnswer> {
             Some(event::FinishAnswer::Accepted)
         }
     }
+}
+
+/// Returns whether the store promises with this error that nothing was changed.
+fn changed_nothing(error: &Error) -> bool {
+    matches!(error.kind(), ErrorKind::Busy | ErrorKind::Full | ErrorKind::ReadOnly)
 }
 
 fn lease_request(request: &LeaseRequest) -> Request {
@@ -232,7 +237,7 @@ mod tests {
             Some(event::FinishAnswer::Accepted),
             Some(event::FinishAnswer::Dead),
             Some(event::FinishAnswer::Refused),
-            Some(event::FinishAnswer::Busy),
+            Some(event::FinishAnswer::NotExecuted),
             None,
         ];
         assert_eq!(answers.map(|answer| finished(&answer)), expected);

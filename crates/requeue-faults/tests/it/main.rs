@@ -66,8 +66,17 @@ fn memory_store_survives_stops() {
 }
 
 #[test]
-fn fjall_store_survives_kills() {
-    assert_passes("fjall", &BUSY);
+fn folder_store_survives_kills_full_disks_and_clock_steps() {
+    assert_passes("folder", &BUSY);
+}
+
+/// A steady run needs two disturbances of six seconds.
+#[test]
+fn memory_store_loses_no_lease_to_a_single_fault() {
+    let (passed, report) =
+        faults(&["run", "--store", "memory", "--load", "steady", "--seconds", "14"]);
+    println!("{report}");
+    assert!(passed, "{report}");
 }
 
 #[test]
@@ -78,7 +87,7 @@ fn redis_store_survives_process_server_and_connection_faults() {
 }
 
 #[test]
-fn redis_cluster_store_survives_node_faults_and_moving_slots() {
+fn redis_cluster_store_survives_node_faults_moving_slots_and_failovers() {
     if has_redis() {
         assert_passes("cluster", &BUSY);
     }
@@ -100,13 +109,24 @@ fn postgres_store_with_only_adds_on_disk_loses_no_add() {
 
 #[test]
 fn bugs_of_any_store_are_found() {
-    let bugs = ["no-fence", "no-dirty-bit", "dirty-finish-ignored", "extra-run"];
+    let bugs = [
+        "no-fence",
+        "no-dirty-bit",
+        "dirty-finish-ignored",
+        "extra-run",
+        "tokens-go-back",
+    ];
     assert_finds("memory", &bugs);
 }
 
 #[test]
 fn bugs_with_dead_keys_are_found() {
-    assert_finds("memory", &["dead-keys-vanish", "dead-keys-stay-dead"]);
+    assert_finds("memory", &["dead-keys-vanish", "dead-keys-stay-dead", "buried-add"]);
+}
+
+#[test]
+fn bugs_of_heartbeats_batches_and_waiters_are_found() {
+    assert_finds("memory", &["heartbeat-sleeps", "batch-fails", "unnoticed-delay"]);
 }
 
 #[test]
