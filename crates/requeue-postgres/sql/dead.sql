@@ -16,10 +16,17 @@ $$;
 create or replace function requeue.lock_dead(q integer, keys bytea[]) returns tid[]
 language plpgsql volatile as $$
 begin
-    return coalesce(array_agg(d.tid order by d.since, d.key), '{}') from (
+    if keys is null then
+        return coalesce(array_agg(d.tid order by d.since, d.key), '{}') from (
+            select i.ctid as tid, i.since, i.key from requeue.item i
+            where i.queue = q and i.reason is not null
+            order by i.key for update
+        ) d;
+    end if;
+    return coalesce(array_agg(d.tid order by d.since, d.key), '{}')
+    from unnest(keys) a (key) cross join lateral (
         select i.ctid as tid, i.since, i.key from requeue.item i
-        where i.queue = q and i.reason is not null and (keys is null or i.key = any (keys))
-        order by i.key for update
+        where i.queue = q and i.key = a.key and i.state + 0 = 3 offset 0 for update
     ) d;
 end
 $$;

@@ -13,3 +13,16 @@ begin
     return cardinality(rows);
 end
 $$;
+
+-- Deletes up to `most` keys that died no later than `until`, or than now if that is null.
+--
+-- Locks as `revive_some`. Returns how many keys it deleted, and `until`.
+create or replace function requeue.drop_dead_some(
+    q integer, most integer, clock bigint, inout until bigint, out dropped bigint
+)
+language plpgsql volatile as $$
+begin
+    until := coalesce(until, requeue.now_micros(clock));
+    dropped := requeue.drop_dead(q, requeue.longest_dead(q, most, until));
+end
+$$;

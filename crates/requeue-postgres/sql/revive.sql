@@ -26,3 +26,33 @@ begin
     return cardinality(rows);
 end
 $$;
+
+-- Makes up to `most` keys ready that died no later than `until`, or than now if that is
+-- null, the longest dead first.
+--
+-- Locks: the rows of these keys. Skips locked ones: an add that holds one revives it.
+-- Returns how many keys it revived, and `until`.
+create or replace function requeue.revive_some(
+    q integer, most integer, clock bigint, inout until bigint, out revived bigint
+)
+language plpgsql volatile as $$
+begin
+    until := coalesce(until, requeue.now_micros(clock));
+    revived := requeue.revive(q, requeue.longest_dead(q, most, until), clock);
+end
+$$;
+
+-- Locks up to `most` keys that died no later than `until`, the longest dead first. Skips
+-- locked ones. Returns the keys.
+create or replace function requeue.longest_dead(q integer, most integer, until bigint)
+returns bytea[]
+language plpgsql volatile as $$
+begin
+    return array(
+        select i.key from requeue.item i
+        where i.queue = q and i.reason is not null and i.since <= until
+        order by i.since limit most
+        for update skip locked
+    );
+end
+$$;

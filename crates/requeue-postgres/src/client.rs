@@ -26,6 +26,9 @@ use crate::wake::{SOON, Wakeups};
 use crate::watermark::Watermark;
 use crate::{error, inspect, number, signed};
 
+/// How many dead keys one call changes.
+const DEAD_AT_ONCE: i32 = 1000;
+
 /// A queue on a server, and what the client knows about it.
 pub(crate) struct Client {
     pub(crate) pool: Arc<Pool>,
@@ -81,6 +84,24 @@ impl Client {
         let row = self.one(name, params).await?;
         let number = row.try_get(0).map_err(|error| self.pool.unreadable(name, error))?;
         Ok(unsigned(number))
+    }
+
+    /// Calls a function for all keys that are dead now, a few at a time. Returns how many
+    /// there were.
+    pub(crate) async fn all_dead(&self, name: &'static str) -> Result<u64, Error> {
+        let (mut all, mut until) = (0, None::<i64>);
+        loop {
+            let params = params![self.queue, DEAD_AT_ONCE, self.now(), until];
+            let row = self.one(name, params).await?;
+            let read = row.try_get(0).and_then(|until| Ok((until, row.try_get(1)?)));
+            let (seen_until, number): (i64, i64) =
+                read.map_err(|error| self.pool.unreadable(name, error))?;
+            all += unsigned(number);
+            if number < i64::from(DEAD_AT_ONCE) {
+                return Ok(all);
+            }
+            until = Some(seen_until);
+        }
     }
 
     /// Adds keys through a connection of the caller.

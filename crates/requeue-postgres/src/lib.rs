@@ -40,23 +40,28 @@
 //! select requeue.wake('mail');  -- workers look at once, not within a second
 //! ```
 //!
-//! While your transaction is open, it locks the keys that it added. All other keys continue.
-//! A call waits a quarter of a second for a locked key; then the server undoes it, and the
-//! keys of that statement fail with [`ErrorKind::Busy`](requeue_store::ErrorKind::Busy).
-//! Repeat them; a `SharedQueue` does. Rare calls such as
-//! [`remove`](requeue_store::Store::remove) are repeated until the
-//! [timeout](PostgresStoreBuilder::timeout). If your transaction stays open for longer than
-//! a lease, the worker that processes its key loses the lease.
+//! While your transaction is open, it locks the keys that it added. All other keys continue,
+//! also those in the same batch. A call waits a quarter of a second for a locked key; then it
+//! fails with [`ErrorKind::Busy`](requeue_store::ErrorKind::Busy). Repeat it; a `SharedQueue`
+//! does. Rare calls for a single key, such as [`remove`](requeue_store::Store::remove), are
+//! repeated until the [timeout](PostgresStoreBuilder::timeout). If your transaction stays
+//! open for longer than a lease, the worker that processes its key loses the lease.
 //!
 //! # What is in the database
 //!
 //! One schema, `requeue` by default, with one row per key and one function per verb. One
 //! column orders the keys, by priority and then by position. A queue without priorities
-//! costs nothing extra. Opening a store creates the schema, or migrates an older one, under
-//! a lock; a newer schema is rejected. All times are microseconds of the server's clock.
+//! costs nothing extra. All times are microseconds of the server's clock.
 //!
-//! The first time, the user needs permission to create the schema, and later only to use
-//! it. Calls that the server undoes because of a deadlock are repeated.
+//! Opening a store creates the schema if there is none. It never changes a schema of another
+//! version: [`PostgresStoreBuilder::migrate`] does, or the command `requeue migrate`. Programs
+//! of the version before keep working after a migration.
+//!
+//! # Permissions
+//!
+//! The owner of the schema creates and migrates it. Other users need only these permissions:
+//!
+#![doc = concat!("```sql\n", include_str!("../sql/grants.sql"), "```")]
 //!
 //! # Durability
 //!
@@ -68,8 +73,21 @@
 //!
 //! Waiting workers are woken by `NOTIFY`, over one connection per store. Your transactions
 //! send no notification, and no store sends one while all workers are busy. A process sends
-//! at most ten at once and a hundred per second. A worker without notifications looks about
-//! once a second.
+//! at most ten at once and 250 per second. A worker without notifications looks about once
+//! a second.
+//!
+//! # Several servers
+//!
+//! An address may name several hosts, `postgres://me@one,two/app`. The store uses the first
+//! one that accepts writes, unless `target_session_attrs` says otherwise. If its server
+//! becomes a standby, it looks for another one.
+//!
+//! # Poolers
+//!
+//! If a pooler such as `PgBouncer` assigns connections by transaction, add `pgbouncer=true` to
+//! the address. The store then uses neither prepared statements nor settings of a connection.
+//! Notifications cannot arrive through such a pooler, so waiting workers look every 100
+//! milliseconds.
 //!
 //! # TLS
 //!
@@ -93,11 +111,6 @@
 //! entry for the host, port, database and user in the password file of libpq: `passfile` in
 //! the address, `PGPASSFILE`, or `~/.pgpass`. The file is ignored if other users can read
 //! it. It is read for each connection, so a store finds a new password by itself.
-//!
-//! # Limitations
-//!
-//! A pooler that assigns a connection per transaction does not work: the store prepares
-//! statements, and one connection listens.
 #![cfg_attr(docsrs, feature(doc_cfg))]
 
 /// The parameters of an SQL function.

@@ -35,7 +35,7 @@ const RELAXED_CALLS: [&str; 7] =
 /// How long a call waits for each lock. Calls of stores hold one for a few milliseconds, as
 /// long as a commit takes. A transaction of a user may hold one for hours, and a call that
 /// waits for it occupies a connection and delays the other keys of its batch.
-const LOCK_TIMEOUT: Duration = Duration::from_millis(50);
+const LOCK_TIMEOUT: Duration = Duration::from_millis(250);
 
 /// What a connection is for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

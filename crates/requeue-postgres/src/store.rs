@@ -176,8 +176,13 @@ impl Store for PostgresStore {
 
     fn revive<'a>(&'a self, which: &'a Which) -> Reply<'a, u64> {
         Box::pin(async move {
-            let params = params![self.client.queue, selected(which), self.client.now()];
-            let revived = self.client.number("revive", params).await?;
+            let revived = match selected(which) {
+                Some(keys) => {
+                    let params = params![self.client.queue, keys, self.client.now()];
+                    self.client.number("revive", params).await?
+                }
+                None => self.client.all_dead("revive_some").await?,
+            };
             self.client.wake_if_any(revived);
             Ok(revived)
         })
@@ -185,8 +190,13 @@ impl Store for PostgresStore {
 
     fn drop_dead<'a>(&'a self, which: &'a Which) -> Reply<'a, u64> {
         Box::pin(async move {
-            let params = params![self.client.queue, selected(which)];
-            self.client.number("drop_dead", params).await
+            match selected(which) {
+                Some(keys) => {
+                    let params = params![self.client.queue, keys];
+                    self.client.number("drop_dead", params).await
+                }
+                None => self.client.all_dead("drop_dead_some").await,
+            }
         })
     }
 

@@ -201,3 +201,30 @@ fn stats_read_no_more_with_many_keys() {
         client.batch_execute(&format!("drop schema {schema} cascade")).await.unwrap();
     });
 }
+
+/// All dead keys were revived in one statement, which takes longer the more there are.
+#[test]
+fn thousands_of_dead_keys_are_revived_and_dropped_in_parts() {
+    run(|bench| async move {
+        let fill = "insert into requeue.item (queue, key, seq, state, since, reason)
+            select $1, int4send(n), n, 3, n, 'no use' from generate_series(1, 2500) n";
+        let queue = bench.queue_id().await;
+        bench.client.execute(fill, &[&queue]).await.unwrap();
+        let change = "insert into requeue.count_change values ($1, 0, 0, 0, 0, 0, 2500)";
+        bench.client.execute(change, &[&queue]).await.unwrap();
+        assert_eq!(bench.store.revive(&Which::All).await.unwrap(), 2500);
+        assert_counts(&bench, "a revival of all").await;
+        let order: Vec<_> =
+            lease(&bench.store, 3).await.into_iter().map(|g| g.key).collect();
+        let expected =
+            [1_u32, 2, 3].map(|n| requeue_store::Key::new(n.to_be_bytes()).unwrap());
+        assert_eq!(order, expected, "the longest dead come first");
+
+        let kill = "update requeue.item set state = 3, reason = 'no use' where queue = $1
+            and state = 1";
+        let dead = bench.client.execute(kill, &[&queue]).await.unwrap();
+        bench.client.batch_execute("select requeue.recount()").await.unwrap();
+        assert_eq!(bench.store.drop_dead(&Which::All).await.unwrap(), dead);
+        assert_counts(&bench, "dropping all").await;
+    });
+}

@@ -2,6 +2,7 @@
 
 use requeue_postgres::PostgresStore;
 use requeue_store::{Add, ErrorKind, RepliesExt, Store};
+use tokio_postgres::types::Type;
 
 use crate::tools::{add, block_on, connect, lease, new_name, pid, run, url};
 
@@ -104,6 +105,37 @@ fn sql_function_adds_keys() {
         assert!(bench.client.batch_execute(&beyond).await.is_err());
         let long = format!("select requeue.add('{}', repeat('x', 1025))", bench.queue);
         assert!(bench.client.batch_execute(&long).await.is_err());
+    });
+}
+
+/// The documented statements for drivers that send the types of parameters, as sqlx does.
+#[test]
+fn prepared_statement_with_types_adds_keys_in_a_transaction() {
+    run(|bench| async move {
+        let mut user = connect(&bench.url).await;
+        let transaction = user.transaction().await.unwrap();
+        let one = "select requeue.add($1, $2)";
+        let text =
+            transaction.prepare_typed(one, &[Type::TEXT, Type::TEXT]).await.unwrap();
+        transaction.execute(&text, &[&bench.queue, &"a"]).await.unwrap();
+        let bytes =
+            transaction.prepare_typed(one, &[Type::TEXT, Type::BYTEA]).await.unwrap();
+        transaction.execute(&bytes, &[&bench.queue, &&b"b"[..]]).await.unwrap();
+        let many =
+            "select requeue.add($1, k) from (select unnest($2::text[]) k order by 1) s";
+        let many = transaction.prepare_typed(many, &[Type::TEXT, Type::TEXT_ARRAY]).await;
+        transaction
+            .execute(&many.unwrap(), &[&bench.queue, &vec!["d", "c"]])
+            .await
+            .unwrap();
+        assert!(lease(&bench.store, 9).await.is_empty(), "it is not committed");
+        transaction.commit().await.unwrap();
+        let wake =
+            user.prepare_typed("select requeue.wake($1)", &[Type::TEXT]).await.unwrap();
+        user.execute(&wake, &[&bench.queue]).await.unwrap();
+        let keys: Vec<_> =
+            lease(&bench.store, 9).await.into_iter().map(|g| g.key).collect();
+        assert_eq!(keys, ["a", "b", "c", "d"].map(crate::tools::key));
     });
 }
 
