@@ -1,7 +1,7 @@
 -- Leases ready keys, after moving due keys.
 --
--- ARGV: the time, the owner, the most keys to lease, how long the leases last, and after how
--- many deliveries a key whose lease expires is dead.
+-- ARGV: the time, the owner, the most keys to lease, how long the leases last, after how many
+-- deliveries a key whose lease expires is dead, and the greatest token that the caller knows.
 -- Reply: how long until more keys may be ready (-1: never); the number of keys that are
 -- still ready (-1: the queue is paused); the token of the first key, from which the others
 -- count up; the time; then each key and its record from before the lease.
@@ -18,7 +18,7 @@ local MAX_STALE = 1000
 
 local owner, max, duration = ARGV[2], tonumber(ARGV[3]), tonumber(ARGV[4])
 local settings = call('HMGET', meta, 'token', 'paused', 'stale')
-local first_token = math.max(now, (tonumber(settings[1]) or 0) + 1)
+local first_token = math.max(now, (tonumber(settings[1]) or 0) + 1, ARGV[6] + 1)
 local is_paused = settings[2] == '1'
 set_stale_field(settings[3])
 

@@ -7,7 +7,7 @@ use requeue_store::{Error, ErrorKind};
 
 use crate::error::unexpected_reply;
 
-/// What an add waits for, besides its execution by the server.
+/// What an add waits for after the server has executed it.
 ///
 /// Other calls never wait. If one of them is lost in a failover, a key is at worst processed
 /// once more; only a lost add is a run that never happens.

@@ -137,7 +137,11 @@ fn find(
 /// Returns the code of an error inside a script.
 ///
 /// Redis 6 wraps it: `ERR Error running script (call to f_1): @user_script:2: -OOM command`.
+/// Redis 7 has no code for a missing permission.
 fn wrapped_code<'a>(code: &'a str, detail: &'a str) -> &'a str {
+    if code == "ERR" && detail.starts_with("The user executing the script can't") {
+        return "NOPERM";
+    }
     if code != "ERR" || !detail.starts_with("Error running script") {
         return code;
     }

@@ -60,7 +60,7 @@ fn read_looks(reply: Value) -> Result<Vec<Look>, Error> {
     Ok(looks)
 }
 
-/// Returns how scripts are told whether the user may write.
+/// Encodes whether the user may write.
 fn letter(may_write: bool) -> &'static str {
     if may_write { "y" } else { "n" }
 }

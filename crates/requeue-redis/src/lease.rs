@@ -44,13 +44,15 @@ pub(crate) async fn lease(
     client: &Client,
     turn: &AtomicUsize,
     request: &LeaseRequest,
+    last_token: Token,
 ) -> Result<LeasedInPart, Error> {
     let mut states = vec![PartitionState::default(); client.partitions()];
     let (mut grants, mut doubt) = (Vec::new(), None);
+    let asking = Asking { client, request, last_token };
     let mut shares = first_shares(client.partitions(), turn, request.max);
     loop {
         let before = grants.len();
-        let errors = ask(client, request, &shares, &mut states, &mut grants).await?;
+        let errors = asking.ask(&shares, &mut states, &mut grants).await?;
         let is_first = before == 0 && doubt.is_none();
         if is_first && errors.len() == shares.len() {
             return Err(worst(errors).unwrap_or_else(|| unexpected_reply("a lease")));
@@ -110,35 +112,44 @@ fn next_shares(states: &[PartitionState], mut wanted: usize) -> Vec<Share> {
     shares
 }
 
-/// Asks partitions for keys. Returns the errors of those that did not answer.
-async fn ask(
-    client: &Client,
-    request: &LeaseRequest,
-    shares: &[Share],
-    states: &mut [PartitionState],
-    grants: &mut Vec<Grant>,
-) -> Result<Vec<Error>, Error> {
-    let calls = shares.iter().map(|share| {
-        let mut args = client.args();
-        let LeaseRequest { owner, lease, max_deliveries, .. } = request;
+struct Asking<'a> {
+    client: &'a Client,
+    request: &'a LeaseRequest,
+    last_token: Token,
+}
+
+impl Asking<'_> {
+    /// Asks partitions for keys. Returns the errors of those that did not answer.
+    async fn ask(
+        &self,
+        shares: &[Share],
+        states: &mut [PartitionState],
+        grants: &mut Vec<Grant>,
+    ) -> Result<Vec<Error>, Error> {
+        let calls = shares.iter().map(|share| self.call(share)).collect();
+        let replies = self.client.call(calls, self.client.sending()).await;
+        let mut errors = Vec::new();
+        for (share, reply) in shares.iter().zip(replies) {
+            match reply {
+                Ok(reply) => states[share.partition] = read_leased(reply, grants)?,
+                Err(error) => {
+                    states[share.partition] = PartitionState::failed();
+                    errors.push(error);
+                }
+            }
+        }
+        Ok(errors)
+    }
+
+    fn call(&self, share: &Share) -> Call {
+        let LeaseRequest { owner, lease, max_deliveries, .. } = self.request;
         let max_deliveries = encode::max_deliveries(*max_deliveries);
-        (owner.as_str(), share.max, micros_of(*lease), max_deliveries)
+        let mut args = self.client.args();
+        (owner.as_str(), share.max, micros_of(*lease), max_deliveries, self.last_token.0)
             .write_redis_args(&mut args);
         let partition = share.partition;
         Call { script: &script::LEASE, partition, keys: Vec::new(), args }
-    });
-    let replies = client.call(calls.collect(), client.sending()).await;
-    let mut errors = Vec::new();
-    for (share, reply) in shares.iter().zip(replies) {
-        match reply {
-            Ok(reply) => states[share.partition] = read_leased(reply, grants)?,
-            Err(error) => {
-                states[share.partition] = PartitionState::failed();
-                errors.push(error);
-            }
-        }
     }
-    Ok(errors)
 }
 
 /// Returns the error that says most: one whose outcome is unknown, or the first.

@@ -57,9 +57,11 @@ pub(crate) async fn finish(
 pub(crate) async fn lease(
     client: &Client,
     request: &LeaseRequest,
+    last_token: Token,
 ) -> Result<Option<Leased>, Error> {
     let owner = request.owner.as_str().as_bytes().to_vec();
-    let args = vec![owner, micros_of(request.lease).to_string().into_bytes()];
+    let lease = micros_of(request.lease).to_string().into_bytes();
+    let args = vec![owner, lease, encode::token(last_token).into_bytes()];
     let grant =
         read_grant(call(client, &script::LEASE_ONE, 0, args, client.sending()).await?)?;
     let leased = |grant| Leased {

@@ -3,14 +3,14 @@
 
 use std::fmt;
 use std::num::NonZeroU32;
-use std::sync::atomic::AtomicUsize;
+use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use requeue_store::{
     Add, Dead, Error, Expired, Failing, FinishRequest, Finished, Hold, Key, LeaseRequest,
     Leased, Look, Owner, Receipt, Replies, Reply, Stats, Store, TakeRequest, Taken,
-    Which, Worker,
+    Token, Which, Worker,
 };
 
 use crate::builder::RedisStoreBuilder;
@@ -36,6 +36,9 @@ pub struct RedisStore {
     /// its caller reclaims keys whose grants did not arrive.
     doubt: Arc<Mutex<Option<Error>>>,
     confirmation: Option<Confirmation>,
+    /// The greatest token of any lease of this process. Later tokens are greater, even if a
+    /// server lost its last writes and its clock is behind.
+    last_token: Arc<AtomicU64>,
 }
 
 impl RedisStore {
@@ -66,17 +69,26 @@ impl RedisStore {
             turn: Arc::default(),
             doubt: Arc::default(),
             confirmation: durability.confirmation(),
+            last_token: Arc::default(),
         }
     }
 
     async fn lease_keys(&self, request: &LeaseRequest) -> Result<Leased, Error> {
         let doubt = self.doubt().take();
         doubt.map_or(Ok(()), Err)?;
-        if let Some(leased) = self.lease_single(request).await? {
-            return Ok(leased);
-        }
+        let leased = match self.lease_single(request).await? {
+            Some(leased) => leased,
+            None => self.lease_batch(request).await?,
+        };
+        let last_token = leased.grants.iter().map(|grant| grant.token.0).max();
+        self.last_token.fetch_max(last_token.unwrap_or_default(), Ordering::Relaxed);
+        Ok(leased)
+    }
+
+    async fn lease_batch(&self, request: &LeaseRequest) -> Result<Leased, Error> {
         let has_waited = self.waiters.take_waited();
-        match lease::lease(&self.client, &self.turn, request).await {
+        let last_token = self.last_token();
+        match lease::lease(&self.client, &self.turn, request, last_token).await {
             Ok(LeasedInPart { leased, doubt }) => {
                 *self.doubt() = doubt;
                 Ok(leased)
@@ -86,6 +98,10 @@ impl RedisStore {
                 Err(error)
             }
         }
+    }
+
+    fn last_token(&self) -> Token {
+        Token(self.last_token.load(Ordering::Relaxed))
     }
 
     fn doubt(&self) -> MutexGuard<'_, Option<Error>> {
@@ -104,7 +120,7 @@ impl RedisStore {
         if !is_single || request.lease < WAITERS_LOOK || self.waiters.has_waited() {
             return Ok(None);
         }
-        single::lease(&self.client, request).await
+        single::lease(&self.client, request, self.last_token()).await
     }
 }
 

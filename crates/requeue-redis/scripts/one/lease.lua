@@ -4,18 +4,19 @@
 -- key must have priority 0, no entry may be stale, and it must not be the turn of the oldest
 -- key. Does not look at the keys that are left.
 --
--- KEYS: records, ready, ranked, leases, delays, meta. ARGV: the owner, and how long the lease
--- lasts; in tests, the time in 16 digits.
+-- KEYS: records, ready, ranked, leases, delays, meta. ARGV: the owner, how long the lease
+-- lasts, and the greatest token that the caller knows, in 16 digits; in tests, the time in 16
+-- digits.
 -- Reply: the token, which is the time; the time at which the key became ready, in 16 digits;
 -- and the key. In any other case nil, and nothing was changed.
 local call, sub, records, owner = redis.call, string.sub, KEYS[1], ARGV[1]
-local stamp = ARGV[3]
+local stamp = ARGV[4]
 if not stamp then
     local time = call('TIME')
     stamp = time[1] .. sub('000000', #time[2] + 1) .. time[2]
 end
 local settings = call('HMGET', KEYS[6], 'token', 'paused', 'stale')
-if (settings[1] or '') >= stamp or settings[2] == '1' or (settings[3] or '0') ~= '0'
+if (settings[1] or '') >= stamp or ARGV[3] >= stamp or settings[2] == '1' or (settings[3] or '0') ~= '0'
     or stamp % 256 == 0
     or call('EXISTS', KEYS[3]) == 1
     or call('ZCOUNT', KEYS[4], '-inf', stamp) > 0

@@ -1,9 +1,11 @@
 //! Queues on a cluster.
 
+use std::future::Future;
 use std::time::Duration;
 
+use requeue::{Clock, SystemClock};
 use requeue_redis::RedisStore;
-use requeue_store::{ErrorKind, RepliesExt, Store};
+use requeue_store::{Add, ErrorKind, RepliesExt, SharedLease, SharedQueue, Store, When};
 
 use crate::support::cluster::{TestCluster, shared_url};
 use crate::support::{
@@ -143,4 +145,82 @@ async fn keys_of_other_nodes_are_leased_while_a_node_is_down() {
         first = store.lease(&request(5)).await;
     }
     assert_eq!(first.unwrap().grants.len(), 5);
+}
+
+/// A batch failed as a whole if one node did, and waited for the node that was down.
+#[tokio::test]
+async fn a_stopped_node_affects_only_its_own_keys() {
+    let Some(cluster) = TestCluster::start().await else { return };
+    cluster.allow_missing_nodes().await;
+    let builder = new_queue(&cluster.url()).partitions(8).timeout(Duration::from_secs(2));
+    let store = builder.open().await.unwrap();
+    let names = names(64);
+    let names = select(&names, |_| true);
+    add(&store, &names).await;
+    let held = lease(&store, 64).await;
+    assert_eq!(held.len(), 64);
+    let stopped = cluster.signal(1, "STOP").await;
+    let owner = request(1).owner;
+    let extended = store.extend(&owner, &held, Duration::from_secs(30)).await;
+    let failed = extended.iter().filter(|result| result.is_err()).count();
+    assert!((1..64).contains(&failed), "{failed} of 64 on one of three nodes");
+    for result in &extended {
+        match result {
+            Ok(is_held) => assert!(is_held),
+            Err(error) => assert!(error.is_transient(), "{error}"),
+        }
+    }
+    // Later calls to the node fail at once, and only those.
+    let again = held.iter().map(|hold| Add::new(hold.key.clone(), When::Now));
+    let again: Vec<_> = again.collect();
+    let results = store.add(&again).await;
+    for (added, extended) in results.iter().zip(&extended) {
+        assert_eq!(added.is_ok(), extended.is_ok(), "{added:?}");
+        let is_unknown = |e: &requeue_store::Error| e.kind() == ErrorKind::Unknown;
+        assert!(!added.as_ref().is_err_and(is_unknown), "{added:?}");
+    }
+    store.heartbeat(&owner).await.unwrap();
+    assert!(store.lease(&request(5)).await.is_ok());
+    stopped.resume();
+    while store.add(&adds(&names)).await.iter().any(Result::is_err) {}
+    let extended = store.extend(&owner, &held, Duration::from_secs(30)).all().await;
+    assert!(extended.unwrap().iter().all(|is_held| *is_held));
+}
+
+/// All leases were lost when one of three nodes was stopped for longer than a lease.
+#[tokio::test(flavor = "multi_thread")]
+async fn leases_on_other_nodes_survive_a_stopped_node() {
+    let Some(cluster) = TestCluster::start().await else { return };
+    cluster.allow_missing_nodes().await;
+    let store = new_queue(&cluster.url()).partitions(8).open().await.unwrap();
+    let queue = SharedQueue::<String, _>::builder(store);
+    let queue = queue.lease(Duration::from_secs(3)).build();
+    for name in names(24) {
+        queue.add(name).await.unwrap();
+    }
+    let mut leases = Vec::new();
+    while leases.len() < 24 {
+        leases.push(queue.get().await.unwrap().unwrap());
+    }
+    let stopped = cluster.signal(1, "STOP").await;
+    // The leases on the stopped node are lost when the others would be, too.
+    let is_stopped = |lease: &SharedLease<String, RedisStore>| {
+        let mut lost = Box::pin(lease.lost());
+        let waker = std::task::Waker::noop();
+        lost.as_mut().poll(&mut std::task::Context::from_waker(waker)).is_ready()
+    };
+    while !leases.iter().any(is_stopped) {
+        tokio::task::yield_now().await;
+    }
+    let first_lost = leases.iter().filter(|lease| is_stopped(lease)).count();
+    assert!(first_lost < 24);
+    // Another lease later, the others are still held.
+    let later = SystemClock.now() + Duration::from_secs(3);
+    SystemClock.timer(later).await;
+    let lost = leases.iter().filter(|lease| is_stopped(lease)).count();
+    assert!((1..20).contains(&lost), "{lost} of 24 leases were lost");
+    stopped.resume();
+    for lease in leases.into_iter().filter(|lease| !is_stopped(lease)) {
+        lease.succeed().await.unwrap();
+    }
 }

@@ -2,7 +2,9 @@
 
 use std::time::Duration;
 
-use requeue_store::{ErrorKind, RepliesExt, Store};
+use requeue::Finish;
+use requeue_redis::RedisStore;
+use requeue_store::{EngineClock, ErrorKind, FinishRequest, Finished, RepliesExt, Store};
 
 use crate::support::server::TestServer;
 use crate::support::{self, add, adds, connect, lease, new_queue};
@@ -113,4 +115,34 @@ async fn a_waiter_that_times_out_keeps_no_marker() {
         .unwrap()
         .unwrap();
     assert_eq!(lease(&other, 1).await.len(), 1);
+}
+
+/// The clock of the new server is an hour behind. The last token was replicated with the
+/// last write, so tokens still increase.
+#[tokio::test]
+async fn tokens_increase_after_a_failover_to_a_slow_clock() {
+    let Some(old) = TestServer::start().await else { return };
+    let Some(new) = TestServer::start().await else { return };
+    new.replicate(&old).await;
+    let clock = EngineClock::new();
+    let builder = new_queue(&old.url).clock(clock.clone());
+    let store = builder.open().await.unwrap();
+    let queue = store.describe().rsplit(' ').next().unwrap().to_owned();
+    add(&store, &["a"]).await;
+    let before = lease(&store, 1).await.remove(0);
+    old.wait_for_replica().await;
+    new.promote().await;
+    clock.set_back(Duration::from_secs(3600));
+    let store = RedisStore::builder(&new.url).queue(queue).clock(clock.clone());
+    let store = store.open().await.unwrap();
+    let release = FinishRequest::new(before.clone(), Finish::Release);
+    store.finish(&[release]).all().await.unwrap();
+    let after = lease(&store, 1).await.remove(0);
+    assert!(after.token > before.token, "{after:?} after {before:?}");
+    let stale = FinishRequest::new(before, Finish::Succeed);
+    let finished = store.finish(&[stale]).all().await.unwrap();
+    assert_eq!(finished, [Finished::LeaseLost]);
+    let release = FinishRequest::new(after.clone(), Finish::Release);
+    store.finish(&[release]).all().await.unwrap();
+    assert!(lease(&store, 5).await[0].token > after.token);
 }

@@ -101,7 +101,7 @@ async fn a_queue_of_another_version_is_left_alone() {
 #[tokio::test]
 async fn a_wrong_password_is_denied_and_not_shown() {
     let Some(url) = support::url() else { return };
-    let with_password = url.replacen("redis://", "redis://stranger:hunter2@", 1);
+    let with_password = url.replacen("redis://", "redis://unknown:hunter2@", 1);
     let error = RedisStore::builder(with_password).open().await.unwrap_err();
     assert_eq!(error.kind(), ErrorKind::Denied);
     assert!(!error_text(&error).contains("hunter2"), "{}", error_text(&error));

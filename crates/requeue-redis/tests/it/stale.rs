@@ -2,6 +2,8 @@
 
 use std::time::Duration;
 
+use redis::aio::MultiplexedConnection;
+use requeue_redis::RedisStoreBuilder;
 use requeue_store::{EngineClock, MemoryStore, RepliesExt, Store};
 
 use crate::support::invariants::check;
@@ -87,10 +89,55 @@ async fn a_list_does_not_grow_by_keys_that_are_added_and_removed() {
         store.remove(&keys(&all)).all().await.unwrap();
     }
     let mut server = connect(&url).await;
-    let list = part(&builder, "r");
-    let length: usize =
-        redis::cmd("LLEN").arg(list).query_async(&mut server).await.unwrap();
+    let length = length(&mut server, &builder, "r").await
+        + length(&mut server, &builder, "c").await;
     assert!(length < 2500, "{length} entries for one key");
     assert_eq!(store.stats().await.unwrap().ready, 1);
     check(&mut server, &builder, "after compaction").await;
+}
+
+/// A call read and rewrote the whole list, however long it was.
+#[tokio::test]
+async fn a_long_list_is_compacted_in_steps_that_keep_its_order() {
+    let Some(url) = support::url() else { return };
+    let clock = EngineClock::new();
+    let builder = new_queue(&url).clock(clock.clone());
+    let store = builder.clone().open().await.unwrap();
+    let mut server = connect(&url).await;
+    let model = MemoryStore::with_clock(clock.clone());
+    let names = names(6000);
+    let all = select(&names, |_| true);
+    add(&store, &all).await;
+    model.add(&adds(&all)).all().await.unwrap();
+    let removed = select(&names, |n| n % 4 != 1);
+    let mut longest = 0;
+    for part in removed.chunks(500) {
+        store.remove(&keys(part)).all().await.unwrap();
+        model.remove(&keys(part)).all().await.unwrap();
+        check(&mut server, &builder, "after remove").await;
+        let compacted = length(&mut server, &builder, "c").await;
+        longest = longest.max(compacted);
+    }
+    assert!((1..1500).contains(&longest), "{longest} entries were moved by three calls");
+    // Keys that are added during the compaction come last.
+    clock.advance(Duration::from_micros(1));
+    let again = select(&names, |n| n % 400 == 0);
+    add(&store, &again).await;
+    model.add(&adds(&again)).all().await.unwrap();
+    for max in [1, 3, 400, 500, 500, 500, 500] {
+        let expected = model.lease(&request(max)).await.unwrap();
+        let leased = store.lease(&request(max)).await.unwrap();
+        assert_eq!(leased.grants, expected.grants);
+        check(&mut server, &builder, "after lease").await;
+    }
+    assert_eq!(length(&mut server, &builder, "r").await, 0);
+    assert_eq!(length(&mut server, &builder, "c").await, 0);
+}
+
+async fn length(
+    server: &mut MultiplexedConnection,
+    builder: &RedisStoreBuilder,
+    end: &str,
+) -> usize {
+    redis::cmd("LLEN").arg(part(builder, end)).query_async(server).await.unwrap()
 }

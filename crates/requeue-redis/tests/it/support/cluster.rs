@@ -72,6 +72,17 @@ impl TestCluster {
         stop.arg("NOSAVE").exec_async(&mut node).await.unwrap_err();
     }
 
+    /// Sends a signal to a node. The node is resumed when the result is dropped.
+    pub(crate) async fn signal(&self, number: usize, name: &str) -> StoppedNode {
+        let mut info = redis::cmd("INFO");
+        let mut node = self.node(number).await;
+        let info: String = info.arg("server").query_async(&mut node).await.unwrap();
+        let pid = info.lines().find_map(|line| line.strip_prefix("process_id:"));
+        let stopped = StoppedNode { pid: pid.unwrap().trim().to_owned() };
+        stopped.signal(name);
+        stopped
+    }
+
     pub(crate) async fn restart(&self, number: usize) {
         let port = self.ports[number];
         writeln!(self.keeper.stdin.as_ref().unwrap(), "{port}").unwrap();
@@ -185,6 +196,29 @@ impl Drop for TestCluster {
     fn drop(&mut self) {
         drop(self.keeper.stdin.take());
         self.keeper.wait().unwrap();
+    }
+}
+
+/// A node that does not execute anything.
+#[derive(Debug)]
+pub(crate) struct StoppedNode {
+    pid: String,
+}
+
+impl StoppedNode {
+    pub(crate) fn resume(self) {
+        drop(self);
+    }
+
+    fn signal(&self, name: &str) {
+        let mut kill = Command::new("kill");
+        assert!(kill.arg(format!("-{name}")).arg(&self.pid).status().unwrap().success());
+    }
+}
+
+impl Drop for StoppedNode {
+    fn drop(&mut self) {
+        self.signal("CONT");
     }
 }
 

@@ -3,6 +3,7 @@
 pub(crate) mod cluster;
 pub(crate) mod invariants;
 pub(crate) mod proxy;
+pub(crate) mod sentinel;
 pub(crate) mod server;
 
 use std::collections::HashMap;
@@ -108,7 +109,10 @@ pub(crate) async fn lease(store: &impl Store, max: usize) -> Vec<Hold> {
 /// Opens a connection for commands of the test.
 pub(crate) async fn connect(url: &str) -> MultiplexedConnection {
     let client = redis::Client::open(url).unwrap();
-    client.get_multiplexed_async_connection().await.unwrap()
+    // The default timeouts are too short for a busy machine.
+    let config = redis::AsyncConnectionConfig::new();
+    let config = config.set_connection_timeout(None).set_response_timeout(None);
+    client.get_multiplexed_async_connection_with_config(&config).await.unwrap()
 }
 
 /// Returns how often a server has executed each command.
@@ -140,13 +144,16 @@ pub(crate) fn commands_between(
 
 /// Returns a free port that no other test gets.
 ///
+/// Processes start at different ports, so that tests of two of them can run at the same time.
 /// Both the port and the one 10000 above it, the bus port of a cluster node, are below the
 /// ports that the kernel gives to clients. A client once took the bus port for a moment, and
 /// the test waited forever for a node that had not started.
 pub(crate) fn free_port() -> u16 {
     static COUNT: AtomicU16 = AtomicU16::new(0);
+    let first = std::process::id().wrapping_mul(397);
     loop {
-        let port = 10_000 + COUNT.fetch_add(1, Ordering::Relaxed) % 12_000;
+        let count = u32::from(COUNT.fetch_add(1, Ordering::Relaxed));
+        let port = 10_000 + u16::try_from(first.wrapping_add(count) % 12_000).unwrap();
         if std::net::TcpListener::bind(("127.0.0.1", port)).is_ok() {
             return port;
         }

@@ -107,7 +107,10 @@ impl Drop for TestServer {
 fn spawn(port: u16, args: &[String]) -> Child {
     let mut server = Command::new("redis-server");
     server.args(["--save", "", "--appendonly", "no", "--bind", "127.0.0.1"]);
-    server.args(["--repl-diskless-sync-delay", "0"]);
+    // A replica keeps what it loads in a file, which the next server would load.
+    server.args(["--repl-diskless-sync-delay", "0", "--repl-diskless-load", "swapdb"]);
+    server.args(["--dir", std::env::temp_dir().to_str().unwrap()]);
+    server.args(["--dbfilename", &format!("requeue-{port}.rdb")]);
     server.args(["--port", &port.to_string()]).args(args);
     server.stdout(Stdio::null()).spawn().expect("redis-server can be started")
 }
