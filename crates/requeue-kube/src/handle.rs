@@ -19,6 +19,34 @@ use crate::object::Object;
 ///
 /// Clones refer to the same controller. Dropping all of them does not stop it:
 /// [`drain`](Handle::drain) and [`stop`](Handle::stop) do.
+///
+/// # Examples
+///
+/// ```
+/// use std::sync::Arc;
+/// use std::time::Duration;
+/// # use k8s_openapi::api::core::v1::ConfigMap;
+/// # use kube::{Api, runtime::watcher};
+/// # use requeue_kube::{Action, Controller, Request, testing::FakeCluster};
+/// # async fn reconcile(_: Request<ConfigMap>, _: Arc<()>) -> Result<Action, kube::Error> {
+/// #     Ok(Action::await_change())
+/// # }
+///
+/// # #[tokio::main(flavor = "current_thread")]
+/// # async fn main() -> Result<(), Box<dyn std::error::Error>> {
+/// # let maps = Api::<ConfigMap>::all(FakeCluster::new().client());
+/// # let controller = Controller::new(maps, watcher::Config::default());
+/// let handle = controller.start(reconcile, Arc::new(()))?;
+/// handle.synced().await?;
+/// handle.set_workers(4);
+/// for watch in handle.watches() {
+///     println!("{}: {} lists, {} events", watch.kind, watch.lists, watch.events);
+/// }
+/// let stopped = handle.drain(Duration::from_secs(25)).await;
+/// println!("not reconciled: {:?}", stopped.left);
+/// # Ok(())
+/// # }
+/// ```
 pub struct Handle<K: Object> {
     pub(crate) engine: Arc<Engine<K>>,
 }

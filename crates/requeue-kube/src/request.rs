@@ -36,6 +36,25 @@ impl<K: Object> Request<K> {
     /// child a second time. `written` is the object that the API server returned. Its kind
     /// must be watched by this controller, otherwise this has no effect. The wait ends after
     /// 30 s even if no event comes.
+    ///
+    /// # Examples
+    ///
+    /// ```
+    /// use k8s_openapi::api::core::v1::{ConfigMap, Secret};
+    /// use kube::Api;
+    /// use kube::api::PostParams;
+    /// use requeue_kube::{Action, Request};
+    ///
+    /// async fn create_child(
+    ///     request: Request<ConfigMap>,
+    ///     secrets: &Api<Secret>,
+    ///     child: &Secret,
+    /// ) -> Result<Action, kube::Error> {
+    ///     let created = secrets.create(&PostParams::default(), child).await?;
+    ///     request.wrote(&created); // the next run finds it in the store
+    ///     Ok(Action::await_change())
+    /// }
+    /// ```
     #[doc(alias = "ReadYourWrites")]
     pub fn wrote<O>(&self, written: &O)
     where

@@ -34,6 +34,16 @@ const MAX_DEFAULT_WORKERS: usize = 16;
 
 /// Settings that kube-runtime's `controller::Config` has, for
 /// [`Controller::with_config`].
+///
+/// # Examples
+///
+/// ```
+/// use std::time::Duration;
+/// use requeue_kube::Config;
+///
+/// let config = Config::default().debounce(Duration::from_secs(1)).concurrency(8);
+/// # drop(config);
+/// ```
 #[derive(Clone, Copy, Debug, Default)]
 #[must_use = "settings have an effect only in a controller"]
 pub struct Config {
@@ -140,6 +150,9 @@ impl<K: Object> Controller<K> {
     }
 
     /// Returns the store of the reconciled objects. It is empty until the controller runs.
+    ///
+    /// Wait for it with [`Handle::synced`](crate::Handle::synced): kube's
+    /// `Store::wait_until_ready` hangs if two tasks wait.
     pub fn store(&self) -> Store<K> {
         self.root.store()
     }
@@ -240,6 +253,20 @@ impl<K: Object> Controller<K> {
     /// Deletes always pass, and so does a recreated object. kube's
     /// [`predicates`](kube::runtime::predicates) can be used; with `generation`, the
     /// controller's own changes of the status do not trigger a run.
+    ///
+    /// # Examples
+    ///
+    /// ```
+    /// # use k8s_openapi::api::apps::v1::Deployment;
+    /// # use kube::Api;
+    /// use kube::runtime::{predicates, watcher};
+    /// use requeue_kube::Controller;
+    ///
+    /// fn controller(deployments: Api<Deployment>) -> Controller<Deployment> {
+    ///     Controller::new(deployments, watcher::Config::default())
+    ///         .predicate(predicates::generation)
+    /// }
+    /// ```
     #[doc(alias = "WithEventFilter")]
     pub fn predicate(mut self, predicate: impl Predicate<K> + Send + 'static) -> Self {
         self.filter = Some(Filter::new(predicate));
@@ -310,6 +337,36 @@ impl<K: Object> Controller<K> {
     /// cancelled at their next await, without counting a failure, and the workers pause until
     /// the next term. An [`Election`] belongs to this controller, which releases the Lease as
     /// its last step. A [`Candidate`] can be shared by several controllers.
+    ///
+    /// # Examples
+    ///
+    /// ```
+    /// # use std::sync::Arc;
+    /// # use std::time::Duration;
+    /// # use k8s_openapi::api::core::v1::ConfigMap;
+    /// # use kube::{Api, runtime::watcher};
+    /// use requeue_kube::{Action, Controller, Election, Request};
+    /// # use requeue_kube::testing::FakeCluster;
+    ///
+    /// async fn reconcile(request: Request<ConfigMap>, _: Arc<()>) -> Result<Action, kube::Error> {
+    ///     if let Some(term) = &request.term {
+    ///         println!("reconciling {} in term {}", request.key, term.number());
+    ///     }
+    ///     Ok(Action::await_change())
+    /// }
+    ///
+    /// # #[tokio::main(flavor = "current_thread")]
+    /// # async fn main() -> Result<(), Box<dyn std::error::Error>> {
+    /// # let client = FakeCluster::new().client();
+    /// # let maps = Api::<ConfigMap>::all(client.clone());
+    /// let controller = Controller::new(maps, watcher::Config::default())
+    ///     .leader(Election::new(client, "default", "my-controller"))
+    ///     .start(reconcile, Arc::new(()))?;
+    /// # controller.synced().await?;
+    /// controller.drain(Duration::from_secs(25)).await; // releases the Lease
+    /// # Ok(())
+    /// # }
+    /// ```
     pub fn leader(mut self, leader: impl Into<Leader>) -> Self {
         self.leader = Some(leader.into());
         self

@@ -58,11 +58,13 @@ impl<K: Object> Core<K> {
             retry.map(drop).unwrap_or_default();
             return Err(Finish::Done);
         }
+        let attempt = run.attempt();
+        tracing::debug!(%key, %reasons, attempt, "reconciling");
         Ok(Request {
             key: key.clone(),
             object: self.store.get(key),
             reasons,
-            attempt: run.attempt(),
+            attempt,
             term,
             core: Arc::clone(self),
         })

@@ -5,12 +5,12 @@ use std::future::Future;
 use std::pin::Pin;
 use std::sync::Arc;
 use std::task::{Context, Poll, ready};
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 use kube::runtime::reflector::ObjectRef;
 use requeue::pool::{Expiry, Failure, Source, Stopped, Work};
 use requeue::rate::Limiter;
-use requeue::{Finish, Get, Lease, Queue};
+use requeue::{Clock, Finish, Get, Lease, Queue};
 use tokio::sync::watch;
 
 use crate::election::Term;
@@ -26,14 +26,22 @@ pub(crate) struct Intake<K: Object> {
 pub(super) struct Gate {
     pub(super) limiter: Option<Limiter>,
     pub(super) terms: Option<watch::Receiver<Option<Term>>>,
+    pub(super) clock: Arc<dyn Clock>,
 }
+
+/// How often a limiter without tokens is asked again.
+const LIMIT_CHECK: Duration = Duration::from_secs(1);
 
 impl Gate {
     /// Waits for a token and for a term. A worker that is to leave drops this future.
     async fn pass(self: Arc<Self>) -> Option<Term> {
         if let Some(limiter) = &self.limiter {
-            // A limiter that can never grant a token does not hold keys back for ever.
-            limiter.wait().await.map(drop).unwrap_or_default();
+            while limiter.wait().await.is_err() {
+                // No token at this limit, which may be raised later.
+                if let Some(deadline) = self.clock.now().checked_add(LIMIT_CHECK) {
+                    self.clock.timer(deadline).await;
+                }
+            }
         }
         let mut terms = self.terms.clone()?;
         let held = |term: &Option<Term>| term.as_ref().is_some_and(Term::is_held);

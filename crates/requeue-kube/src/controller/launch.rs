@@ -81,7 +81,8 @@ impl<K: Object> Controller<K> {
         let (health, name) = (self.health.take(), self.name.clone());
         let watch_failures = self.watch_failures.take();
         let terms = candidate.as_ref().map(|(candidate, _)| candidate.terms());
-        let gate = Gate { limiter: self.limiter.take(), terms };
+        let clock = self.clock.clone().unwrap_or_else(|| Arc::new(SystemClock));
+        let gate = Gate { limiter: self.limiter.take(), terms, clock };
         let (core, pool) = self.spawn(gate, reconcile)?;
 
         for watched in &core.watched {
@@ -137,7 +138,7 @@ impl<K: Object> Controller<K> {
             builder = builder.clock(Arc::clone(clock));
         }
         let queue = builder.build();
-        let clock = self.clock.clone().unwrap_or_else(|| Arc::new(SystemClock));
+        let clock = Arc::clone(&gate.clock);
         let inbox = Arc::new(Inbox {
             queue: queue.clone(),
             reasons: crate::reasons::PendingReasons::default(),

@@ -81,7 +81,7 @@ impl<K: Object> Controller<K> {
     where
         F: Fn(Arc<K>, Arc<C>) -> Fut + Send + Sync + 'static,
         Fut: Future<Output = Result<Action, E>> + Send + 'static,
-        E: StdError + Send + Sync + 'static,
+        E: StdError + Send + 'static,
         C: Send + Sync + 'static,
     {
         let (reports, received) = mpsc::channel(MAX_REPORTS);

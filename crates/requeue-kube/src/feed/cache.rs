@@ -14,6 +14,7 @@ use kube::runtime::reflector::store::Writer;
 use kube::runtime::reflector::{ObjectRef, Store};
 use kube::runtime::watcher::Event;
 
+use super::contain;
 use super::guard::Guard;
 use crate::object::{Object, key_of};
 
@@ -140,9 +141,7 @@ impl<K: Object> Cache<K> {
             Event::Delete(object) => {
                 let previous = self.store.get(&key_of(object, &self.dynamic));
                 self.writer.apply_watcher_event(event);
-                for indexer in &mut self.indexers {
-                    indexer.replace(previous.as_ref(), None);
-                }
+                self.reindex(previous.as_ref(), None);
                 let previous = previous.as_deref();
                 self.call(Change::Deleted, object, previous);
             }
@@ -213,17 +212,22 @@ impl<K: Object> Cache<K> {
     }
 
     fn publish(&mut self, change: Change, old: Option<&Arc<K>>, new: Option<&Arc<K>>) {
-        for indexer in &mut self.indexers {
-            indexer.replace(old, new);
-        }
+        self.reindex(old, new);
         if let Some(object) = new.or(old) {
             self.call(change, object, old.map(|old| &**old));
         }
     }
 
+    fn reindex(&mut self, old: Option<&Arc<K>>, new: Option<&Arc<K>>) {
+        for indexer in &mut self.indexers {
+            contain(|| indexer.replace(old, new));
+        }
+    }
+
     fn call(&mut self, change: Change, object: &K, previous: Option<&K>) {
-        self.subscribers
-            .retain_mut(|subscriber| subscriber(Seen { change, object, previous }));
+        self.subscribers.retain_mut(|subscriber| {
+            contain(|| subscriber(Seen { change, object, previous })).unwrap_or(true)
+        });
     }
 }
 

@@ -16,6 +16,7 @@ mod status;
 mod watch;
 
 use std::hash::Hash;
+use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
 
 use futures::Stream;
@@ -110,4 +111,14 @@ where
     tokio::spawn(follow(events, monitor, Arc::new(SystemClock), move |event| {
         cache.apply(&event);
     }))
+}
+
+/// Calls user code: a mapper, a predicate or an index. Its panic must not end a watch, nor
+/// cost other subscribers an event.
+pub(crate) fn contain<T>(call: impl FnOnce() -> T) -> Option<T> {
+    let called = catch_unwind(AssertUnwindSafe(call));
+    if called.is_err() {
+        tracing::error!("a mapper, predicate or index panicked; keys may be missing");
+    }
+    called.ok()
 }

@@ -1,6 +1,5 @@
 //! The loop of one watch: events in, backoff after errors.
 
-use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::pin::pin;
 use std::sync::Arc;
 use std::time::Duration;
@@ -11,6 +10,7 @@ use kube::runtime::watcher::{self, Event};
 use requeue::Clock;
 use requeue::retry::{Exponential, Jitter, RetryPolicy};
 
+use super::contain;
 use super::status::Monitor;
 
 const FIRST_PAUSE: Duration = Duration::from_millis(800);
@@ -34,7 +34,7 @@ pub(crate) async fn follow<T: Resource>(
             Ok(event) => {
                 pauses.succeeded(&event);
                 let step = Step::of(&event);
-                apply_contained(&mut apply, event, &monitor);
+                contain(|| apply(event));
                 // Only now: waiters must find the objects in the cache.
                 match step {
                     Step::Begin => listed = None,
@@ -78,22 +78,6 @@ impl Step {
             Event::InitDone => Self::Complete,
             Event::Apply(object) | Event::Delete(object) => Self::Live(version(object)),
         }
-    }
-}
-
-/// Applies an event. A panic of a mapper, a predicate or an index must not end the watch.
-fn apply_contained<T>(
-    apply: &mut impl FnMut(Event<T>),
-    event: Event<T>,
-    monitor: &Monitor,
-) {
-    let applied = catch_unwind(AssertUnwindSafe(|| apply(event)));
-    if applied.is_err() {
-        let kind = monitor.kind();
-        tracing::error!(
-            kind,
-            "a mapper, predicate or index panicked; some keys may be missing"
-        );
     }
 }
 

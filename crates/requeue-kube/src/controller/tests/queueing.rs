@@ -331,3 +331,39 @@ async fn events_during_a_run_cause_one_more_run() {
     let runs = runs.load(Ordering::SeqCst);
     assert!((2..=3).contains(&runs), "{runs} runs");
 }
+
+/// A key that waits for its token has not run: when its worker leaves, that is no failure.
+#[tokio::test(start_paused = true)]
+async fn worker_that_leaves_releases_the_key_that_waits_for_a_token() {
+    let cluster = FakeCluster::new();
+    for name in ["a", "b"] {
+        cluster.put(&config_map(name, "1"));
+    }
+    let limiter =
+        Limiter::with_clock(Limit::every(Duration::from_secs(600)), 1, TokioClock::new());
+    let (handle, mut calls) = start(controller(&cluster).workers(2).rate(limiter));
+    within(handle.synced()).await.expect("the server works");
+    assert_eq!(calls.rest().await.len(), 1);
+    assert_eq!(handle.queue().counts().processing, 1);
+    handle.set_workers(0);
+    settle().await;
+    let failures = |name: &str| {
+        let key = ObjectRef::<ConfigMap>::new(name).within("default");
+        handle.queue().num_requeues(&key)
+    };
+    assert_eq!((handle.queue().len(), failures("a"), failures("b")), (1, 0, 0));
+}
+
+/// A limit of zero was taken for no limit.
+#[tokio::test(start_paused = true)]
+async fn limit_of_zero_pauses_until_it_is_raised() {
+    let cluster = FakeCluster::new();
+    cluster.put(&config_map("a", "1"));
+    let limiter = Limiter::with_clock(Limit::ZERO, 0, TokioClock::new());
+    let (handle, mut calls) = start(controller(&cluster).rate(limiter.clone()));
+    within(handle.synced()).await.expect("the server works");
+    assert_eq!(calls.rest().await, []);
+    limiter.set_burst(1);
+    limiter.set_limit(Limit::per_second(1.0));
+    assert_eq!(calls.next().await.name, "a");
+}

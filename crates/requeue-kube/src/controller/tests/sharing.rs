@@ -191,3 +191,25 @@ async fn feed_serves_other_keys_and_several_clusters() {
     assert_eq!(lease.key().0, 1);
     lease.succeed();
 }
+
+/// The mapper of one controller must not cost another one its events.
+#[tokio::test(start_paused = true)]
+async fn panic_of_one_subscriber_does_not_affect_the_others() {
+    let cluster = FakeCluster::new();
+    cluster.put(&config_map("a", "1"));
+    let children = Informer::new(secrets(&cluster), watcher::Config::default());
+    let panics = |_: &Secret| -> Option<ObjectRef<ConfigMap>> { panic!("on purpose") };
+    let (_first, mut first) =
+        start(controller(&cluster).watches_informer(&children, panics));
+    let maps = |_: &Secret| Some(ObjectRef::new("a").within("default"));
+    let (_second, mut second) =
+        start(controller(&cluster).watches_informer(&children, maps));
+    first.next().await;
+    second.next().await;
+    settle().await;
+    for round in 0..2 {
+        cluster.put(&secret("default", &format!("s{round}"), None));
+        assert_eq!(second.next().await.reasons, Reasons::MAPPED);
+    }
+    assert_eq!(first.rest().await, []);
+}
