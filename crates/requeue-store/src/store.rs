@@ -118,9 +118,9 @@ pub fn every<T>(n: usize, whole: Result<Vec<T>, Error>) -> Vec<Result<T, Error>>
 /// 4. **First in, first out.** Ready keys with the same priority are leased in the order in
 ///    which they became ready, in each partition if there are several. Dirty and released
 ///    keys become ready at the end of their lease, at the tail.
-/// 5. **Tokens increase.** A token is greater than the last token of the queue and of the
-///    key, and not less than the engine's time in microseconds. So the tokens of a key
-///    increase whatever the engine's clock does. An engine that lost its last writes, for
+/// 5. **Tokens increase.** A token is greater than the last token of the queue, in each
+///    partition if there are several, and not less than the engine's time in microseconds.
+///    So the tokens of a key increase whatever the engine's clock does. An engine that lost its last writes, for
 ///    example in a failover to a replica or by restoring a backup, continues from the last
 ///    token that it still has, or from its time if that is greater. A token that it no
 ///    longer has is exceeded if its clock is not behind the clock that issued the token by

@@ -5,9 +5,14 @@ use requeue_store::EngineClock;
 
 use crate::tools;
 
-async fn make(clock: EngineClock) -> Option<PostgresStore> {
-    let builder = PostgresStore::builder(tools::url()?).queue(tools::new_name());
-    Some(builder.clock(clock).open().await.expect("the store opens"))
+/// Opens a queue twice, as two processes do.
+async fn make(clock: EngineClock) -> Option<(PostgresStore, PostgresStore)> {
+    let (url, name) = (tools::url()?, tools::new_name());
+    let open = async || {
+        let builder = PostgresStore::builder(url.clone()).queue(name.clone());
+        builder.clock(clock.clone()).open().await.expect("the store opens")
+    };
+    Some((open().await, open().await))
 }
 
 requeue_store::conformance_tests!(make);

@@ -1,12 +1,19 @@
 //! The conformance suite of all stores.
 
+use requeue_redis::{RedisStore, RedisStoreBuilder};
+
+/// Opens a queue twice, as two processes do.
+async fn two_handles(builder: RedisStoreBuilder) -> (RedisStore, RedisStore) {
+    (builder.clone().open().await.unwrap(), builder.open().await.unwrap())
+}
+
 mod one_partition {
     use requeue_redis::RedisStore;
     use requeue_store::EngineClock;
 
-    async fn make(clock: EngineClock) -> Option<RedisStore> {
+    async fn make(clock: EngineClock) -> Option<(RedisStore, RedisStore)> {
         let url = crate::support::url()?;
-        Some(crate::support::open(&url, &clock).await)
+        Some(super::two_handles(crate::support::new_queue(&url).clock(clock)).await)
     }
 
     requeue_store::conformance_tests!(make);
@@ -16,10 +23,10 @@ mod four_partitions {
     use requeue_redis::RedisStore;
     use requeue_store::EngineClock;
 
-    async fn make(clock: EngineClock) -> Option<RedisStore> {
+    async fn make(clock: EngineClock) -> Option<(RedisStore, RedisStore)> {
         let url = crate::support::url()?;
         let builder = crate::support::new_queue(&url).clock(clock).partitions(4);
-        Some(builder.open().await.unwrap())
+        Some(super::two_handles(builder).await)
     }
 
     requeue_store::conformance_tests!(make, partitions);
@@ -29,10 +36,10 @@ mod cluster_with_eight_partitions {
     use requeue_redis::RedisStore;
     use requeue_store::EngineClock;
 
-    async fn make(clock: EngineClock) -> Option<RedisStore> {
+    async fn make(clock: EngineClock) -> Option<(RedisStore, RedisStore)> {
         let url = crate::support::cluster::shared_url().await?;
         let builder = crate::support::new_queue(&url).clock(clock).partitions(8);
-        Some(builder.open().await.unwrap())
+        Some(super::two_handles(builder).await)
     }
 
     requeue_store::conformance_tests!(make, partitions);
