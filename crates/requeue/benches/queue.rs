@@ -1,7 +1,7 @@
 //! How long the hot paths of the queue take.
 //!
-//! `cargo bench -p requeue --bench queue`, with a part of a name to run only some. The
-//! time is that of a run, `thrpt` counts its operations.
+//! `cargo bench -p requeue --bench queue NAME` runs the benchmarks whose name contains NAME.
+//! The time is that of a run; `thrpt` counts operations.
 
 mod work;
 
@@ -17,7 +17,7 @@ const MILLION: usize = 1_000_000;
 
 fn measure(group: &mut BenchmarkGroup<'_, WallTime>, work: &Work) {
     group.throughput(Throughput::Elements(work.count as u64));
-    // criterion calls the function for every sample: setting up is for the first one.
+    // criterion calls the function for every sample; only the first call sets up.
     let mut run = None;
     group.bench_function(work.name, |bencher| {
         bencher.iter(run.get_or_insert_with(work.start));
@@ -72,8 +72,8 @@ fn contended(c: &mut Criterion) {
     group.finish();
 }
 
-/// Two threads produce and two work, both in the way of `part`, which is told its number
-/// if it produces.
+/// Runs two producers and two workers. `part` is given the number of a producer, and `None`
+/// for a worker.
 fn share(part: fn(&Queue<usize>, Option<usize>)) -> Run {
     Box::new(move || {
         let queue = &Queue::new();

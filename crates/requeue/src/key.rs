@@ -13,7 +13,7 @@ use std::sync::Arc;
 ///
 /// Every key is a borrowed form of itself. `str`, [`OsStr`], [`Path`] and slices are borrowed
 /// forms of their owned types, and of `Arc` and `Box` of themselves. Implement it for a
-/// borrowed form of your own key type; `Hash` and `Eq` must agree with those of the key, as
+/// borrowed form of a custom key type; `Hash` and `Eq` must agree with those of the key, as
 /// [`Borrow`](std::borrow::Borrow) requires.
 ///
 /// # Examples

@@ -179,7 +179,7 @@ fn queue_with_one_delayed_key_takes_at_most_4_kilobytes() {
     assert!(delayed <= 4096 && postponed <= 4096, "{delayed} and {postponed} bytes");
 }
 
-/// What is left of a spike of so many keys once all are done.
+/// Returns the memory that a queue keeps after a spike of this many keys.
 fn bytes_after_a_spike(builder: Builder<u32>, keys: u32, delay: Duration) -> i64 {
     let (queue, clock) = timed(builder);
     let allocated = measure(|| {

@@ -1,7 +1,7 @@
-//! The hot paths of the queue and the limiters, each as a piece of work that can be repeated.
+//! The hot paths of the queue and the limiters, each as repeatable work.
 //!
-//! `benches/queue.rs` times them, `benches/instructions.rs` has their instructions
-//! counted. Every piece leaves its queue as it found it.
+//! `benches/queue.rs` times them, `benches/instructions.rs` counts their instructions. Each
+//! run leaves its queue as it was before.
 
 mod rate;
 
@@ -13,9 +13,9 @@ use requeue::{Lease, Queue};
 /// Operations on a hot path of the queue.
 pub(crate) struct Work {
     pub(crate) name: &'static str,
-    /// How many operations one run makes.
+    /// The number of operations in a run.
     pub(crate) count: usize,
-    /// Sets up; what it returns makes one run.
+    /// Sets up and returns a function that makes one run.
     pub(crate) start: fn() -> Run,
 }
 
@@ -28,7 +28,7 @@ const fn work(name: &'static str, start: fn() -> Run) -> Work {
 /// A multiple of [`BATCH`].
 const COUNT: usize = 1024;
 
-/// How many keys are added or taken in one lock, where they are many.
+/// The number of keys in a batch.
 const BATCH: usize = 64;
 
 /// Why an add succeeds.
@@ -69,7 +69,7 @@ fn keys() -> impl Iterator<Item = u64> {
     0..COUNT as u64
 }
 
-/// Names of 33 bytes, as those of pods are.
+/// Returns names of 33 bytes, as pods have.
 fn names(count: usize) -> Vec<String> {
     (0..count).map(|key| format!("namespace-{:04}/name-{key:013}", key % 1000)).collect()
 }
@@ -112,7 +112,7 @@ fn cycle_batches(queue: Queue<u64>) -> Run {
     })
 }
 
-/// Over so many different names, [`COUNT`] of them in a run.
+/// Cycles over `count` different names, [`COUNT`] of them in a run.
 pub(crate) fn cycle_strings(count: usize) -> Run {
     let (queue, names) = (Queue::<String>::new(), names(count));
     let mut at = 0;
@@ -137,7 +137,7 @@ fn cycle_strings_next() -> Run {
     })
 }
 
-/// So many keys in, then all of them out.
+/// Adds `count` keys, then takes and finishes all of them.
 pub(crate) fn fill_and_drain(count: usize) -> Run {
     let queue = Queue::new();
     Box::new(move || {
@@ -183,8 +183,8 @@ fn duplicate_batches() -> Run {
     })
 }
 
-/// Delays so many keys, far apart and in no order. Each run makes and drops a queue,
-/// which is little beside the adds.
+/// Delays `count` keys, far apart and in no order. Each run also creates and drops a queue,
+/// which costs little compared with the adds.
 pub(crate) fn add_after(count: usize) -> Run {
     Box::new(move || {
         let queue = Queue::new();

@@ -70,6 +70,7 @@ impl Delays {
     /// Delays `slot` until `deadline`, unless it has an earlier deadline already.
     ///
     /// A deadline that has passed is due at the next [`due`](Delays::due).
+    #[inline]
     pub(crate) fn insert(&mut self, slot: u32, deadline: u64) -> Scheduled {
         match self.deadlines.deadline(slot) {
             None => {
@@ -171,6 +172,7 @@ impl Delays {
         self.schedule.shrink();
     }
 
+    #[inline]
     fn delay(&mut self, slot: u32, deadline: u64) {
         let entry = self.deadlines.delay(slot, deadline);
         self.schedule.push(entry);

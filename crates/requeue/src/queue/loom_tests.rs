@@ -3,7 +3,7 @@
 //! `RUSTFLAGS="--cfg requeue_loom" cargo test -p requeue --lib --release loom`
 //!
 //! A getter that is not woken is a deadlock, which loom reports; so most models assert
-//! only what was handed out.
+//! only delivered keys.
 
 mod tools;
 
@@ -290,7 +290,7 @@ fn closing_ends_every_getter() {
 }
 
 #[test]
-fn a_key_that_was_accepted_before_the_close_is_handed_out() {
+fn key_accepted_before_the_close_is_delivered() {
     model(|| {
         let queue = Queue::new();
         let worker = taker(&queue);

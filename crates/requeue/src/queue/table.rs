@@ -93,8 +93,8 @@ impl Table {
 
     /// Returns the slot with this hash for which `look` returns something.
     ///
-    /// If there is none, returns the gap for an [`insert`](Self::insert). The table must not
-    /// change before that.
+    /// Otherwise returns the gap for an [`insert`](Self::insert). The table must not change
+    /// before that.
     #[inline]
     pub(super) fn search<R>(
         &self,

@@ -79,7 +79,7 @@ pub(super) struct Unfinished {
 }
 
 impl Timing {
-    /// Times keys for a tally, or for the recorder if there is none.
+    /// Times keys for a tally, or without one for the recorder.
     pub(super) fn new(tally: Option<Arc<dyn Tally>>) -> Self {
         Self {
             now: 0,

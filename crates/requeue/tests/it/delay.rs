@@ -244,7 +244,7 @@ fn delayed_add_wakes_a_parked_task_at_its_deadline() {
     let (queue, clock) = timed();
     let mut getter = Task::parked(queue.get());
     queue.add_after("a", secs(60)).unwrap();
-    assert_eq!(getter.wakes(), 1, "it is told to set a timer");
+    assert_eq!(getter.wakes(), 1, "it wakes to set a timer");
     assert!(getter.poll().is_pending());
     clock.advance(secs(60));
     assert_eq!(getter.wakes(), 2);

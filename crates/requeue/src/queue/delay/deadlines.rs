@@ -45,6 +45,7 @@ impl Deadlines {
     }
 
     /// Delays a slot that is not delayed. Returns its entry.
+    #[inline]
     pub(super) fn delay(&mut self, slot: u32, deadline: u64) -> Entry {
         let index = slot as usize;
         if index >= self.stamps.len() {

@@ -1,8 +1,8 @@
-//! What the models are made of: an executor, and a clock that is moved by hand.
+//! Parts of the models: an executor, and a clock that tests move by hand.
 //!
-//! loom moves from one thread to another only at its own operations. What is shared here
-//! through std is changed between two of them, and so at once, as far as a model can see;
-//! the time itself is loom's, so that every order of reading and moving it is tried.
+//! loom switches threads only at its own operations. State that is shared through std
+//! changes between two of them, so a model sees it change at once. The time is an atomic of
+//! loom, so every order of reading and moving it is tried.
 
 use std::collections::BTreeMap;
 use std::future::Future;
@@ -87,7 +87,7 @@ pub(super) struct HandClock(Arc<Hands>);
 struct Hands {
     start: Instant,
     passed: AtomicU64,
-    /// By name: until when they sleep, and how to wake them.
+    /// Sleepers by name: when they wake up, and how to wake them.
     sleepers: Mutex<BTreeMap<u64, (Instant, Waker)>>,
     named: Plain,
 }

@@ -1,4 +1,4 @@
-//! What was asked of a queue and what workers saw of it.
+//! A record of the calls to a queue and of the runs of its workers.
 
 use std::array;
 use std::sync::atomic::Ordering::SeqCst;
@@ -48,7 +48,8 @@ impl Ledger {
         page.version.load(SeqCst)
     }
 
-    /// A worker ends, with `settled` if it went well. Its lease must still exist.
+    /// Records the end of a run; `settled` is its version if it succeeded. Call it while the
+    /// lease exists.
     pub(super) fn end(&self, key: usize, settled: Option<u64>) {
         let page = &self.0[key];
         page.settled.fetch_max(settled.unwrap_or(0), SeqCst);

@@ -38,41 +38,57 @@ const fn aim(
 const ATOMICS: &str = "Locks dominate: an uncontended lock takes 6 ns on some machines and \
                        16 ns on others.";
 const CACHE: &str = "Cache misses dominate, and vary with the load of the machine.";
-const REMOVAL: &str =
-    "A finished key leaves the hash table at once, which costs a cache miss.";
+const BATCHES: &str = "A key takes 0.19 atomic operations, so the 306 instructions of hashing, \
+                       one probe and the changes of list and table decide.";
+const ALLOCATION: &str = "The slot and the lease each allocate a copy of the key: malloc and \
+                          free take 252 of 876 instructions.";
+const GROWTH: &str = "Adding took 232 to 303 ns per key in a busy run, and 127 to 205 ns with \
+                      `capacity`: the rest is growth. Each finish touches a random word \
+                      of a table of 14 MB.";
+const BACKLOG: &str = "The producer is faster, so up to 340,000 of 400,000 keys pile up and \
+                       the run fills and drains a large queue. Wake-ups do not matter: the \
+                       worker sleeps 5 to 390 times.";
+const BATCH_BACKLOG: &str = "As with single keys; the worker sleeps about 1,100 times in \
+                             6,250 batches.";
+const RETRIES: &str = "769 instructions in two lock scopes, each with a search in a growing \
+                       table; reading the clock takes 63 of them.";
+const DELAYS: &str =
+    "584 instructions, and a random word of a table that grows to 14 MB.";
 const CONTENTION: &str = "Threads compete for one lock, and the memory of a key moves \
                           between cores with it.";
 const TIMER: &str = "Depends on how soon the kernel wakes a thread.";
 const CLOCK: &str = "Most of the time is spent reading the system clock.";
+const COUNTER: &str = "Each of the three calls reads the time stamp counter, and timing adds \
+                       397 instructions to 446. It adds no atomic operation.";
 
 const AIMS: &[Aim] = &[
     aim("cycle.u64.1k", "requeue", TimesGo(2.3), ATOMICS),
     aim("cycle.u64.1M", "requeue", TimesGo(2.3), ATOMICS),
     aim("cycle.u64.1k", "requeue-next", TimesGo(3.3), ATOMICS),
     aim("cycle.u64.1M", "requeue-next", TimesGo(3.3), CACHE),
-    aim("cycle.u64.1k", "requeue-batch64", TimesGo(6.5), CACHE),
-    aim("cycle.u64.1M", "requeue-batch64", TimesGo(6.5), CACHE),
-    aim("cycle.u64.1k", "requeue-metrics", AtMostTimes(2.0, "requeue"), CLOCK),
-    aim("cycle.str.1k", "requeue-next", TimesGo(2.7), ATOMICS),
-    aim("cycle.str.1M", "requeue-next", TimesGo(2.4), CACHE),
+    aim("cycle.u64.1k", "requeue-batch64", TimesGo(6.5), BATCHES),
+    aim("cycle.u64.1M", "requeue-batch64", TimesGo(6.5), BATCHES),
+    aim("cycle.u64.1k", "requeue-metrics", AtMostTimes(2.0, "requeue"), COUNTER),
+    aim("cycle.str.1k", "requeue-next", TimesGo(2.7), ALLOCATION),
+    aim("cycle.str.1M", "requeue-next", TimesGo(2.4), ALLOCATION),
     aim("dup.u64", "requeue", TimesGo(1.6), ATOMICS),
     aim("dup.str", "requeue", TimesGo(1.3), ATOMICS),
     aim("dup.u64", "requeue-batch64", TimesGo(3.0), CACHE),
-    aim("fill.u64.1M", "requeue-next", TimesGo(2.5), REMOVAL),
+    aim("fill.u64.1M", "requeue-next", TimesGo(2.5), GROWTH),
     aim("churn.u64", "requeue-next", TimesGo(1.0), CACHE),
     aim("churn.u64.late", "requeue-next", AtMostTimesScenario(1.15, "churn.u64"), CACHE),
-    aim("throughput.1p1c", "requeue-next", TimesGo(2.0), CONTENTION),
+    aim("throughput.1p1c", "requeue-next", TimesGo(2.0), BACKLOG),
     aim("throughput.2p2c", "requeue-next", TimesGo(2.0), CONTENTION),
     aim("throughput.8p8c", "requeue-next", TimesGo(2.0), CONTENTION),
-    aim("throughput.1p1c", "requeue-batch64", TimesGo(3.8), CONTENTION),
+    aim("throughput.1p1c", "requeue-batch64", TimesGo(3.8), BATCH_BACKLOG),
     aim("throughput.2p2c", "requeue-batch64", TimesGo(3.8), CONTENTION),
     aim("throughput.8p8c", "requeue-batch64", TimesGo(3.8), CONTENTION),
     aim("lateness.1k", "requeue", TimesGo(8.0), TIMER),
     aim("lateness.1k", "requeue", AtMost(80_000.0), TIMER),
     aim("lateness.1k", "requeue-async", TimesGo(8.0), TIMER),
     aim("lateness.1k", "requeue-async", AtMost(80_000.0), TIMER),
-    aim("delay.insert.u64", "requeue", TimesGo(5.5), CACHE),
-    aim("retry.limited.u64", "requeue", TimesGo(6.0), CACHE),
+    aim("delay.insert.u64", "requeue", TimesGo(5.5), DELAYS),
+    aim("retry.limited.u64", "requeue", TimesGo(6.0), RETRIES),
     aim("retry.first.u64", "requeue", TimesGo(1.5), CACHE),
     aim("retry.repeat.u64", "requeue", TimesGo(1.5), CACHE),
     aim("limit.allow.1t", "requeue", TimesGo(2.2), CLOCK),

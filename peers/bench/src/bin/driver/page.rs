@@ -47,7 +47,7 @@ fn missed(verdicts: &[Verdict]) -> String {
     if missed.is_empty() {
         return String::new();
     }
-    let mut text = String::from("\n### Aims that do not hold, and likely reasons\n\n");
+    let mut text = String::from("\n### Aims that do not hold, and why\n\n");
     for verdict in missed {
         let Verdict { goal, measured, reason, .. } = verdict;
         writeln!(text, "* {}: {measured}, aim {goal}. {reason}", verdict.subject())

@@ -10,7 +10,7 @@ use crate::metrics::prometheus::Prometheus;
 use crate::metrics::prometheus::family::{Family as Exposed, Kind};
 use crate::metrics::prometheus::text::GoFloat;
 
-/// What a text says of one metric.
+/// One metric in a text.
 #[derive(Debug, Default, PartialEq)]
 pub(super) struct Family {
     pub(super) type_name: String,
@@ -19,7 +19,7 @@ pub(super) struct Family {
     pub(super) bounds: Vec<f64>,
 }
 
-/// Parses either text format. A counter goes by the name of its samples.
+/// Parses either text format. A counter has the name of its samples.
 pub(super) fn parse(text: &str) -> BTreeMap<String, Family> {
     let mut families: BTreeMap<String, Family> = BTreeMap::new();
     for line in text.lines().filter(|line| *line != "# EOF") {

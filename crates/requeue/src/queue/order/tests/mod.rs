@@ -1,4 +1,4 @@
-//! Every order against a naive model: the same calls, the same hand-outs.
+//! Every order against a naive model: the same calls, the same deliveries.
 
 mod fair;
 mod fifo;

@@ -84,7 +84,7 @@ proptest! {
             Priority::ageing(limit),
             Aged { limit: Some(limit), ..Aged::default() },
         );
-        // By ticket: hand-outs a ready key may still wait for.
+        // By ticket: deliveries that a ready key may still wait for.
         let mut patience = [None; 12];
         for op in history {
             match op {

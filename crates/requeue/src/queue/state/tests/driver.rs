@@ -194,7 +194,7 @@ impl<K: Clone + Eq + Debug> Driver<K> {
 
     fn key(&self, value: &K) -> Key {
         let key = (0..self.keys).find(|key| (self.make)(*key) == *value);
-        key.expect("the state hands out keys that it was given")
+        key.expect("the state delivers keys that were added")
     }
 
     fn finish(&mut self, end: End) {
