@@ -64,7 +64,7 @@ pub enum Error<E: StdError + 'static> {
 ///
 /// # Errors
 ///
-/// [`Error`] if a patch or the reconciler fails.
+/// [`Error`](enum@Error) if a patch or the reconciler fails.
 ///
 /// # Cancel safety
 ///
