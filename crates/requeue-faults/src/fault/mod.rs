@@ -67,7 +67,7 @@ const CLUSTER: [Fault; 6] = [
 ];
 
 /// Additional faults of a primary with sentinels.
-const SENTINEL: [Fault; 2] = [Fault::FailOver; 2];
+const SENTINEL: [Fault; 1] = [Fault::FailOver];
 
 /// Faults of an embedded store.
 const EMBEDDED: [Fault; 8] = [
@@ -110,8 +110,9 @@ fn faults_of(store: Kind, load: Load) -> Vec<Fault> {
     };
     let mut faults = lists.concat();
     if store == Kind::Sentinel {
-        // Both servers would exit, and stay down for longer than the sentinels wait.
-        faults.retain(|fault| *fault != Fault::FillDisk);
+        // On a full disk both servers would exit, and stay down for longer than the sentinels
+        // wait. A silent primary is one of the failovers.
+        faults.retain(|fault| !matches!(fault, Fault::FillDisk | Fault::BlackHole));
     }
     faults
 }

@@ -200,7 +200,10 @@ impl<'a> Nemesis<'a> {
                 self.disturb_connections(fault, CONNECTION_FAULT);
                 Ok(())
             }
-            Fault::BlackHole => self.make_black_hole(),
+            Fault::BlackHole => {
+                self.make_black_hole();
+                Ok(())
+            }
             Fault::OutOfMemory => {
                 self.counts.out_of_memory += 1;
                 let index = self.random_server();
@@ -220,17 +223,13 @@ impl<'a> Nemesis<'a> {
         index
     }
 
-    /// Silences a server for longer than a lease. Behind sentinels that is a failover.
-    fn make_black_hole(&mut self) -> Result<()> {
-        if self.scenario.store == Kind::Sentinel {
-            return self.fail_over();
-        }
+    /// Silences a server for longer than a lease.
+    fn make_black_hole(&mut self) {
         self.counts.black_holes += 1;
         let delay = self.scenario.black_hole();
         let node = self.disturb_connections(ConnectionFault::HalfOpen, delay);
         let shard = node % self.targets.servers.shards;
         self.journal.write(Event::BlackHole { shard, micros: micros_of(delay) });
-        Ok(())
     }
 
     fn fill_disk(&mut self) -> Result<()> {

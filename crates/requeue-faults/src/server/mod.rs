@@ -95,6 +95,8 @@ impl Servers {
             server.engine.wait_until_it_pings()?;
         }
         self[1].engine.follow(primary)?;
+        // It restarts as a replica.
+        self[1].engine.command_ok("CONFIG REWRITE")?;
         let start =
             |number| Sentinel::start(folder.join(format!("sentinel-{number}")), primary);
         self.sentinels = (0..SENTINELS).map(start).collect::<Result<_>>()?;

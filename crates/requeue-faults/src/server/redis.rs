@@ -179,7 +179,8 @@ impl Engine {
             fs::write(path, config)?;
             return Ok(());
         }
-        self.command_ok(&format!("REPLICAOF {address}"))
+        self.command_ok(&format!("REPLICAOF {address}"))?;
+        self.command_ok("CONFIG REWRITE")
     }
 
     /// Returns whether this is a replica that receives writes.
