@@ -83,6 +83,11 @@ impl Failover {
         Ok(Some(Self { kind, shard, old, new, stage: Stage::Promotion, deadline }))
     }
 
+    /// Returns whether the connections of this server must stay silent.
+    pub(super) fn isolates(&self, server: usize) -> bool {
+        self.stage == Stage::Promotion && server == self.old
+    }
+
     /// Looks at the servers, and restarts the old primary once the new one has taken over.
     pub(super) fn step(&mut self, servers: &mut Servers) -> Result<Progress> {
         let is_over = SystemClock.now() >= self.deadline;

@@ -155,7 +155,10 @@ impl<'a> Nemesis<'a> {
         match step {
             Step::Continue(index) => self.targets.children[*index].resume(),
             Step::Heal(index) => {
-                self.targets.servers[*index].proxy.heal();
+                let failover = self.failover.as_ref();
+                if !failover.is_some_and(|failover| failover.isolates(*index)) {
+                    self.targets.servers[*index].proxy.heal();
+                }
                 Ok(())
             }
             Step::EndOutOfMemory(index) => {
@@ -196,8 +199,10 @@ impl<'a> Nemesis<'a> {
                 Ok(())
             }
             Fault::Connection(fault) => {
-                self.counts.connection_faults += 1;
-                self.disturb_connections(fault, CONNECTION_FAULT);
+                if self.failover.is_none() {
+                    self.counts.connection_faults += 1;
+                    self.disturb_connections(fault, CONNECTION_FAULT);
+                }
                 Ok(())
             }
             Fault::BlackHole => {
@@ -284,8 +289,12 @@ impl<'a> Nemesis<'a> {
             self.schedule(failover::STEP_DELAY, Step::FailOver);
             return Ok(());
         }
-        self.counts.failovers += usize::from(progress == Progress::Succeeded);
-        self.journal.write(Event::FailoverEnds);
+        if progress == Progress::Succeeded {
+            self.counts.failovers += 1;
+            self.journal.write(Event::FailoverEnds);
+        } else {
+            self.journal.write(Event::FailoverFails);
+        }
         self.failover = None;
         self.last_primary = self.targets.servers.primary(0);
         Ok(())
@@ -301,8 +310,7 @@ impl<'a> Nemesis<'a> {
         let before = self.last_primary.replace(primary);
         if before.is_some_and(|before| before != primary) {
             self.counts.unplanned_failovers += 1;
-            self.journal.write(Event::FailoverBegins);
-            self.journal.write(Event::FailoverEnds);
+            self.journal.write(Event::UnplannedFailover);
         }
     }
 

@@ -35,6 +35,10 @@ pub(crate) enum Event {
     FailoverBegins,
     /// The servers agree on the primary again.
     FailoverEnds,
+    /// The replica did not take over.
+    FailoverFails,
+    /// A replica took over a moment ago, although no fault asked for it.
+    UnplannedFailover,
     /// The shard of each partition of a cluster, at the start.
     Partitions { shards: Vec<usize> },
     /// A server of a shard does not answer for this long.

@@ -20,6 +20,9 @@ use self::key::{
 /// How long after it was sent a call without an answer may be executed, in microseconds.
 const LOST_CALL: u64 = 3_000_000;
 
+/// How long before it is noticed an unplanned failover may have begun, in microseconds.
+const UNPLANNED_FAILOVER: u64 = 6_000_000;
+
 #[derive(Debug, Default)]
 pub(crate) struct History {
     pub(crate) keys: BTreeMap<String, KeyHistory>,
@@ -218,6 +221,11 @@ impl History {
                         *end = line.at;
                     }
                 }
+                Event::UnplannedFailover => {
+                    let begin = line.at.saturating_sub(UNPLANNED_FAILOVER);
+                    self.failovers.push((begin, line.at));
+                }
+                Event::FailoverFails => drop(self.failovers.pop()),
                 Event::BlackHole { shard, micros } => {
                     self.black_holes.push((*shard, line.at, line.at + micros));
                 }

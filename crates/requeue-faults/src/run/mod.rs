@@ -171,8 +171,10 @@ fn roles(scenario: &Scenario) -> Vec<(Role, usize)> {
     let workers = (0..WORKERS).map(|number| (Role::Worker, number));
     let producers = (0..PRODUCERS).map(|number| (Role::Producer, number));
     // The producers own the first lanes.
+    // In a steady run its many keys would occupy all workers.
+    let is_transactional = store == Kind::Postgres && !scenario.is_steady();
     let transactional =
-        (store == Kind::Postgres).then_some((Role::TransactionalProducer, PRODUCERS));
+        is_transactional.then_some((Role::TransactionalProducer, PRODUCERS));
     // A raw worker has no heartbeat and looks for keys all the time.
     let raw = (!scenario.is_steady()).then_some((Role::RawWorker, 0));
     let operator = [(Role::Operator, 0)];

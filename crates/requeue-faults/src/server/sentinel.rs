@@ -53,7 +53,7 @@ fn config(port: u16, primary: u16, folder: &Path) -> String {
         "port {port}\nbind 127.0.0.1\ndir {}\n\
          sentinel monitor {SERVICE} 127.0.0.1 {primary} 2\n\
          sentinel down-after-milliseconds {SERVICE} {DOWN_AFTER}\n\
-         sentinel failover-timeout {SERVICE} 4000\n",
+         sentinel failover-timeout {SERVICE} 2500\n",
         folder.display()
     )
 }
