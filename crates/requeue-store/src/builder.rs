@@ -147,16 +147,18 @@ impl<K: StoreKey, S: Store> SharedQueueBuilder<K, S> {
     /// Sets how long a dead key is delayed when it is added again.
     ///
     /// An add gives a dead key a new chance, but a key that has just crashed its workers
-    /// should not run at once.
+    /// should not run at once. A key that was added before it died, during its last lease, is
+    /// delayed by 1000 seconds instead.
     pub fn revive_after(mut self, delay: Duration) -> Self {
         self.revive_after = Some(delay);
         self
     }
 
-    /// Sets how long calls are repeated while the store cannot be reached.
+    /// Sets how long calls with transient errors are repeated.
     ///
-    /// After that they return the error. The time counts from the call, or from the first
-    /// failure if that is later.
+    /// After that they return the error; a pool keeps trying. The time counts from the call,
+    /// or from the first failure if that is later. A call that fails is repeated without
+    /// delaying the calls for other keys.
     pub fn patience(mut self, patience: Duration) -> Self {
         self.settings.patience = patience;
         self

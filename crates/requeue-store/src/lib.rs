@@ -39,8 +39,13 @@
 //!   before it, and a worker that finishes too late is refused: [`ErrorKind::LeaseLost`].
 //! * A delayed key is never early on the store's clock. No other clock matters.
 //! * An acknowledged change is as durable as the store's own acknowledgements.
-//! * A key whose workers die again and again, or whose handler gives up, moves to the dead
-//!   keys. It can be inspected, revived or dropped.
+//! * A lease that is dropped without a finish is retried: the failure counts, and the key
+//!   runs again after its backoff.
+//! * A key whose workers die again and again, whose handler gives up, or that cannot be
+//!   decoded, moves to the dead keys. It can be inspected, revived or dropped. An add revives
+//!   it, even an add during its last lease.
+//! * A lease survives any single call that is lost, refused or not answered. A server that
+//!   hangs affects its own keys only.
 //!
 //! # Workers
 //!
@@ -66,10 +71,15 @@
 //!
 //! # Errors
 //!
-//! Every call can fail, and [`Error::kind`] says how to handle it. While a store cannot be
-//! reached, calls that are safe to repeat are repeated for the queue's
-//! [patience](SharedQueueBuilder::patience). If an answer is lost for good, the kind is
-//! [`ErrorKind::Unknown`].
+//! Every call can fail, and [`Error::class`] says how to handle it. Transient errors are
+//! repeated for the queue's [patience](SharedQueueBuilder::patience) if that is safe, and
+//! never close a handle. If an answer is lost for good, the kind is [`ErrorKind::Unknown`].
+//! A failed add returns its key: [`AddError`].
+//!
+//! # Rate limits
+//!
+//! A [`SharedLimiter`] is one rate limit for all workers on a store, for anything that they
+//! do. [`Backoff::rate`] limits the retries of a queue.
 //!
 //! # Your own store
 //!

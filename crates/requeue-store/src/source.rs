@@ -18,14 +18,14 @@ use crate::{Error, Finished, SharedQueue, Store, StoreKey};
 
 /// Lets a [`Pool`](requeue::pool::Pool) work on a shared queue.
 ///
-/// A failed key is retried with the queue's [`Backoff`](crate::Backoff), and a key that
-/// failed for good moves to the dead keys of the store. The run of a task is cancelled if
-/// its lease is lost.
+/// A failed key is retried with the queue's [`Backoff`](crate::Backoff) or
+/// [policy](crate::SharedQueueBuilder::retry), and a key that failed for good moves to the
+/// dead keys of the store. The run of a task is cancelled if its lease is lost.
 ///
-/// While the store cannot be reached, the workers wait and
-/// [`on_error`](crate::SharedQueueBuilder::on_error) is called. An error that a repetition
-/// cannot fix closes the handle, and the workers end. A stopped or drained pool leaves the
-/// remaining keys in the store and lists none of them.
+/// Transient errors of the store never end a pool. The workers wait, and
+/// [`on_error`](crate::SharedQueueBuilder::on_error) is called for each failed attempt. An
+/// error of [`Class::GiveUp`](crate::Class::GiveUp) closes the handle, and the workers end.
+/// A stopped or drained pool leaves the remaining keys in the store and lists none of them.
 impl<K, S> Source for SharedQueue<K, S>
 where
     K: StoreKey + Clone + Debug + Send + Sync + 'static,

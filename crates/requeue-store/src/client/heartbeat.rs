@@ -26,9 +26,9 @@ impl<S: Store> Client<S> {
         }
     }
 
-    /// Extends all held leases, each lane in a separate task, and reclaims lost ones.
-    /// Returns before the next tick.
-    async fn tick(self: &Arc<Self>, interval: Duration) {
+    /// Starts to extend all held leases, each lane in a separate task, and to reclaim lost
+    /// ones. A call that panics ends only its own task.
+    fn tick(self: &Arc<Self>, interval: Duration) {
         let deadline = interval * 3 / 4;
         let lanes = by_lane(self.held.holds(), |hold| self.store.lane(&hold.key));
         if lanes.is_empty() {
@@ -37,7 +37,10 @@ impl<S: Store> Client<S> {
         for holds in lanes.into_values() {
             self.spawn(Arc::clone(self).extend(holds, deadline));
         }
-        race(self.reclaim_if_possible(), self.timer(deadline)).await;
+        let client = Arc::clone(self);
+        self.spawn(async move {
+            race(client.reclaim_if_possible(), client.timer(deadline)).await;
+        });
     }
 
     /// Makes one attempt to extend leases. Leases without an answer are neither extended
@@ -98,6 +101,6 @@ async fn heartbeat<S: Store>(
             return;
         }
         start = clock.now();
-        client.tick(interval).await;
+        client.tick(interval);
     }
 }

@@ -6,6 +6,10 @@
 //! time, the `deliveries` of absent and given-up keys, and the reported delay of a key that
 //! has an earlier one.
 //!
+//! The checks move the engine's clock themselves. Only the checks of [`Store::wait`] take
+//! real time, with generous limits: they fail if a store looks for changes once a second
+//! instead of being woken.
+//!
 //! # Examples
 //!
 //! ```
@@ -29,6 +33,21 @@
 //! }
 //!
 //! requeue_store::conformance_tests!(make, partitions);
+//! # fn main() {}
+//! ```
+//!
+//! A store for several processes, opened twice. Some checks wait in one handle for changes of
+//! the other:
+//!
+//! ```
+//! use requeue_store::{EngineClock, MemoryStore};
+//!
+//! async fn make(clock: EngineClock) -> (MemoryStore, MemoryStore) {
+//!     let store = MemoryStore::with_clock(clock);
+//!     (store.clone(), store)
+//! }
+//!
+//! requeue_store::conformance_tests!(make);
 //! # fn main() {}
 //! ```
 

@@ -107,6 +107,23 @@ async fn hung_reclaim_does_not_delay_the_ticks() {
     assert!(!watch.is_finished());
 }
 
+/// A panic in a call of the heartbeat ended it, and all leases were lost.
+#[tokio::test]
+async fn panic_of_a_call_does_not_end_the_heartbeat() {
+    let _limit = Limit::start();
+    let bench = Bench::new();
+    bench.add("a").await;
+    let lease = bench.queue.get().await.unwrap().unwrap();
+    bench.spy.fail("lease", Fault::NoAnswer);
+    bench.queue.try_get().await.unwrap_err();
+    bench.spy.fail("extend", Fault::Panic);
+    bench.spy.fail("reclaim", Fault::Panic);
+    let watch = watch(&lease);
+    pass_slowly(&bench, 3 * LEASE).await;
+    assert!(!watch.is_finished());
+    assert_eq!(bench.spy.calls("extend").len(), 9);
+}
+
 /// One of three cluster nodes that stopped for nine seconds cost the leases on all three.
 #[tokio::test]
 async fn hung_server_costs_only_its_own_leases() {
