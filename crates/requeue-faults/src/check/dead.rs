@@ -43,7 +43,8 @@ impl KeyCheck<'_> {
             let Some(add) = adds.max_by_key(|add| add.at) else { continue };
             let mut grants = self.grants().iter();
             let was_delivered = grants.any(|grant| grant.answered > add.at);
-            let may_have_been = self.all.may_have_lost_lease(add.at, seen.answered);
+            let may_have_been =
+                self.all.may_have_lost_lease(add.at, seen.answered, self.is_embedded());
             let was_removed = self.history.removals.iter().any(|removal| {
                 removal.may_follow(add.at) && removal.sent < seen.answered
             });

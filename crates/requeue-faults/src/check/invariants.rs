@@ -47,7 +47,7 @@ impl KeyCheck<'_> {
         &self.history.grants
     }
 
-    fn is_embedded(&self) -> bool {
+    pub(super) fn is_embedded(&self) -> bool {
         self.plan.scenario.store.is_embedded()
     }
 

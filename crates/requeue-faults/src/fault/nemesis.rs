@@ -14,12 +14,13 @@ use crate::history::journal::Journal;
 use crate::process::child::ChildProcess;
 use crate::process::role::Role;
 use crate::random::Random;
+use crate::run::plan::Plan;
 use crate::run::scenario::Scenario;
 use crate::server::Servers;
 use crate::server::disk::SmallDisk;
 use crate::server::proxy::ConnectionFault;
 use crate::store::Kind;
-use crate::time::sleep_blocking;
+use crate::time::{now, sleep_blocking};
 
 /// How long a connection fault lasts.
 const CONNECTION_FAULT: Duration = Duration::from_millis(700);
@@ -69,16 +70,19 @@ pub(crate) struct Nemesis<'a> {
     /// The index of the primary of sentinels when it was last seen.
     last_primary: Option<usize>,
     scenario: Scenario,
+    plan: &'a Plan,
+    /// The window of the last fault of a steady run.
+    last_window: Option<u64>,
     journal: &'a Journal,
 }
 
 impl<'a> Nemesis<'a> {
     pub(crate) fn new(
         targets: &'a mut Targets,
-        scenario: &Scenario,
-        seed: u64,
+        plan: &'a Plan,
         journal: &'a Journal,
     ) -> Result<Self> {
+        let scenario = &plan.scenario;
         let is_cluster = scenario.store == Kind::Cluster;
         let slots = if is_cluster { scenario.partitions } else { 0 };
         let migrations = Migrations::new(slots, &targets.servers)?;
@@ -92,13 +96,15 @@ impl<'a> Nemesis<'a> {
             targets,
             faults,
             remaining: Vec::new(),
-            random: Random::new(seed, "nemesis"),
+            random: Random::new(plan.seed, "nemesis"),
             steps: Vec::new(),
             counts: FaultCounts::default(),
             failover: None,
             is_disk_full: false,
             last_primary: None,
             scenario: *scenario,
+            plan,
+            last_window: None,
             journal,
         })
     }
@@ -116,6 +122,9 @@ impl<'a> Nemesis<'a> {
             }
             self.make_steps_until(next)?;
             sleep_blocking(next.saturating_duration_since(SystemClock.now()));
+            if !self.may_inject() {
+                continue;
+            }
             if let Some(fault) = self.next_fault() {
                 self.inject(fault)?;
             }
@@ -125,6 +134,15 @@ impl<'a> Nemesis<'a> {
             self.make_steps_until(last)?;
         }
         Ok(self.counts)
+    }
+
+    /// Returns whether a fault may begin now. A steady run has one fault at a time.
+    fn may_inject(&mut self) -> bool {
+        if !self.scenario.is_steady() {
+            return true;
+        }
+        let Some(window) = self.plan.fault_window(now()) else { return false };
+        self.last_window.replace(window) != Some(window)
     }
 
     fn next_fault(&mut self) -> Option<Fault> {

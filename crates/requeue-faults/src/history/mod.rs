@@ -75,9 +75,16 @@ impl History {
         history
     }
 
-    /// Returns whether a lease call without an answer may have been executed in this span.
-    pub(crate) fn may_have_lost_lease(&self, from: u64, to: u64) -> bool {
-        self.lost_leases.iter().any(|sent| *sent <= to && from < sent + LOST_CALL)
+    /// Returns whether a lease call without an answer may have been executed in this span. A
+    /// call to an embedded store ends with its process.
+    pub(crate) fn may_have_lost_lease(
+        &self,
+        from: u64,
+        to: u64,
+        is_embedded: bool,
+    ) -> bool {
+        let lasting = if is_embedded { 1 } else { LOST_CALL };
+        self.lost_leases.iter().any(|sent| *sent <= to && from < sent + lasting)
     }
 
     fn key(&mut self, key: &str) -> &mut KeyHistory {

@@ -95,12 +95,13 @@ fn run_in(config: &RunConfig, folder: &Path) -> Result<(FaultCounts, Verdict)> {
     let mut targets = start(config, folder)?;
     let end = SystemClock.now() + Duration::from_secs(config.seconds);
     let journal = Journal::create(folder, "nemesis")?;
-    let nemesis = Nemesis::new(&mut targets, &config.scenario, config.seed, &journal)?;
+    let plan = Plan::read(folder)?;
+    let nemesis = Nemesis::new(&mut targets, &plan, &journal)?;
     let faults = nemesis.run_until(end)?;
     let state = finish(folder, &mut targets)?;
     fs::write(folder.join(FINAL_STATE), serde_json::to_string(&state)?)?;
     drop(targets);
-    let verdict = check(History::read(folder)?, &state, &Plan::read(folder)?);
+    let verdict = check(History::read(folder)?, &state, &plan);
     Ok((faults, verdict))
 }
 

@@ -134,6 +134,18 @@ impl Plan {
         self.clock_steps.iter().any(|step| from <= step.at && step.at <= to)
     }
 
+    /// Returns the number of the disturbance of a steady run at a time if a connection fault
+    /// may begin then: it must end long before a call hangs, because a lease survives only
+    /// one of them.
+    pub(crate) fn fault_window(&self, time: u64) -> Option<u64> {
+        let elapsed = time.saturating_sub(self.start);
+        let is_early = elapsed % DISTURBANCE < DISTURBANCE / 2;
+        match self.disturbance(time) {
+            Disturbance::LockedKeys(number) if is_early => Some(number),
+            Disturbance::LockedKeys(_) | Disturbance::HungCall(_) => None,
+        }
+    }
+
     /// Returns the disturbance of a steady run at a time.
     pub(crate) fn disturbance(&self, time: u64) -> Disturbance {
         match time.saturating_sub(self.start) / DISTURBANCE {

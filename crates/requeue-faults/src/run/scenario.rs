@@ -150,7 +150,7 @@ impl Scenario {
     pub(crate) fn fault_pause(&self) -> Range<u64> {
         match self.load {
             Load::Busy | Load::Calm => 100..500,
-            Load::Steady => 3000..6000,
+            Load::Steady => 500..1500,
         }
     }
 
