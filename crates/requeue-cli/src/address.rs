@@ -1,18 +1,19 @@
 //! The address of a queue in a store, and opening it.
 
-use std::ffi::OsStr;
+use std::ffi::{OsStr, OsString};
 use std::fmt;
 use std::num::NonZeroUsize;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
-use anyhow::{Context, Result, bail};
+use anyhow::{Result, anyhow, bail};
 use requeue_fjall::FjallStore;
 use requeue_postgres::PostgresStore;
 use requeue_redis::RedisStore;
 use requeue_store::{Error, ErrorKind, Store};
 
 use crate::flags::{QueueFlags, StoreFlags};
+use crate::hint;
 use crate::password;
 use crate::report::{brief, chain};
 use crate::retry::{PATIENCE, for_a_while, retry};
@@ -23,6 +24,8 @@ pub(crate) struct StoreAddress {
     location: Location,
     queue: Option<String>,
     partitions: Option<NonZeroUsize>,
+    /// The address was not typed; it comes from `REQUEUE_STORE`.
+    from_environment: bool,
 }
 
 /// The location of a store.
@@ -58,7 +61,9 @@ impl StoreAddress {
     pub(crate) fn new(address: &OsStr, flags: QueueFlags) -> Result<Self> {
         let location = Location::parse(address)?;
         let queue = flags.queue.or_else(queue_from_environment);
-        let address = Self { location, queue, partitions: flags.partitions };
+        let from_environment = !password::was_moved() && !is_typed(std::env::args_os());
+        let partitions = flags.partitions;
+        let address = Self { location, queue, partitions, from_environment };
         address.check()?;
         Ok(address)
     }
@@ -99,8 +104,42 @@ impl StoreAddress {
     }
 
     /// Opens the store and creates the queue if it does not exist.
-    pub(crate) async fn open(&self) -> Result<Arc<dyn Store>> {
-        self.open_or(IfMissing::Create).await.context(CANNOT_OPEN)
+    pub(crate) async fn open(&self, note: impl Fn(&str)) -> Result<Arc<dyn Store>> {
+        let opened =
+            self.open_noting(&note).await.map_err(|error| self.explain(&error))?;
+        self.note_source(&*opened, note);
+        Ok(opened)
+    }
+
+    /// Opens the store, and reports that a named queue is created.
+    async fn open_noting(&self, note: &impl Fn(&str)) -> Result<Arc<dyn Store>, Error> {
+        let Some(name) = &self.queue else {
+            return self.open_or(IfMissing::Create).await;
+        };
+        match self.open_or(IfMissing::Fail).await {
+            Err(error) if is_missing(&error) => {
+                let opened = self.open_or(IfMissing::Create).await?;
+                note(&format!("created the new queue {name:?}"));
+                Ok(opened)
+            }
+            opened => opened,
+        }
+    }
+
+    /// Reports which store is used, if its address was not typed.
+    pub(crate) fn note_source(&self, store: &dyn Store, note: impl Fn(&str)) {
+        if self.from_environment {
+            note(&format!("using {} (REQUEUE_STORE)", store.describe()));
+        }
+    }
+
+    /// Formats an error of opening, with advice.
+    fn explain(&self, error: &Error) -> anyhow::Error {
+        let text = chain(error);
+        match hint::about_store(self.location.scheme(), &text) {
+            Some(hint) => anyhow!("{CANNOT_OPEN}: {}; {hint}", text.trim_end()),
+            None => anyhow!("{CANNOT_OPEN}: {text}"),
+        }
     }
 
     /// Like [`open`](Self::open), but waits a while for a server that is starting. Passes a
@@ -112,7 +151,7 @@ impl StoreAddress {
         let mut noted = false;
         let mut for_a_while = for_a_while();
         let opened = retry(
-            || self.open_or(IfMissing::Create),
+            || self.open_noting(&note),
             |error| {
                 let keep_trying = for_a_while(error);
                 if keep_trying && !std::mem::replace(&mut noted, true) {
@@ -122,13 +161,15 @@ impl StoreAddress {
                 keep_trying
             },
         );
-        opened.await.context(CANNOT_OPEN)
+        let opened = opened.await.map_err(|error| self.explain(&error))?;
+        self.note_source(&*opened, note);
+        Ok(opened)
     }
 
     /// Opens the store. Fails if the queue does not exist, so that a mistyped name creates
     /// nothing.
     pub(crate) async fn open_existing(&self) -> Result<Arc<dyn Store>> {
-        self.open_or(IfMissing::Fail).await.context(CANNOT_OPEN)
+        self.open_or(IfMissing::Fail).await.map_err(|error| self.explain(&error))
     }
 
     async fn open_or(&self, if_missing: IfMissing) -> Result<Arc<dyn Store>, Error> {
@@ -158,6 +199,17 @@ impl StoreAddress {
     }
 }
 
+/// Returns whether a queue does not exist, but can be created.
+fn is_missing(error: &Error) -> bool {
+    error.kind() == ErrorKind::Invalid && error.to_string().contains("does not exist")
+}
+
+/// Returns whether the command line contains `--store`.
+fn is_typed(words: impl Iterator<Item = OsString>) -> bool {
+    let mut words = words.map(|word| word.to_string_lossy().into_owned());
+    words.any(|word| word == "--store" || word.starts_with("--store="))
+}
+
 /// Not an `env` of the flag: `--queue` requires `--store`, the variable does not.
 fn queue_from_environment() -> Option<String> {
     std::env::var("REQUEUE_QUEUE").ok()
@@ -171,6 +223,18 @@ impl fmt::Debug for StoreAddress {
 }
 
 impl Location {
+    /// Returns the scheme of the address in lower case, or nothing for a directory.
+    fn scheme(&self) -> &str {
+        match self {
+            Self::Directory(_) => "",
+            Self::Redis(url) => match url.split_once("://") {
+                Some((scheme, _)) => scheme,
+                None => "redis",
+            },
+            Self::Postgres(_) => "postgres",
+        }
+    }
+
     fn parse(text: &OsStr) -> Result<Self> {
         if text.is_empty() {
             bail!("--store is empty: {EXPECTED}");

@@ -9,7 +9,7 @@ use std::time::Duration;
 
 use clap::{Args, Parser, Subcommand, ValueEnum};
 
-use crate::values::{self, Backoff, Codes, MaxRetries, Rate};
+use crate::values::{self, Backoff, Codes, MaxFailures, MaxRetries, Rate};
 
 pub(crate) use self::store::{
     AddFlags, ChosenKeys, DeadVerb, ForgetFlags, ListFlags, QueueFlags, RunStoreFlags,
@@ -267,7 +267,8 @@ pub(crate) struct ExecutionFlags {
         long,
         visible_alias = "jobs",
         value_name = "N",
-        value_parser = values::count::<NonZeroUsize>
+        value_parser = values::count::<NonZeroUsize>,
+        allow_negative_numbers = true
     )]
     pub(crate) workers: Option<NonZeroUsize>,
     /// Run through sh; {} becomes the key as one word, inside and outside of quotes
@@ -316,7 +317,7 @@ pub(crate) struct SchedulingFlags {
         value_parser = values::count::<NonZeroUsize>,
         conflicts_with_all = ["fair_by", "debounce"]
     )]
-    pub(crate) priority: Option<NonZeroUsize>,
+    pub(crate) priority_field: Option<NonZeroUsize>,
     /// Let groups of keys take turns
     ///
     /// PATTERN is a separator such as /, which ends the name of the group, or a regular
@@ -324,8 +325,11 @@ pub(crate) struct SchedulingFlags {
     #[arg(long, value_name = "PATTERN")]
     pub(crate) fair_by: Option<String>,
     /// Start no more commands after a key failed for good
-    #[arg(long)]
+    #[arg(long, conflicts_with = "max_failures")]
     pub(crate) fail_fast: bool,
+    /// Start no more commands after N keys failed for good, or N% of at least 10 keys
+    #[arg(long, value_name = "N", value_parser = values::max_failures)]
+    pub(crate) max_failures: Option<MaxFailures>,
 }
 
 #[derive(Debug, Args)]
@@ -338,14 +342,7 @@ pub(crate) struct RetryFlags {
     #[arg(long, value_name = "BASE..MAX", value_parser = values::backoff, default_value = "200ms..5m")]
     pub(crate) backoff: Backoff,
     /// Randomize the backoff: from zero to all of it (full), or from half to all of it (equal)
-    #[arg(
-        long,
-        value_name = "FORM",
-        num_args = 0..=1,
-        require_equals = true,
-        default_missing_value = "full",
-        default_value = "none"
-    )]
+    #[arg(long, value_name = "FORM", default_value = "none")]
     pub(crate) jitter: JitterForm,
     /// Retry only after these exit codes: 75 or 1,100-110
     #[arg(long, value_name = "CODES", value_parser = values::codes)]
@@ -353,12 +350,28 @@ pub(crate) struct RetryFlags {
     /// Never retry after these exit codes
     #[arg(long, value_name = "CODES", value_parser = values::codes)]
     pub(crate) no_retry_on: Option<Codes>,
-    /// Limit the rate of retries, all keys together
-    #[arg(long, value_name = "RATE", value_parser = values::rate, default_value = "10/s")]
+    /// Limit the rate of retries, all keys together: 10/s, 600/m, 5/h
+    ///
+    /// Without a limit, each key only waits for its own backoff. The status line shows when
+    /// this limit is what retries wait for.
+    #[arg(long, value_name = "RATE", value_parser = values::rate, default_value = "unlimited")]
     pub(crate) retry_rate: Rate,
+    /// Whose retries count for --retry-rate: of all workers on the store, or of this process
+    /// [default: store with --store]
+    #[arg(long, value_name = "SCOPE")]
+    pub(crate) retry_rate_scope: Option<Scope>,
     /// Allow bursts of N retries under --retry-rate
     #[arg(long, value_name = "N", value_parser = values::count::<NonZeroU32>, default_value = "100")]
     pub(crate) retry_burst: NonZeroU32,
+}
+
+/// The processes that a rate limit applies to together.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+pub(crate) enum Scope {
+    /// This process
+    Process,
+    /// All workers on the queue
+    Store,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]

@@ -164,7 +164,7 @@ pub(crate) struct NoPriority(usize);
 
 impl fmt::Display for NoPriority {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "--priority expects a whole number as word {}", self.0)
+        write!(f, "--priority-field expects a whole number as word {}", self.0)
     }
 }
 

@@ -6,6 +6,7 @@ mod dry_run;
 mod flags;
 mod guard;
 mod hex;
+mod hint;
 mod http;
 mod input;
 mod journal;
@@ -24,10 +25,11 @@ mod values;
 mod verbs;
 mod worker;
 
-use std::io;
-use std::process::ExitCode;
+use std::io::{self, IsTerminal, Write};
+use std::process::{Command, ExitCode, Stdio};
 
 use anyhow::Result;
+use clap::error::{ContextKind, ContextValue, ErrorKind};
 use clap::{CommandFactory, Parser};
 
 use self::command::CannotRun;
@@ -70,6 +72,19 @@ fn main() -> ExitCode {
     }
 }
 
+/// Returns advice about an unknown verb or flag.
+fn advice(error: &clap::Error) -> Option<&'static str> {
+    let kind = match error.kind() {
+        ErrorKind::InvalidSubcommand => ContextKind::InvalidSubcommand,
+        ErrorKind::UnknownArgument => ContextKind::InvalidArg,
+        _ => return None,
+    };
+    match error.get(kind)? {
+        ContextValue::String(word) => hint::about_word(word),
+        _ => None,
+    }
+}
+
 /// Returns the arguments if this process is a guard.
 fn guard_words() -> Option<Vec<String>> {
     let mut words = std::env::args_os().skip(1);
@@ -82,7 +97,12 @@ fn guard_words() -> Option<Vec<String>> {
 fn usage_error(error: &clap::Error) -> ExitCode {
     let plain = error.to_string();
     let masked = password::masked(&plain);
-    let shown = report::escaped_lines(masked.as_deref().unwrap_or(&plain));
+    let text = masked.as_deref().unwrap_or(&plain);
+    let text = match advice(error) {
+        Some(advice) => text.replacen("\n\n", &format!("\n\n  tip: {advice}\n\n"), 1),
+        None => text.to_owned(),
+    };
+    let shown = report::escaped_lines(&text);
     if !error.use_stderr() || shown == plain {
         error.exit(); // with colours
     }
@@ -109,8 +129,21 @@ fn man(verb: Option<&str>) -> Result<u8> {
     let mut text = Vec::new();
     clap_mangen::Man::new(chosen.clone()).render(&mut text)?;
     let text = String::from_utf8_lossy(&text).replacen(EXTRA, NOTES, 1);
+    if io::stdout().is_terminal() && show_manual(text.as_bytes()).is_ok_and(|shown| shown)
+    {
+        return Ok(0);
+    }
     report::page(text.as_bytes())?;
     Ok(0)
+}
+
+/// Opens a manual page with `man`. Returns whether it was shown.
+fn show_manual(text: &[u8]) -> io::Result<bool> {
+    let mut man = Command::new("man").args(["-l", "-"]).stdin(Stdio::piped()).spawn()?;
+    if let Some(mut stdin) = man.stdin.take() {
+        stdin.write_all(text)?;
+    }
+    Ok(man.wait()?.success())
 }
 
 /// The heading that clap gives to the notes after the flags.

@@ -19,11 +19,11 @@ use regex::bytes::Regex;
 use crate::command::Template;
 use crate::flags::{
     ExecutionFlags, InputFlags, JitterForm, OutputFlags, ProgressForm, RetryFlags,
-    RunFlags, SchedulingFlags,
+    RunFlags, SchedulingFlags, Scope,
 };
 use crate::input::{Input, Mode, Source};
 use crate::report::{Log, Resumed};
-use crate::values::{Backoff, Codes, MaxRetries, Rate};
+use crate::values::{Backoff, Codes, MaxFailures, MaxRetries, Rate};
 
 /// Everything that `requeue run` needs.
 #[derive(Debug)]
@@ -61,7 +61,9 @@ pub(crate) struct Policy {
     pub(crate) retry: RetryRule,
     pub(crate) debounce: Option<Duration>,
     pub(crate) order: Order,
-    pub(crate) fail_fast: bool,
+    pub(crate) max_failures: Option<MaxFailures>,
+    /// `--retry-rate` counts only the retries of this process, although there is a store.
+    pub(crate) own_retry_rate: bool,
 }
 
 /// Which failures are retried.
@@ -148,7 +150,7 @@ impl Plan {
         }
         let mode = store::mode(&flags, keys.is_some())?;
         let store = store::plan(&flags, mode)?;
-        let input = input(&flags.input, keys, flags.scheduling.priority, mode)?;
+        let input = input(&flags.input, keys, flags.scheduling.priority_field, mode)?;
         let resumed = flags.record.resume.as_deref();
         let dry_run = flags.execution.dry_run;
         let log = flags.record.log.as_deref();
@@ -246,7 +248,7 @@ pub(crate) fn open_keys(path: &Path) -> Result<Box<dyn BufRead + Send>> {
 }
 
 fn policy(flags: &SchedulingFlags, retries: RetryFlags) -> Result<Policy> {
-    let order = match (flags.priority, flags.fair_by.as_deref()) {
+    let order = match (flags.priority_field, flags.fair_by.as_deref()) {
         (None, Some(pattern)) => Order::Fair(grouping(pattern)?),
         (Some(_), _) => Order::Priority,
         (None, None) => Order::Fifo,
@@ -265,7 +267,10 @@ fn policy(flags: &SchedulingFlags, retries: RetryFlags) -> Result<Policy> {
         },
         debounce: flags.debounce,
         order,
-        fail_fast: flags.fail_fast,
+        max_failures: flags
+            .max_failures
+            .or(flags.fail_fast.then_some(MaxFailures::Keys(1))),
+        own_retry_rate: retries.retry_rate_scope == Some(Scope::Process),
     })
 }
 

@@ -119,7 +119,7 @@ fn open(
     let runtime = queue::runtime()?;
     let store = runtime.block_on(async {
         match plan.mode {
-            Mode::UntilEmpty => plan.address.open().await,
+            Mode::UntilEmpty => plan.address.open(|text| report.note(text)).await,
             // At boot, a worker may start before its server.
             Mode::Worker => plan.address.open_patiently(|text| report.note(text)).await,
         }

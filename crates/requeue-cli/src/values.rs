@@ -107,6 +107,50 @@ pub(crate) fn amount<N: FromStr>(text: &str) -> Result<N, Expected> {
     text.parse().map_err(|_| AMOUNT)
 }
 
+const PRIORITY: Expected = Expected("a whole number from -128 to 127");
+
+/// Parses a priority on a store.
+pub(crate) fn priority(text: &str) -> Result<i32, Expected> {
+    text.parse::<i8>().map(i32::from).map_err(|_| PRIORITY)
+}
+
+/// How many keys may fail for good before the run stops.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub(crate) enum MaxFailures {
+    Keys(u64),
+    Percent(f64),
+}
+
+/// A percentage of fewer keys is not meaningful.
+const ENOUGH_KEYS: u64 = 10;
+
+impl MaxFailures {
+    /// Returns whether `failed` of `done` keys are too many.
+    #[expect(clippy::cast_precision_loss, reason = "a percentage")]
+    pub(crate) fn is_reached(self, failed: u64, done: u64) -> bool {
+        match self {
+            Self::Keys(max) => failed >= max,
+            Self::Percent(max) => {
+                done >= ENOUGH_KEYS && failed as f64 * 100.0 >= max * done as f64
+            }
+        }
+    }
+}
+
+const FAILURES: Expected =
+    Expected("a whole number above 0, or a percentage such as 20%");
+
+/// Parses a number of failed keys: `3` or `20%`.
+pub(crate) fn max_failures(text: &str) -> Result<MaxFailures, Expected> {
+    let parsed = match text.strip_suffix('%') {
+        Some(number) => decimal(number)
+            .filter(|it| *it > 0.0 && *it <= 100.0)
+            .map(MaxFailures::Percent),
+        None => text.parse().ok().filter(|it| *it > 0).map(MaxFailures::Keys),
+    };
+    parsed.ok_or(FAILURES)
+}
+
 /// A rate of events.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub(crate) enum Rate {
@@ -258,6 +302,19 @@ mod tests {
         assert_eq!(rate("unlimited"), Ok(Rate::Unlimited));
         for text in ["", "0", "-1", "inf", "10/", "1/0s", "ten"] {
             assert_eq!(rate(text), Err(RATE), "{text}");
+        }
+    }
+
+    #[test]
+    fn failures_are_counted_or_a_percentage() {
+        let is_reached = |text: &str, failed, done| {
+            max_failures(text).unwrap().is_reached(failed, done)
+        };
+        assert!(is_reached("3", 3, 3) && !is_reached("3", 2, 100));
+        assert!(is_reached("20%", 2, 10) && !is_reached("20%", 2, 11));
+        assert!(!is_reached("20%", 9, 9), "too few keys");
+        for text in ["", "0", "-1", "0%", "101%", "x%", "%"] {
+            assert_eq!(max_failures(text), Err(FAILURES), "{text}");
         }
     }
 

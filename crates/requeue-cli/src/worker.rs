@@ -12,6 +12,7 @@ use std::thread::{self, JoinHandle};
 use std::time::Duration;
 
 use anyhow::{Context, Result};
+use requeue::rate::{Limit, Limiter};
 use requeue::{Clock, Finish, Lease, SystemClock};
 
 use crate::command::{CannotRun, Exit, Group, Process, Subject, Template};
@@ -24,6 +25,7 @@ use crate::report::{Capture, FinishedRun, RetryDelay, error_text};
 use crate::run::Runner;
 use crate::signals::{Reason, Stage};
 use crate::slots::RunningCommand;
+use crate::values::Rate;
 
 /// The code of all worker threads.
 #[derive(Debug)]
@@ -37,6 +39,8 @@ pub(crate) struct Worker {
     secrets: Vec<&'static str>,
     /// The number of started runs.
     started: AtomicU64,
+    /// Limits the retries of this process, if a store does not limit those of all workers.
+    retry_limiter: Option<Limiter>,
 }
 
 /// The worker threads.
@@ -106,6 +110,12 @@ impl Worker {
     ) -> Result<Workers> {
         let runner = Arc::clone(runner);
         let slots = runner.slots.len();
+        let retry_limiter = match policy.retry_rate {
+            Rate::PerSecond(rate) if policy.own_retry_rate => {
+                Some(Limiter::new(Limit::per_second(rate), policy.retry_burst.get()))
+            }
+            Rate::PerSecond(_) | Rate::Unlimited => None,
+        };
         let worker = Arc::new(Self {
             runner,
             template,
@@ -114,6 +124,7 @@ impl Worker {
             output,
             secrets,
             started: AtomicU64::new(0),
+            retry_limiter,
         });
         let start = |slot: usize| {
             let worker = Arc::clone(&worker);
@@ -250,7 +261,8 @@ impl Worker {
 
     fn give_up(&self, run: &FinishedRun<'_>) {
         self.runner.check_log(self.runner.report.gave_up(run));
-        if self.policy.fail_fast {
+        let (failed, done) = self.runner.report.failed_and_done();
+        if self.policy.max_failures.is_some_and(|max| max.is_reached(failed, done)) {
             self.runner.stop(Reason::Failure);
         }
     }

@@ -32,7 +32,7 @@ Exit codes:
 
 Rejected lines:
   Keys longer than 1024 bytes, empty arguments, and lines without the
-  number that --priority asks for.
+  number that --priority-field asks for.
 
 If a server is unreachable, requeue add retries for 10 seconds.";
 
@@ -160,10 +160,23 @@ pub(crate) struct AddFlags {
     /// Read keys from FILE instead of standard input; - is standard input
     #[arg(short = 'a', long, value_name = "FILE")]
     pub(crate) arg_file: Vec<PathBuf>,
-    /// Use word number FIELD of each line as a priority from -128 to 127, and the rest as
-    /// the key; higher runs first
-    #[arg(long, value_name = "FIELD", value_parser = values::count::<NonZeroUsize>)]
-    pub(crate) priority: Option<NonZeroUsize>,
+    /// The priority of the keys, from -128 to 127; higher runs first
+    #[arg(
+        long,
+        value_name = "N",
+        value_parser = values::priority,
+        allow_negative_numbers = true,
+        default_value = "0"
+    )]
+    pub(crate) priority: i32,
+    /// Use word number FIELD of each line as its priority, and the rest as the key
+    #[arg(
+        long,
+        value_name = "FIELD",
+        value_parser = values::count::<NonZeroUsize>,
+        conflicts_with = "priority"
+    )]
+    pub(crate) priority_field: Option<NonZeroUsize>,
     /// Delay the keys by this long; if a key is already delayed, the earlier time wins
     #[arg(long, value_name = "DURATION", value_parser = values::duration)]
     pub(crate) after: Option<Duration>,

@@ -6,7 +6,7 @@ use std::time::Duration;
 use anyhow::{Result, bail};
 
 use crate::address::StoreAddress;
-use crate::flags::{JitterForm, RunFlags};
+use crate::flags::{JitterForm, RunFlags, Scope};
 use crate::input::Mode;
 use crate::queue::StoreOptions;
 use crate::values::{Backoff, Rate};
@@ -22,6 +22,10 @@ pub(crate) struct StorePlan {
 pub(super) fn mode(flags: &RunFlags, has_keys: bool) -> Result<Mode> {
     if flags.store.worker && flags.store.store.is_none() {
         bail!("--worker needs --store or REQUEUE_STORE: its keys come from there");
+    }
+    if flags.retries.retry_rate_scope == Some(Scope::Store) && flags.store.store.is_none()
+    {
+        bail!("--retry-rate-scope=store needs --store or REQUEUE_STORE");
     }
     if flags.store.worker && has_keys {
         bail!("--worker reads no input and cannot be used with keys after ':::'");
@@ -39,6 +43,7 @@ pub(super) fn plan(flags: &RunFlags, mode: Mode) -> Result<Option<StorePlan>> {
     let retries = &flags.retries;
     let rate = match retries.retry_rate {
         Rate::Unlimited => None,
+        Rate::PerSecond(_) if retries.retry_rate_scope == Some(Scope::Process) => None,
         Rate::PerSecond(rate) => Some(requeue_store::Rate {
             interval: Duration::try_from_secs_f64(1.0 / rate).unwrap_or(Duration::MAX),
             burst: retries.retry_burst,

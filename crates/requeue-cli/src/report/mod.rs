@@ -321,6 +321,12 @@ impl Report {
         })
     }
 
+    /// Returns how many keys failed for good, and how many are done.
+    pub(crate) fn failed_and_done(&self) -> (u64, u64) {
+        let stats = self.stats();
+        (stats.failed_keys(), stats.failed_keys() + stats.succeeded())
+    }
+
     /// Returns whether a key failed for good.
     pub(crate) fn has_failures(&self) -> bool {
         self.stats().failed_keys() > 0

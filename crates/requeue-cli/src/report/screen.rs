@@ -218,6 +218,26 @@ impl Window {
     }
 }
 
+impl Window {
+    /// Like [`fit`](Self::fit), but marks lines that are cut and counts lines left out.
+    fn fit_noting(self, lines: &[&str]) -> Vec<String> {
+        let rows = self.rows.saturating_sub(1).max(1);
+        let shown = if lines.len() > rows { rows - 1 } else { lines.len() };
+        let cut = |line: &&str| {
+            if line.chars().count() <= self.columns {
+                return (*line).to_owned();
+            }
+            line.chars().take(self.columns.saturating_sub(1)).chain(['…']).collect()
+        };
+        let mut fitted: Vec<String> = lines[..shown].iter().map(cut).collect();
+        if shown < lines.len() {
+            let more = lines.len() - shown;
+            fitted.push(cut(&&*format!("… {more} more lines; enlarge the window")));
+        }
+        fitted
+    }
+}
+
 /// Formats a status: erases from the cursor on, draws `lines`, and returns to their start.
 fn frame(lines: &[String], window: Window) -> String {
     let mut text = format!("{ERASE}{WRAP_OFF}");
@@ -238,9 +258,9 @@ pub(crate) fn redraw(text: &str) -> io::Result<()> {
     let window = Window::of(&out);
     let lines: Vec<_> = text.lines().collect();
     let mut drawn = format!("\x1b[H{WRAP_OFF}");
-    for line in window.fit(&lines) {
+    for line in window.fit_noting(&lines) {
         drawn += "\x1b[2K";
-        drawn.extend(line);
+        drawn += &line;
         drawn += "\r\n";
     }
     drawn += "\x1b[J";
@@ -274,6 +294,26 @@ mod tests {
         assert!(drawn.ends_with("\r\x1b[A\x1b[A"), "{drawn:?}");
         let alone = frame(&lines(1), window);
         assert!(alone.ends_with(&format!("line 0{WRAP_ON}\r")), "{alone:?}");
+    }
+
+    /// `watch` once showed 5 of 10 failing keys in a small window, and said nothing.
+    #[test]
+    fn lines_left_out_are_counted() {
+        let window = Window { rows: 4, columns: 30 };
+        let text = lines(10);
+        let text: Vec<_> = text.iter().map(String::as_str).collect();
+        let wanted = ["line 0", "line 1", "… 8 more lines; enlarge the wi…"];
+        assert_eq!(
+            window.fit_noting(&text),
+            wanted.map(|line| {
+                if line.chars().count() > 30 {
+                    line.chars().take(29).chain(['…']).collect()
+                } else {
+                    line.to_owned()
+                }
+            })
+        );
+        assert_eq!(window.fit_noting(&text[..3]), &text[..3]);
     }
 
     /// The status once overwrote output that did not end with a newline.

@@ -25,7 +25,9 @@ struct Adder {
     store: Arc<dyn Store>,
     when: When,
     /// The number of the word that is the priority, counted from 1.
-    priority: Option<usize>,
+    priority_field: Option<usize>,
+    /// The priority of keys without such a word.
+    priority: i32,
     revive_after: Duration,
     unsent: Vec<Add>,
     added: AddCounts,
@@ -51,7 +53,8 @@ pub(crate) fn add(flags: AddFlags) -> Result<u8> {
         runtime,
         store,
         when: flags.after.map_or(When::Now, When::After),
-        priority: flags.priority.map(NonZeroUsize::get),
+        priority_field: flags.priority_field.map(NonZeroUsize::get),
+        priority: flags.priority,
         revive_after: flags.revive_after,
         unsent: Vec::new(),
         added: AddCounts::default(),
@@ -114,9 +117,9 @@ impl Adder {
             // Usually an unset shell variable.
             return Err("the key is empty".to_owned());
         }
-        let (priority, key) = match self.priority {
+        let (priority, key) = match self.priority_field {
             Some(field) => split_priority(line, field).map_err(|why| why.to_string())?,
-            None => (0, line.to_vec()),
+            None => (self.priority, line.to_vec()),
         };
         let add = Key::new(key).map(|key| Add::new(key, self.when));
         add.and_then(|add| {

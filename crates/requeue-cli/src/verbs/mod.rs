@@ -65,9 +65,17 @@ pub(crate) fn dead(verb: DeadVerb) -> Result<u8> {
 
 fn list_dead(flags: ListFlags) -> Result<u8> {
     let ListFlags { store, json, limit } = flags;
-    let dead = on_store(store, async |store| store.dead(limit).await)?;
+    let (dead, all) = on_store(store, async |store| {
+        let dead = store.dead(limit).await?;
+        Ok((dead, store.stats().await?.dead))
+    })?;
     let text = if json { report::dead_json(&dead) } else { report::dead_table(&dead) };
     report::page(text.as_bytes())?;
+    let hidden = all.saturating_sub(dead.len() as u64);
+    if hidden > 0 {
+        let keys = count(hidden, "dead key is", "dead keys are");
+        report::note(&format!("{keys} not listed; --limit {all} lists all"));
+    }
     Ok(0)
 }
 

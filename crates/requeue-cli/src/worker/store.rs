@@ -31,6 +31,15 @@ impl Worker {
             self.runner.leave(&key);
         }
         let retried = finish == Finish::Retry;
+        let finish = match (&self.retry_limiter, finish) {
+            (Some(limiter), Finish::Retry) => {
+                let backoff = self.policy.backoff.after(failures);
+                Finish::RetryAfter(
+                    limiter.reserve().map_or(backoff, |it| backoff.max(it.delay())),
+                )
+            }
+            (_, finish) => finish,
+        };
         match queue.finish(lease, finish, error) {
             Ok(Finished::Delayed(delay)) if retried => {
                 self.report_retry(&key, failures, delay);

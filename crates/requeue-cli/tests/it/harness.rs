@@ -156,6 +156,13 @@ impl Ran {
         lines
     }
 
+    /// Returns standard error without the notes about the store.
+    pub(crate) fn said(&self) -> String {
+        let about_store = ["(REQUEUE_STORE)", "created the new queue"];
+        let lines = self.err.split_inclusive('\n');
+        lines.filter(|line| !about_store.iter().any(|part| line.contains(part))).collect()
+    }
+
     #[track_caller]
     pub(crate) fn expect(self, code: i32) -> Self {
         assert_eq!(self.code, Some(code), "{self:#?}");

@@ -118,7 +118,7 @@ fn default_backoff_is_200_ms_doubling_for_five_retries() {
     assert_eq!(delays(&dir)[..2], [200.0, 400.0]);
     let help = dir.requeue().args(["run", "--help"]).ran().expect(0).out;
     for default in
-        ["[default: 200ms..5m]", "[default: 5]", "[default: 10/s]", "[default: 100]"]
+        ["[default: 200ms..5m]", "[default: 5]", "[default: unlimited]", "[default: 100]"]
     {
         assert!(help.contains(default), "{default}");
     }
@@ -170,11 +170,9 @@ fn retries_can_be_disabled_or_unlimited() {
 #[test]
 fn jitter_shortens_the_backoff() {
     let dir = Dir::new();
-    for (name, flag, least) in [
-        ("full", "--jitter", 0.0),
-        ("all", "--jitter=full", 0.0),
-        ("half", "--jitter=equal", 0.5),
-    ] {
+    for (name, flag, least) in
+        [("all", "--jitter=full", 0.0), ("half", "--jitter=equal", 0.5)]
+    {
         let flags = ["--log", name, flag, "--backoff", "8ms", "--max-retries", "12"];
         dir.run(flags).args(FAILS).stdin("k\n").ran().expect(1);
         let retried = dir.events(name, "retried");
@@ -257,11 +255,12 @@ fn priority_is_a_word_of_the_line() {
     let dir = Dir::new();
     let lines = ["low -5", "high 9", "mid 0", "high2 9"];
     let wanted = ["high", "high2", "mid", "low"];
-    assert_eq!(order(&dir, &["--priority", "2"], "first 0", &lines), wanted);
-    let ran = dir.run(["--priority", "1", "echo"]).stdin("3 a b\nx c\n").ran().expect(2);
+    assert_eq!(order(&dir, &["--priority-field", "2"], "first 0", &lines), wanted);
+    let ran =
+        dir.run(["--priority-field", "1", "echo"]).stdin("3 a b\nx c\n").ran().expect(2);
     assert_eq!(ran.out, "a b\n");
     assert!(
-        ran.err.contains("--priority expects a whole number as word 1: x c"),
+        ran.err.contains("--priority-field expects a whole number as word 1: x c"),
         "{}",
         ran.err
     );
@@ -294,4 +293,26 @@ fn key_that_later_succeeds_has_not_failed() {
     dir.write("ok", "");
     live.send("k");
     live.wait().expect(0);
+}
+
+#[test]
+fn run_stops_after_too_many_failures() {
+    let flags = ["-j1", "--max-retries=0", "--shell", "echo {}; exit 1"];
+    for (max, runs) in [("2", 2), ("100%", 10)] {
+        let flags = ["--max-failures", max].into_iter().chain(flags);
+        let ran = Dir::new().run(flags).stdin(numbers(20)).ran().expect(1);
+        assert_eq!(ran.out.lines().count(), runs, "{max}: {}", ran.out);
+        assert!(ran.err.contains(&format!("{} keys left", 20 - runs)), "{}", ran.err);
+    }
+}
+
+/// The default of 10 retries per second made 10,000 keys with five retries take 83 minutes.
+#[test]
+fn retries_are_not_limited_by_default() {
+    let dir = Dir::new();
+    let flags = ["-j8", "--backoff=1ms", "--max-retries=1", "--log", "log", "false"];
+    dir.run(flags).stdin(numbers(200)).ran().expect(1);
+    let retried = dir.events("log", "retried");
+    assert_eq!(retried.len(), 200);
+    assert!(retried.iter().all(|line| line["delay_ms"].as_f64().unwrap() < 2.0));
 }

@@ -54,14 +54,14 @@ fn added_keys_are_shown_by_status() {
     on_each_store(|store| {
         let ran = store.requeue().args(["add", "a", "b"]).ran().expect(0);
         assert_eq!(
-            (ran.out.as_str(), ran.err.as_str()),
+            (ran.out.as_str(), ran.said().as_str()),
             ("", "requeue: 2 keys: 2 added\n")
         );
         let ran = store.requeue().args(["add", "-0"]).stdin(b"b\0c\n".to_vec()).ran();
-        assert_eq!(ran.expect(0).err, "requeue: 2 keys: 1 added, 1 already queued\n");
+        assert_eq!(ran.expect(0).said(), "requeue: 2 keys: 1 added, 1 already queued\n");
         let after = ["add", "--after", "1h", "later"];
         let ran = store.requeue().args(after).ran().expect(0);
-        assert_eq!(ran.err, "requeue: 1 key: 1 delayed\n");
+        assert_eq!(ran.said(), "requeue: 1 key: 1 delayed\n");
         let status = store.status();
         assert_eq!((&status["ready"], &status["delayed"]), (&3.into(), &1.into()));
         assert!(status["oldest_ready_ms"].is_u64(), "{status}");
@@ -78,7 +78,7 @@ fn empty_key_is_rejected() {
     let message = "requeue: rejected line: the key is empty\n";
     let store = embedded();
     let ran = store.requeue().args(["add", "", "k"]).ran().expect(2);
-    assert_eq!(ran.err, format!("{message}requeue: 1 key: 1 added\n"));
+    assert_eq!(ran.said(), format!("{message}requeue: 1 key: 1 added\n"));
     assert_eq!(store.status()["ready"], 1);
 }
 
@@ -87,20 +87,24 @@ fn empty_key_is_rejected() {
 fn keys_run_by_priority() {
     let store = embedded();
     let add = |field, lines: &str| {
-        store.requeue().args(["add", "--priority", field]).stdin(lines).ran()
+        store.requeue().args(["add", "--priority-field", field]).stdin(lines).ran()
     };
     let ran = add("2", "low -5\nhigh 9\nmid 0\nlow 1\n").expect(0);
-    assert_eq!(ran.err, "requeue: 4 keys: 3 added, 1 already queued\n");
-    let ran =
-        store.run(&["-j1", "--priority=1", "echo"]).stdin("-7 new\n").ran().expect(0);
+    assert_eq!(ran.said(), "requeue: 4 keys: 3 added, 1 already queued\n");
+    let ran = store
+        .run(&["-j1", "--priority-field=1", "echo"])
+        .stdin("-7 new\n")
+        .ran()
+        .expect(0);
     let before: Vec<_> = ran.out.lines().filter(|key| *key != "new").collect();
     assert_eq!(before, ["high", "low", "mid"]);
     let ran = add("1", "500 far\nx none\n3 near\n").expect(2);
     assert_eq!(ran.err.matches("rejected line: ").count(), 2, "{}", ran.err);
     assert!(ran.err.contains(": 500 far\n"), "{}", ran.err);
-    let none = "rejected line: --priority expects a whole number as word 1: x none";
+    let none = "rejected line: --priority-field expects a whole number as word 1: x none";
     assert!(ran.err.contains(none), "{}", ran.err);
-    let ran = store.run(&["--priority=1", "echo"]).stdin("-129 low\n").ran().expect(2);
+    let ran =
+        store.run(&["--priority-field=1", "echo"]).stdin("-129 low\n").ran().expect(2);
     assert!(
         ran.err.contains("rejected line: ") && ran.err.contains("-129"),
         "{}",
@@ -214,12 +218,55 @@ fn dead_keys_can_be_revived_and_dropped() {
     });
 }
 
+/// The list once ended after 1000 of 5000 keys, and said nothing.
+#[test]
+fn list_of_dead_keys_says_what_it_leaves_out() {
+    on_each_store(|store| {
+        make_dead(store, "a");
+        make_dead(store, "b");
+        let list = ["dead", "list", "--limit", "1"];
+        let ran = store.requeue().args(list).ran().expect(0);
+        assert_eq!(ran.err, "requeue: 1 dead key is not listed; --limit 2 lists all\n");
+        let all = store.requeue().args(["dead", "list"]).ran().expect(0);
+        assert_eq!(all.err, "");
+    });
+}
+
+#[test]
+fn priority_is_given_with_the_keys() {
+    let store = embedded();
+    let add = |args: &[&str]| store.requeue().arg("add").args(args).ran();
+    add(&["low"]).expect(0);
+    add(&["--priority", "5", "high"]).expect(0);
+    add(&["--priority", "-5", "last"]).expect(0);
+    let ran = store.run(&["-j1", "echo"]).ran().expect(0);
+    assert_eq!(ran.out, "high\nlow\nlast\n");
+    let ran = add(&["--priority", "128", "k"]).expect(2);
+    assert!(ran.err.contains("from -128 to 127"), "{}", ran.err);
+}
+
+/// `--retry-rate` applies to all workers on a store, or to one process.
+#[test]
+fn rate_of_retries_can_be_of_one_process() {
+    on_each_store(|store| {
+        let flags = ["--retry-rate", "1/h", "--retry-rate-scope", "process"];
+        let more = ["--backoff=1ms", "--retry-burst=2", "-j1", "--shell", "exit 1 #"];
+        let mut live = store.run(&flags).args(more).start();
+        live.send("k");
+        live.wait_for_status("delayed 1 (next ");
+        live.signal("USR1");
+        live.err_line("retrying: k: exit code 1 after 3 runs");
+        live.signal("INT");
+        live.wait().expect(130);
+    });
+}
+
 #[test]
 fn adding_a_dead_key_revives_it() {
     on_each_store(|store| {
         make_dead(store, "k");
         let ran = store.requeue().args(["add", "k", "new"]).ran().expect(0);
-        assert_eq!(ran.err, "requeue: 2 keys: 1 added, 1 revived\n");
+        assert_eq!(ran.said(), "requeue: 2 keys: 1 added, 1 revived\n");
         assert_eq!(store.run(&["echo"]).ran().expect(0).sorted(), ["k", "new"]);
     });
 }

@@ -4,7 +4,9 @@ use std::io::{BufRead, BufReader, Write};
 use std::net::TcpStream;
 
 use crate::harness::Dir;
-use crate::test_store::{TestStore, VERBS, embedded, on_each_store, queue_name, server};
+use crate::test_store::{
+    TestStore, VERBS, embedded, on_each_server, on_each_store, queue_name, server,
+};
 
 #[test]
 fn unknown_scheme_is_rejected_with_the_known_ones() {
@@ -195,7 +197,7 @@ fn unsupported_flags_are_rejected_with_the_reason() {
     for (flag, why) in [
         ("--fair-by=/", "has no groups"),
         ("--debounce=1s", "the earliest deadline"),
-        ("--jitter", "without jitter"),
+        ("--jitter=full", "without jitter"),
         ("--resume=log", "keeps the unfinished keys"),
     ] {
         let ran = embedded().run(&[flag, "true"]).ran().expect(2);
@@ -209,4 +211,76 @@ fn unsupported_flags_are_rejected_with_the_reason() {
         let ran = embedded().run(&[value, "true"]).ran().expect(2);
         assert!(ran.err.contains("at least 100ms"), "{}", ran.err);
     }
+}
+
+/// Starts a server that gives the same answer to every request: `answer`. Returns its address.
+fn fake_server(answer: &'static [u8]) -> String {
+    use std::io::{Read, Write};
+    let listener = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
+    let address = listener.local_addr().unwrap().to_string();
+    std::thread::spawn(move || {
+        for client in listener.incoming() {
+            let mut client = client.unwrap();
+            let mut answers = || {
+                let mut request = [0; 4096];
+                let length = client.read(&mut request).unwrap_or(0);
+                // Each command of Redis starts with an asterisk.
+                let lines = request[..length].split(|byte| *byte == b'\n');
+                let commands = lines.filter(|line| line.first() == Some(&b'*')).count();
+                let answers = answer.repeat(commands.max(1));
+                length > 0 && !answer.is_empty() && client.write_all(&answers).is_ok()
+            };
+            while answers() {}
+        }
+    });
+    address
+}
+
+/// The messages once were `Parse error at 1` and `received corrupt message`.
+#[test]
+fn wrong_server_is_explained() {
+    let page = fake_server(b"HTTP/1.1 400 Bad Request\r\n\r\n<!DOCTYPE HTML>\n");
+    let silent = fake_server(b"");
+    for (url, hint) in [
+        (format!("redis://{page}"), "check the host and the port"),
+        (format!("rediss://{page}"), "write redis://"),
+        (format!("redis://{silent}"), "write rediss://"),
+        (format!("rediss://{silent}"), "write redis://"),
+        (format!("postgres://me@{page}/db"), "it may not be PostgreSQL"),
+    ] {
+        let ran = Dir::new().requeue().args(["status", "--store", &url]).ran().expect(2);
+        assert!(ran.err.contains(hint), "{url}: {}", ran.err);
+    }
+}
+
+#[test]
+fn missing_password_is_explained() {
+    let refusing = fake_server(b"-NOAUTH Authentication required.\r\n");
+    let url = format!("redis://{refusing}");
+    let ran = Dir::new().requeue().args(["status", "--store", &url]).ran().expect(2);
+    assert!(ran.err.contains("redis://:PASSWORD@HOST"), "{}", ran.err);
+}
+
+#[test]
+fn store_from_the_environment_is_named() {
+    on_each_store(|store| {
+        for verb in [&["add", "k"][..], &["run", "true"]] {
+            let ran = store.requeue().args(verb).ran().expect(0);
+            assert!(ran.err.contains("using ") && ran.err.contains(" (REQUEUE_STORE)"));
+        }
+    });
+    let dir = Dir::new();
+    let ran = dir.requeue().args(["add", "--store", "./q", "k"]).ran().expect(0);
+    assert!(!ran.err.contains("REQUEUE_STORE"), "{}", ran.err);
+}
+
+/// A mistyped name once created a queue silently.
+#[test]
+fn new_queue_on_a_server_is_reported_once() {
+    on_each_server(|store| {
+        for created in [true, false] {
+            let ran = store.requeue().args(["add", "k"]).ran().expect(0);
+            assert_eq!(ran.err.contains("created the new queue"), created, "{}", ran.err);
+        }
+    });
 }

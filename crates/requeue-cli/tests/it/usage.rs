@@ -18,10 +18,11 @@ fn usage_errors_show_flag_value_and_accepted_values() {
         ("--metrics", "host", "127.0.0.1:9090"),
         ("--workers", "0", "a whole number above 0"),
         ("--workers", "two", "a whole number above 0"),
+        ("--max-failures", "0", "a percentage such as 20%"),
         ("--max-queued", "0", "a whole number above 0"),
         ("--burst", "0", "a whole number above 0"),
         ("--retry-burst", "0", "a whole number above 0"),
-        ("--priority", "0", "a whole number above 0"),
+        ("--priority-field", "0", "a whole number above 0"),
         ("--jitter", "some", "full, equal"),
         ("--progress", "much", "auto, bar, line, none"),
         ("--fair-by", "(a", "a regular expression"),
@@ -34,11 +35,29 @@ fn usage_errors_show_flag_value_and_accepted_values() {
     }
 }
 
+/// These once failed with a message about `--`, or ran `full` as the command.
+#[test]
+fn usage_errors_say_what_to_type() {
+    for (args, hint) in [
+        (&["run", "-j", "-1", "true"][..], "invalid value '-1' for '--workers <N>'"),
+        (&["run", "-I%", "echo", "%"], "{} is replaced without a flag"),
+        (&["run", "--jitter", "some", "true"], "[possible values: none, full, equal]"),
+        (&["list"], "requeue dead list"),
+        (&["rm", "k"], "requeue dead drop"),
+        (&["run", "--halt", "soon,fail=1", "true"], "--max-failures"),
+    ] {
+        let ran = Dir::new().requeue().args(args).ran().expect(2);
+        assert!(ran.err.contains(hint), "{args:?}: {}", ran.err);
+    }
+    let ran = Dir::new().run(["--jitter", "full", "echo", ":::", "k"]).ran().expect(0);
+    assert_eq!(ran.out, "k\n");
+}
+
 #[test]
 fn conflicting_flags_are_rejected() {
     for flags in [
-        ["--priority=1", "--fair-by=/"],
-        ["--priority=1", "--debounce=1s"],
+        ["--priority-field=1", "--fair-by=/"],
+        ["--priority-field=1", "--debounce=1s"],
         ["--line-buffer", "--quiet-success"],
         ["--line-buffer", "--output=x"],
         ["--tag", "--output=x"],
