@@ -10,7 +10,7 @@ use anyhow::{Result, anyhow, bail};
 use requeue_fjall::FjallStore;
 use requeue_postgres::PostgresStore;
 use requeue_redis::RedisStore;
-use requeue_store::{Error, ErrorKind, Store};
+use requeue_store::{Error, ErrorKind, Migration, Store};
 
 use crate::flags::{QueueFlags, StoreFlags};
 use crate::hint;
@@ -153,7 +153,8 @@ impl StoreAddress {
         let opened = retry(
             || self.open_noting(&note),
             |error| {
-                let keep_trying = for_a_while(error);
+                // A wrong password is reported at once.
+                let keep_trying = error.kind() != ErrorKind::Denied && for_a_while(error);
                 if keep_trying && !std::mem::replace(&mut noted, true) {
                     let (why, time) = (chain(error), brief(PATIENCE));
                     note(&format!("{CANNOT_OPEN}, retrying for {time}: {why}"));
@@ -172,14 +173,28 @@ impl StoreAddress {
         self.open_or(IfMissing::Fail).await.map_err(|error| self.explain(&error))
     }
 
+    /// Brings the stored data to the version of this program, or lists the steps.
+    pub(crate) async fn migrate(&self, dry_run: bool) -> Result<Migration> {
+        let queue = self.queue.as_deref().unwrap_or(DEFAULT_QUEUE);
+        let done = match &self.location {
+            Location::Directory(path) if !path.exists() => Err(no_directory(path)),
+            Location::Directory(path) => FjallStore::builder(path).migrate(dry_run).await,
+            Location::Redis(url) => {
+                RedisStore::builder(url).queue(queue).migrate(dry_run).await
+            }
+            Location::Postgres(url) => {
+                PostgresStore::builder(url).queue(queue).migrate(dry_run).await
+            }
+        };
+        done.map_err(|error| self.explain(&error))
+    }
+
     async fn open_or(&self, if_missing: IfMissing) -> Result<Arc<dyn Store>, Error> {
         let queue = self.queue.as_deref().unwrap_or(DEFAULT_QUEUE);
         let must_exist = if_missing == IfMissing::Fail;
         match &self.location {
             Location::Directory(path) if must_exist && !path.exists() => {
-                let text =
-                    format!("{} does not exist; requeue add creates it", path.display());
-                Err(Error::new(ErrorKind::Invalid, text))
+                Err(no_directory(path))
             }
             Location::Directory(path) => Ok(Arc::new(FjallStore::builder(path).open()?)),
             Location::Redis(url) => {
@@ -199,9 +214,14 @@ impl StoreAddress {
     }
 }
 
+fn no_directory(path: &Path) -> Error {
+    let text = format!("{} does not exist; requeue add creates it", path.display());
+    Error::new(ErrorKind::Invalid, text)
+}
+
 /// Returns whether a queue does not exist, but can be created.
 fn is_missing(error: &Error) -> bool {
-    error.kind() == ErrorKind::Invalid && error.to_string().contains("does not exist")
+    error.kind() == ErrorKind::Invalid && error.to_string().ends_with("creates it")
 }
 
 /// Returns whether the command line contains `--store`.

@@ -12,8 +12,8 @@ use clap::{Args, Parser, Subcommand, ValueEnum};
 use crate::values::{self, Backoff, Codes, MaxFailures, MaxRetries, Rate};
 
 pub(crate) use self::store::{
-    AddFlags, ChosenKeys, DeadVerb, ForgetFlags, ListFlags, QueueFlags, RunStoreFlags,
-    StatusFlags, StoreFlags, WatchFlags,
+    AddFlags, ChosenKeys, DeadVerb, ForgetFlags, ListFlags, MigrateFlags, QueueFlags,
+    RunStoreFlags, StatusFlags, StoreFlags, WatchFlags,
 };
 
 const ABOUT: &str = "Run a command for each key: a deduplicating, retrying xargs";
@@ -135,8 +135,8 @@ Stores:
 const USAGE: &str = "requeue run [OPTIONS] [--] COMMAND [ARGUMENT]... [::: KEY...]";
 
 /// The verbs that have a manual page.
-const VERBS: [&str; 8] =
-    ["run", "add", "status", "watch", "dead", "forget", "pause", "resume"];
+const VERBS: [&str; 9] =
+    ["run", "add", "status", "watch", "dead", "forget", "pause", "resume", "migrate"];
 
 /// The command line.
 #[derive(Debug, Parser)]
@@ -179,6 +179,9 @@ pub(crate) enum Verb {
     Pause(StoreFlags),
     /// Start keys again after a pause
     Resume(StoreFlags),
+    /// Bring the data of a store to the version of this program
+    #[command(long_about = store::MIGRATE_ABOUT)]
+    Migrate(MigrateFlags),
     /// Print shell completions
     Completions {
         /// The shell
@@ -206,6 +209,7 @@ impl Verb {
                 | DeadVerb::Drop(ChosenKeys { store, .. }),
             )
             | Self::Forget(ForgetFlags { store, .. })
+            | Self::Migrate(MigrateFlags { store, .. })
             | Self::Pause(store)
             | Self::Resume(store) => Some(&store.store),
             Self::Completions { .. } | Self::Man { .. } => None,
@@ -295,6 +299,11 @@ pub(crate) struct SchedulingFlags {
     /// Limit the rate at which commands start: 10/s, 600/m, 5/h
     #[arg(long, value_name = "RATE", value_parser = values::rate, default_value = "unlimited")]
     pub(crate) rate: Rate,
+    /// Whose starts count for --rate: of this process, or of all workers on the store
+    ///
+    /// With store, each idle worker may hold one start in reserve.
+    #[arg(long, value_name = "SCOPE", default_value = "process", requires = "rate")]
+    pub(crate) rate_scope: Scope,
     /// Allow bursts of N starts under --rate
     #[arg(
         long,

@@ -7,7 +7,7 @@ pub(crate) fn about_store(scheme: &str, error: &str) -> Option<&'static str> {
     let closed =
         ["broken pipe", "reset by peer", "closed", "end of file", "unexpected eof"];
     match scheme {
-        _ if has(&["refused", "Name or service", "lookup address"]) => None,
+        _ if has(&["onnection refused", "Name or service", "lookup address"]) => None,
         "redis" | "redis-cluster" | "redis+sentinel" | "postgres" | "postgresql"
         | "rediss" | "rediss-cluster" | "rediss+sentinel"
             if has(&["NOAUTH", "uthentication required", "requires a password"]) =>

@@ -59,6 +59,7 @@ fn main() -> ExitCode {
         Verb::Forget(flags) => verbs::forget(flags),
         Verb::Pause(flags) => verbs::pause(flags),
         Verb::Resume(flags) => verbs::resume(flags),
+        Verb::Migrate(flags) => verbs::migrate(flags),
         Verb::Completions { shell } => completions(shell),
         Verb::Man { verb } => man(verb.as_deref()),
     };
@@ -74,15 +75,11 @@ fn main() -> ExitCode {
 
 /// Returns advice about an unknown verb or flag.
 fn advice(error: &clap::Error) -> Option<&'static str> {
-    let kind = match error.kind() {
-        ErrorKind::InvalidSubcommand => ContextKind::InvalidSubcommand,
-        ErrorKind::UnknownArgument => ContextKind::InvalidArg,
-        _ => return None,
-    };
-    match error.get(kind)? {
-        ContextValue::String(word) => hint::about_word(word),
-        _ => None,
-    }
+    let verb = error.get(ContextKind::InvalidSubcommand);
+    let flag = error.get(ContextKind::InvalidArg);
+    let flag = flag.filter(|_| error.kind() == ErrorKind::UnknownArgument);
+    let Some(ContextValue::String(word)) = verb.or(flag) else { return None };
+    hint::about_word(word)
 }
 
 /// Returns the arguments if this process is a guard.

@@ -2,7 +2,7 @@
 
 mod store;
 
-pub(crate) use self::store::StorePlan;
+pub(crate) use self::store::{StorePlan, shared_rate};
 
 use std::ffi::OsString;
 use std::fs::{self, File};
@@ -54,6 +54,8 @@ pub(crate) struct TimeLimits {
 pub(crate) struct Policy {
     pub(crate) rate: Rate,
     pub(crate) burst: NonZeroU32,
+    /// `rate` limits all workers on the store together.
+    pub(crate) shared_rate: bool,
     pub(crate) retry_rate: Rate,
     pub(crate) retry_burst: NonZeroU32,
     pub(crate) backoff: Backoff,
@@ -256,6 +258,7 @@ fn policy(flags: &SchedulingFlags, retries: RetryFlags) -> Result<Policy> {
     Ok(Policy {
         rate: flags.rate,
         burst: flags.burst,
+        shared_rate: flags.rate_scope == Scope::Store,
         retry_rate: retries.retry_rate,
         retry_burst: retries.retry_burst,
         backoff: retries.backoff,

@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use requeue::{Clock, SystemClock};
-use requeue_store::{Error, ErrorKind};
+use requeue_store::Error;
 
 /// How long opening a store and `requeue add` keep trying.
 pub(crate) const PATIENCE: Duration = Duration::from_secs(10);
@@ -31,11 +31,7 @@ async fn retry_on<T, F: Future<Output = Result<T, Error>>>(
     let mut pause = FIRST_PAUSE;
     loop {
         match call().await {
-            // A wrong password is reported at once.
-            Err(error)
-                if error.is_transient()
-                    && error.kind() != ErrorKind::Denied
-                    && keep_trying(&error) => {}
+            Err(error) if error.is_transient() && keep_trying(&error) => {}
             answer => return answer,
         }
         clock.timer(clock.now() + pause).await;
@@ -54,7 +50,9 @@ mod tests {
     use std::task::{Context, Poll, Waker};
 
     use requeue::testing::FakeClock;
-    use requeue_store::ErrorKind::{Denied, Unavailable, Unknown};
+    use requeue_store::ErrorKind::{
+        self, Corrupt, Denied, Full, ReadOnly, Unavailable, Unknown,
+    };
 
     use super::*;
 
@@ -87,7 +85,9 @@ mod tests {
     #[test]
     fn only_transient_errors_are_retried() {
         assert_eq!(run(&[Unavailable, Unknown], 9), (Ok(()), 3));
-        assert_eq!(run(&[Unavailable, Denied], 9), (Err(Denied), 2));
+        // A password may have been rotated.
+        assert_eq!(run(&[Full, ReadOnly, Denied], 9), (Ok(()), 4));
+        assert_eq!(run(&[Unavailable, Corrupt], 9), (Err(Corrupt), 2));
     }
 
     #[test]

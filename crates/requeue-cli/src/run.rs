@@ -18,7 +18,7 @@ use crate::guard::Guard;
 use crate::http;
 use crate::input::{Input, Key, Mode};
 use crate::journal::Journal;
-use crate::plan::{Plan, Policy, Progress, StorePlan, TimeLimits};
+use crate::plan::{Plan, Policy, Progress, StorePlan, TimeLimits, shared_rate};
 use crate::queue::{self, MemoryQueue, RunQueue, StoreQueue, fatal};
 use crate::reader::Reader;
 use crate::report::{Left, Report, Resumed, View, Work, brief, count, shown};
@@ -135,6 +135,9 @@ fn open(
 fn start_limiter(policy: &Policy) -> Option<StartLimiter> {
     match policy.rate {
         Rate::Unlimited => None,
+        Rate::PerSecond(rate) if policy.shared_rate => {
+            Some(StartLimiter::shared(shared_rate(rate, policy.burst)))
+        }
         Rate::PerSecond(rate) => Some(StartLimiter::new(rate, policy.burst.get())),
     }
 }

@@ -23,6 +23,15 @@ failing keys with their last error; and the workers that hold keys.
 If a worker dies, its keys count as processing until their leases expire and another worker \
 looks for keys. This command only reads; workers decide when a key is dead (--max-deliveries).";
 
+pub(super) const MIGRATE_ABOUT: &str = "\
+Bring the data of a store to the version of this program.
+
+No other command changes the format of stored data. Each step is printed. With --dry-run, \
+nothing is changed.
+
+Exit codes: 0 if there was nothing to do or all steps were carried out; 1 if a dry run found \
+something to do; 2 if it failed.";
+
 pub(super) const ADD_NOTES: &str = "\
 Exit codes:
   0  the store has acknowledged every key
@@ -242,6 +251,15 @@ pub(crate) struct ChosenKeys {
     /// The keys
     #[arg(value_name = "KEY", required_unless_present = "all")]
     pub(crate) keys: Vec<OsString>,
+}
+
+#[derive(Debug, Args)]
+pub(crate) struct MigrateFlags {
+    #[command(flatten)]
+    pub(crate) store: StoreFlags,
+    /// Print the steps and change nothing
+    #[arg(long)]
+    pub(crate) dry_run: bool,
 }
 
 #[derive(Debug, Args)]

@@ -1,6 +1,7 @@
 //! The store that `requeue run` uses, and the flags that do not work with one.
 
 use std::io::{self, IsTerminal};
+use std::num::NonZeroU32;
 use std::time::Duration;
 
 use anyhow::{Result, bail};
@@ -23,6 +24,9 @@ pub(super) fn mode(flags: &RunFlags, has_keys: bool) -> Result<Mode> {
     if flags.store.worker && flags.store.store.is_none() {
         bail!("--worker needs --store or REQUEUE_STORE: its keys come from there");
     }
+    if flags.scheduling.rate_scope == Scope::Store && flags.store.store.is_none() {
+        bail!("--rate-scope=store needs --store or REQUEUE_STORE");
+    }
     if flags.retries.retry_rate_scope == Some(Scope::Store) && flags.store.store.is_none()
     {
         bail!("--retry-rate-scope=store needs --store or REQUEUE_STORE");
@@ -44,10 +48,7 @@ pub(super) fn plan(flags: &RunFlags, mode: Mode) -> Result<Option<StorePlan>> {
     let rate = match retries.retry_rate {
         Rate::Unlimited => None,
         Rate::PerSecond(_) if retries.retry_rate_scope == Some(Scope::Process) => None,
-        Rate::PerSecond(rate) => Some(requeue_store::Rate {
-            interval: Duration::try_from_secs_f64(1.0 / rate).unwrap_or(Duration::MAX),
-            burst: retries.retry_burst,
-        }),
+        Rate::PerSecond(rate) => Some(shared_rate(rate, retries.retry_burst)),
     };
     let Backoff { base, max } = retries.backoff;
     let options = StoreOptions {
@@ -57,6 +58,12 @@ pub(super) fn plan(flags: &RunFlags, mode: Mode) -> Result<Option<StorePlan>> {
         backoff: requeue_store::Backoff { base, max, rate },
     };
     Ok(Some(StorePlan { address, options, mode }))
+}
+
+/// Returns a rate that a store enforces for all workers.
+pub(crate) fn shared_rate(per_second: f64, burst: NonZeroU32) -> requeue_store::Rate {
+    let interval = Duration::try_from_secs_f64(1.0 / per_second).unwrap_or(Duration::MAX);
+    requeue_store::Rate { interval, burst }
 }
 
 fn reject_unsupported(flags: &RunFlags) -> Result<()> {

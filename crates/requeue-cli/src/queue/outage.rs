@@ -1,10 +1,10 @@
 //! Tracks outages of a store, and reports the start and end of each once.
 
-use std::sync::Arc;
+use std::sync::{Arc, Mutex, OnceLock, PoisonError};
 use std::time::{Duration, Instant};
 
 use requeue::{Clock, SystemClock};
-use requeue_store::{Error, ErrorKind, Store};
+use requeue_store::{Error, ErrorKind, Owner, Store};
 use tokio::runtime::Handle;
 use tokio::sync::watch;
 
@@ -22,6 +22,10 @@ pub(crate) struct Outage {
     store: Arc<dyn Store>,
     report: Arc<Report>,
     runtime: Handle,
+    /// The owner of the leases, for probes that write.
+    owner: OnceLock<Owner>,
+    /// The reasons that were reported during this outage.
+    reported: Mutex<Vec<&'static str>>,
     /// The start of the outage.
     since: watch::Sender<Option<Instant>>,
 }
@@ -32,16 +36,35 @@ impl Outage {
         report: Arc<Report>,
         runtime: Handle,
     ) -> Arc<Self> {
-        Arc::new(Self { store, report, runtime, since: watch::Sender::new(None) })
+        Arc::new(Self {
+            store,
+            report,
+            runtime,
+            owner: OnceLock::new(),
+            reported: Mutex::default(),
+            since: watch::Sender::new(None),
+        })
+    }
+
+    /// Sets the owner of the leases.
+    pub(crate) fn set_owner(&self, owner: Owner) {
+        self.owner.get_or_init(|| owner);
     }
 
     /// Records a failed call that will be retried.
     pub(crate) fn record(self: &Arc<Self>, error: &Error) {
-        if is_outage(error) && self.begin() {
-            self.report.note(&format!(
-                "store unreachable, retrying; running commands continue: {}",
-                chain(error)
-            ));
+        if !is_outage(error) {
+            return;
+        }
+        let (begins, reason) = (self.begin(), what_is_wrong(error));
+        let mut reported = self.reported.lock().unwrap_or_else(PoisonError::into_inner);
+        // "Unreachable" adds nothing to a reason that is known.
+        let known = reported.contains(&reason) || (!begins && reason == UNREACHABLE);
+        if begins || !known {
+            reported.push(reason);
+            let why = chain(error);
+            self.report
+                .note(&format!("{reason}, retrying; running commands continue: {why}"));
         }
     }
 
@@ -68,13 +91,14 @@ impl Outage {
     async fn wait_for_end(self: Arc<Self>) {
         SystemClock.timer(SystemClock.now() + PROBE_TIMEOUT).await;
         // A permanent error is an answer too. The next call reports it.
-        let store = Arc::clone(&self.store);
-        drop(retry(move || probe(Arc::clone(&store)), |_| true).await);
+        let owner = self.owner.get();
+        drop(retry(|| probe(Arc::clone(&self.store), owner.cloned()), |_| true).await);
+        self.reported.lock().unwrap_or_else(PoisonError::into_inner).clear();
         let since = self.since.send_replace(None);
         let lasted =
             since.map(|since| SystemClock.now().saturating_duration_since(since));
         let lasted = brief(lasted.unwrap_or_default());
-        self.report.note(&format!("store reachable again after {lasted}"));
+        self.report.note(&format!("store works again after {lasted}"));
     }
 }
 
@@ -84,16 +108,37 @@ impl std::fmt::Debug for Outage {
     }
 }
 
-async fn probe(store: Arc<dyn Store>) -> Result<(), Error> {
-    match tokio::time::timeout(PROBE_TIMEOUT, store.stats()).await {
-        Ok(answer) => answer.map(drop),
+/// Reads and writes: a server without memory, or a replica, still answers questions.
+async fn probe(store: Arc<dyn Store>, owner: Option<Owner>) -> Result<(), Error> {
+    let calls = async {
+        store.stats().await?;
+        match &owner {
+            Some(owner) => store.heartbeat(owner).await,
+            None => Ok(()),
+        }
+    };
+    match tokio::time::timeout(PROBE_TIMEOUT, calls).await {
+        Ok(answer) => answer,
         Err(_) => Err(Error::new(ErrorKind::Unavailable, "no answer")),
     }
 }
 
-/// Returns whether an error means that the store is unreachable. A locked key does not.
+const UNREACHABLE: &str = "store unreachable";
+
+/// Formats the problem of a store.
+fn what_is_wrong(error: &Error) -> &'static str {
+    let known = [
+        (ErrorKind::Full, "store has no memory or disk left"),
+        (ErrorKind::ReadOnly, "store is read-only"),
+        (ErrorKind::Denied, "store refuses the user or password"),
+    ];
+    let found = known.into_iter().find(|(kind, _)| *kind == error.kind());
+    found.map_or(UNREACHABLE, |(_, text)| text)
+}
+
+/// Returns whether an error means that the store cannot be used now. A locked key does not.
 fn is_outage(error: &Error) -> bool {
-    error.is_transient() && !matches!(error.kind(), ErrorKind::Busy | ErrorKind::Denied)
+    error.is_transient() && error.kind() != ErrorKind::Busy
 }
 
 /// Waits until a pending call is hopeless: the store is abandoned, and is unreachable or has
@@ -126,7 +171,8 @@ mod tests {
     fn locked_key_is_not_an_outage() {
         let of = |kind| is_outage(&Error::new(kind, "why"));
         assert!(of(ErrorKind::Unavailable) && of(ErrorKind::Unknown));
-        assert!(!of(ErrorKind::Busy) && !of(ErrorKind::Denied));
+        assert!(of(ErrorKind::Denied) && of(ErrorKind::Full));
+        assert!(!of(ErrorKind::Busy) && !of(ErrorKind::Corrupt));
     }
 
     /// During an outage, the second Ctrl-C once waited for two more calls of two seconds.

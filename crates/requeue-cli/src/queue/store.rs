@@ -15,8 +15,8 @@ use anyhow::{Context, Result};
 use requeue::metrics::Prometheus;
 use requeue::{Clock, Counts, Finish, SystemClock};
 use requeue_store::{
-    Add, Backoff, Dead, Error, ErrorKind, Finished, Key as StoreKey, Receipt, RepliesExt,
-    SharedLease, SharedQueue, Stats, Store, When,
+    Add, Backoff, Dead, Error, ErrorKind, Finished, Key as StoreKey, Rate, Receipt,
+    RepliesExt, SharedLease, SharedQueue, Stats, Store, TakeRequest, Taken, When,
 };
 use tokio::runtime::Runtime;
 use tokio::sync::watch;
@@ -46,6 +46,9 @@ const MAX_AGE: Duration = Duration::from_secs(1);
 
 /// How long to wait for new counts before showing the old ones.
 const STATS_TIMEOUT: Duration = Duration::from_secs(2);
+
+/// The longest wait for a start under a shared rate: 1 per day, behind a few others.
+const MAX_START_WAIT: Duration = Duration::from_secs(60 * 60 * 24 * 7);
 
 /// Time between two checks of the store while nothing changes here.
 const POLL_INTERVAL: Duration = Duration::from_secs(1);
@@ -135,6 +138,7 @@ impl StoreQueue {
             Some(metrics) => builder.metrics(metrics).build_on(handle),
             None => builder.build_on(handle),
         };
+        outage.set_owner(queue.owner().clone());
         Self {
             queue,
             options,
@@ -185,9 +189,7 @@ impl StoreQueue {
             self.outage.record(error);
             keep_trying()
         }));
-        let is_unreachable =
-            |error: &Error| error.is_transient() && error.kind() != ErrorKind::Denied;
-        answer.filter(|answer| !answer.as_ref().is_err_and(is_unreachable))
+        answer.filter(|answer| !answer.as_ref().is_err_and(Error::is_transient))
     }
 
     /// Records that the store does not answer. The caller reports it.
@@ -216,6 +218,27 @@ impl StoreQueue {
         });
         drop(counted);
         finished
+    }
+
+    /// Takes a start of the limit that all workers share. Returns how long to wait before it,
+    /// or `None` if the store is abandoned.
+    pub(crate) fn take_start(&self, rate: Rate) -> Result<Option<Duration>, Error> {
+        let request = TakeRequest {
+            limiter: "starts".to_owned(),
+            rate,
+            n: 1,
+            max_wait: MAX_START_WAIT,
+        };
+        loop {
+            let taken = self.call(|| self.store().take(&request), || !self.is_closed());
+            match taken.transpose()? {
+                None => return Ok(None),
+                Some(Taken::Granted { after }) => return Ok(Some(after)),
+                Some(_) if self.is_closed() => return Ok(None),
+                // The rate was lower before.
+                Some(_) => self.leases.wait_change(POLL_INTERVAL),
+            }
+        }
     }
 
     /// Encodes an add. Fails if the key is too long or the priority out of range.

@@ -1,9 +1,11 @@
 //! The verbs that inspect or change a queue in a store.
 
 mod add;
+mod migrate;
 mod status;
 
 pub(crate) use add::add;
+pub(crate) use migrate::migrate;
 pub(crate) use status::{status, watch};
 
 use std::ffi::OsString;

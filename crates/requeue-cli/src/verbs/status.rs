@@ -5,7 +5,7 @@ use std::sync::mpsc::{self, Receiver, RecvTimeoutError};
 use std::thread;
 
 use anyhow::{Context, Result};
-use requeue_store::{Error, ErrorKind, Store};
+use requeue_store::{Error, Store};
 use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM};
 use signal_hook::iterator::Signals;
 
@@ -62,7 +62,7 @@ pub(crate) fn watch(flags: WatchFlags) -> Result<u8> {
                 }
                 display.show(&text)?;
             }
-            Err(error) if error.is_transient() && error.kind() != ErrorKind::Denied => {
+            Err(error) if error.is_transient() => {
                 if !std::mem::replace(&mut unreachable, true) {
                     let why = chain(&error);
                     report::note(&format!("store unreachable, retrying: {why}"));

@@ -6,7 +6,7 @@ use std::thread;
 use std::time::Duration;
 
 use requeue::Finish;
-use requeue_store::{Error, ErrorKind, Finished};
+use requeue_store::{Class, Error, ErrorKind, Finished};
 
 use super::{Decision, KeyRun, Worker};
 use crate::command::{Group, ProcessId};
@@ -72,26 +72,20 @@ impl Worker {
 
     fn report_unfinished(&self, key: &[u8], error: &Error) {
         let (name, why) = (shown(key), chain(error));
-        match error.kind() {
-            ErrorKind::LeaseLost => self.runner.report.note(&format!(
-                "lease on {name} expired before it was finished; the key will run again: \
-                 {why}"
-            )),
-            ErrorKind::Unknown | ErrorKind::Unavailable => {
+        match error.class() {
+            Class::GiveUpKey if error.kind() == ErrorKind::LeaseLost => {
+                self.runner.report.note(&format!(
+                    "lease on {name} expired before it was finished; the key will run \
+                     again: {why}"
+                ));
+            }
+            Class::RetryHere | Class::RetryElsewhere => {
                 self.runner.leave(key);
                 self.runner.report.note(&format!(
                     "the store may not know that {name} is finished: {why}"
                 ));
             }
-            ErrorKind::Denied
-            | ErrorKind::Conflict
-            | ErrorKind::Corrupt
-            | ErrorKind::Version
-            | ErrorKind::Poisoned
-            | ErrorKind::Invalid
-            | ErrorKind::Closed
-            | ErrorKind::Server
-            | _ => self.runner.fail(&fatal(error)),
+            Class::GiveUpKey | Class::GiveUp | _ => self.runner.fail(&fatal(error)),
         }
     }
 

@@ -10,6 +10,7 @@ mod load;
 mod log;
 mod outage;
 mod output;
+mod own_redis;
 mod password;
 mod proxy;
 mod scheduling;

@@ -3,8 +3,9 @@
 use std::net::TcpListener;
 
 use crate::harness::{Dir, Live};
+use crate::own_redis::OwnRedis;
 use crate::proxy::Proxy;
-use crate::test_store::{TestStore, VERBS, on_each_server};
+use crate::test_store::{TestStore, VERBS, on_each_server, server};
 
 /// A worker started at boot once failed because its server was not ready.
 #[test]
@@ -82,7 +83,7 @@ fn worker_reports_start_and_end_of_an_outage_once() {
     on_each_server(|store| {
         let (proxy, mut live) = cut_off_while_running(store);
         proxy.restore();
-        live.err_line("store reachable again after");
+        live.err_line("store works again after");
         live.wait_for_status("ready 0  running 0/");
         store.run(&["echo", "again"]).ran().expect(0);
         live.signal("TERM");
@@ -168,4 +169,48 @@ fn every_verb_names_the_unreachable_server() {
             assert!(!ran.err.contains("secret"), "{}", ran.err);
         }
     }
+}
+
+/// A server that has no memory, is a replica or has a new password once ended the worker, or
+/// was reported each second.
+#[test]
+fn worker_survives_what_servers_do_and_says_why_once() {
+    if server("REQUEUE_REDIS_URL").is_none() {
+        return;
+    }
+    let dir = Dir::new();
+    let mut redis = OwnRedis::start(&dir);
+    let url = redis.url();
+    let mut live = dir.run(["--worker", "--store", &url, "echo"]).start();
+    live.err_line("working on ");
+    let add = |key: &str| {
+        dir.requeue().args(["add", "--store", &url, key]).ran().expect(0);
+    };
+    // An idle worker writes nothing, so a lack of memory does not show.
+    redis.send("CONFIG SET maxmemory 1");
+    assert!(redis.send("SET x y").contains("OOM"));
+    redis.send("CONFIG SET maxmemory 0");
+    add("after OOM");
+    assert_eq!(live.out_line(), "after OOM");
+    redis.send("REPLICAOF 127.0.0.1 1");
+    expect_note(&mut live, "store is read-only, retrying");
+    redis.send("REPLICAOF NO ONE");
+    expect_note(&mut live, "store works again after");
+    add("after read-only");
+    assert_eq!(live.out_line(), "after read-only");
+    redis.require_password("secret");
+    // Its connections are closed first.
+    live.err_line("store refuses the user or password, retrying");
+    redis.require_none();
+    expect_note(&mut live, "store works again after");
+    add("after a password");
+    assert_eq!(live.out_line(), "after a password");
+    live.signal("TERM");
+    live.wait().expect(0);
+}
+
+/// Waits for the next note about the store. No other one may come first.
+fn expect_note(live: &mut Live, part: &str) {
+    let note = live.err_line("requeue: store ");
+    assert!(note.contains(part), "{part}: {note}");
 }

@@ -384,3 +384,35 @@ fn store_can_be_given_as_a_flag() {
     let ran = ran.args(["--max-retries=0", "--shell", "echo {}; false"]).ran().expect(1);
     assert_eq!(ran.out, "k\n");
 }
+
+#[test]
+fn current_data_needs_no_migration() {
+    on_each_store(|store| {
+        store.add(&["k"]);
+        for args in [&["migrate"][..], &["migrate", "--dry-run"]] {
+            let ran = store.requeue().args(args).ran().expect(0);
+            assert!(ran.err.contains("nothing to do"), "{}", ran.err);
+        }
+        assert_eq!(store.status()["ready"], 1);
+    });
+}
+
+/// `--rate` once limited one process only, and the help did not say so.
+#[test]
+fn rate_of_starts_can_be_shared_by_all_workers() {
+    on_each_server(|store| {
+        store.add(&["a", "b", "c", "d"]);
+        let flags =
+            ["--worker", "--rate", "1/h", "--rate-scope", "store", "--burst", "2"];
+        let worker = || store.run(&flags).arg("echo").start();
+        let [mut one, two] = [worker(), worker()];
+        one.err_line("working on ");
+        while store.status()["ready"] != 2 {}
+        let mut ran = 0;
+        for worker in [one, two] {
+            worker.signal("TERM");
+            ran += worker.wait().expect(0).out.lines().count();
+        }
+        assert_eq!(ran, 2);
+    });
+}

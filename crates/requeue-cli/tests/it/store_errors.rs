@@ -46,14 +46,15 @@ fn second_process_on_an_embedded_store_is_rejected() {
 }
 
 fn is_missing(error: &str) -> bool {
-    error.contains("no queue ") || error.contains("does not exist")
+    error.contains("does not exist") || error.contains("has no schema")
 }
 
 /// A mistyped name once created an empty queue, on Redis with a fixed number of partitions.
 #[test]
 fn only_run_and_add_create_a_queue() {
     on_each_store(|store| {
-        for verb in &VERBS[2..] {
+        // PostgreSQL migrates all queues of a schema together.
+        for verb in VERBS[2..].iter().filter(|verb| verb[0] != "migrate") {
             let ran = store.requeue().args(*verb).ran().expect(2);
             assert!(is_missing(&ran.err), "{verb:?}: {}", ran.err);
         }
@@ -71,7 +72,7 @@ fn only_run_and_add_create_tables() {
     query(&url, &format!("create database {name}"));
     let own = format!("{}/{name}", url.rsplit_once('/').unwrap().0);
     let ran = TestStore::on(&own, None).requeue().arg("pause").ran().expect(2);
-    assert!(is_missing(&ran.err) && ran.err.contains("PostgreSQL at "), "{}", ran.err);
+    assert!(is_missing(&ran.err) && ran.err.contains("the database at "), "{}", ran.err);
     query(&own, "create schema requeue");
     query(&url, &format!("drop database {name} with (force)"));
 }

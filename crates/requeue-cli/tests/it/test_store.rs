@@ -9,7 +9,7 @@ use crate::harness::{Cmd, Dir};
 use crate::proxy::Proxy;
 
 /// One use of each verb that takes a store.
-pub(crate) const VERBS: [&[&str]; 9] = [
+pub(crate) const VERBS: [&[&str]; 10] = [
     &["run", "true"],
     &["add", "k"],
     &["status"],
@@ -19,6 +19,7 @@ pub(crate) const VERBS: [&[&str]; 9] = [
     &["forget", "k"],
     &["pause"],
     &["resume"],
+    &["migrate"],
 ];
 
 /// A queue in a store, and a directory to run commands in.

@@ -120,6 +120,7 @@ fn manual_pages_are_valid_roff() {
         (&["man", "status"], "\\-\\-json"),
         (&["man", "watch"], "\\-\\-interval"),
         (&["man", "dead"], "revive"),
+        (&["man", "migrate"], "\\-\\-dry\\-run"),
     ] {
         let ran = Dir::new().requeue().args(args).ran().expect(0);
         assert!(ran.out.contains(".TH requeue") && ran.out.contains(part), "{args:?}");

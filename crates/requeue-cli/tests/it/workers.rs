@@ -13,17 +13,25 @@ fn with_pipes(store: &TestStore) -> &Dir {
     &store.dir
 }
 
-/// Such a run once exited with code 0 although its key never ran. Adding a key after its lease
-/// expired revives it, so the lease must outlast the start of a process.
+/// Such a run once exited with code 0 although its key never ran.
 #[test]
 fn key_that_died_by_expired_leases_has_failed_for_good() {
     on_each_server(|store| {
-        let flags = ["--lease", LEASE, "--max-deliveries", "1", "--log", "log"];
+        let dir = with_pipes(store);
         make_dead(store, "of another");
-        store.run(&flags).args(["sh", "-c", "kill -9 $PPID", ":::", "z"]).ran();
-        let ran = store.run(&flags).args(["echo", ":::", "z"]).ran().expect(1);
-        assert_eq!(ran.out, "");
-        assert!(ran.err.contains("1 key: 0 ok, 1 failed; 0 runs,"), "{}", ran.err);
+        let flags = ["--lease", LEASE, "--max-deliveries", "1", "-j1"];
+        let script = "[ {} = slow ] && { echo $$ > pid; cat go > /dev/null; }";
+        let mut live =
+            store.run(&flags).args(["--log", "log", "--shell", script]).start();
+        live.send("slow");
+        dir.receive("pid");
+        live.send("z");
+        while store.status()["ready"] != 1 {}
+        // Another worker dies with the key.
+        store.run(&flags).args(["--worker", "--shell", "kill -9 $PPID #"]).ran();
+        dir.release("go");
+        let ran = live.wait().expect(1);
+        assert!(ran.err.contains("2 keys: 1 ok, 1 failed; 1 run,"), "{}", ran.err);
         assert!(
             ran.err.contains("  failed: z: ") && ran.err.contains("lease"),
             "{}",
