@@ -101,8 +101,8 @@ pub(super) struct FinishRequest<K> {
 }
 
 impl<K> FinishRequest<K> {
-    /// How far time moves forward before the lease ends. If the key becomes ready with that,
-    /// all keys that are due go first, as in client-go.
+    /// Returns which delays end before the lease does. If the key becomes ready with its end,
+    /// all due keys come first, as in client-go.
     #[inline]
     pub(super) fn catch_up(&self, state: &State<K>) -> CatchUp {
         if self.finish.is_final() && !state.done_needs_time(self.taken.slot) {

@@ -9,9 +9,9 @@
 /// The phase of a known key.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Phase {
-    /// Known only for its delay.
+    /// Neither ready nor leased; known for its delay.
     Dormant,
-    /// Known only for its failures.
+    /// Neither ready nor leased; known only for its failures.
     Tracked,
     /// Can be delivered.
     Ready,
@@ -162,7 +162,7 @@ impl<K> Slots<K> {
         }
     }
 
-    /// Frees what a spike left behind. Indices in use stay where they are.
+    /// Frees memory after a spike. Slots in use keep their index.
     pub(super) fn shrink(&mut self) {
         while let Some(Slot::Vacant { .. }) = self.all.last() {
             self.all.pop();
@@ -171,8 +171,8 @@ impl<K> Slots<K> {
         self.relink();
     }
 
-    /// Makes the list of vacant slots anew, lowest index first, so that the tail of the
-    /// slab runs empty.
+    /// Rebuilds the list of vacant slots, lowest index first, so that the end of the slab
+    /// becomes vacant.
     fn relink(&mut self) {
         self.vacant = NONE;
         for (index, slot) in self.all.iter_mut().enumerate().rev() {
@@ -206,7 +206,7 @@ impl<K> Slots<K> {
     }
 }
 
-/// Room for this many keys is never given back.
+/// Memory for this many keys is never freed.
 pub(super) const MIN_KEPT: usize = 1024;
 
 impl<K: Clone> Slots<K> {

@@ -271,7 +271,7 @@ impl<K> State<K> {
     }
 
     /// Delays a key that has a slot. Also on a closed queue: the key is then among those
-    /// that are handed back. The order runs before anything changes.
+    /// that are returned. The order runs before anything changes.
     pub(super) fn delay_slot(
         &mut self,
         slot: u32,

@@ -1,7 +1,7 @@
 //! The entries of one interval of time, in the order of pushing.
 //!
-//! A large bucket is a list of chunks: growing moves no entry and wastes less than a chunk. A
-//! growing vector would copy entries and leave up to half of its memory unused.
+//! A large bucket is a list of chunks: it grows without moving entries and wastes less than a
+//! chunk. A vector would copy entries and leave up to half of its memory unused.
 
 use std::collections::VecDeque;
 
@@ -57,17 +57,17 @@ impl Bucket {
         }
     }
 
-    /// Takes all entries out. `spare` is the memory for the next ones.
+    /// Removes and returns all entries. `spare` is the memory for later ones.
     pub(super) fn take(&mut self, spare: Vec<Entry>) -> Self {
         std::mem::replace(self, Self { tail: spare, ..Self::default() })
     }
 
-    /// Takes the first chunk of entries out; empty if there are none.
+    /// Removes the first chunk of entries; it is empty if the bucket is.
     pub(super) fn take_chunk(&mut self) -> Vec<Entry> {
         self.full.pop_front().unwrap_or_else(|| std::mem::take(&mut self.tail))
     }
 
-    /// Passes all entries on. Returns a vector to reuse.
+    /// Calls `each` with all entries. Returns a vector to reuse.
     fn empty(mut self, mut each: impl FnMut(Entry)) -> Vec<Entry> {
         loop {
             let mut chunk = self.take_chunk();

@@ -1,9 +1,8 @@
-//! The queue's lock: what happens when it is taken, and when it is released.
+//! Taking and releasing the queue's lock.
 //!
-//! Time moves forward when the lock is taken: keys whose delay has ended become ready. The
-//! clock is read only if a key is delayed, or if the queue has metrics. When the lock is
-//! released, the invariants of `park` are restored, getters are woken, and events are
-//! reported to the recorder.
+//! A call that takes the lock first adds the keys whose delay has ended. It reads the clock
+//! only if a key is delayed or the queue has metrics. Before it releases the lock, it restores
+//! the invariants of `park`. Afterwards it wakes getters and calls the recorder.
 
 use std::ops::{Deref, DerefMut};
 
@@ -25,8 +24,8 @@ pub(in crate::queue) struct Locked<'a, K> {
     pub(in crate::queue) now: Option<Nanos>,
 }
 
-/// Makes up for [`Locked::unlock`] if a panic has skipped it. Nothing of it is left in the
-/// code of calls that do not panic.
+/// Does the work of [`Locked::unlock`] if a panic skipped it. Calls that do not panic pay
+/// nothing for it.
 struct Unwinding<'a, K> {
     shared: &'a Shared<K>,
     armed: bool,
@@ -39,19 +38,19 @@ impl<'a, K> Unwinding<'a, K> {
     }
 }
 
-/// How far a call moves time forward before it acts.
+/// Which due keys become ready before a call acts.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(in crate::queue) enum CatchUp {
-    /// All keys whose delay has ended become ready first: the call depends on their order.
+    /// All of them: the call depends on their order.
     Fully,
-    /// Chunks of them do, until a key can be delivered.
+    /// A chunk at a time, until a key can be delivered.
     ToNextKey,
-    /// The call does not depend on time.
+    /// None: the call does not depend on time.
     Not,
 }
 
 impl CatchUp {
-    /// At least to the next key: the call takes one as well.
+    /// Returns at least `ToNextKey`, for a call that also takes a key.
     #[inline]
     pub(in crate::queue) fn or_to_next_key(self) -> Self {
         match self {
@@ -66,7 +65,7 @@ impl CatchUp {
 enum ClockPanic {
     /// The call panics and changes nothing.
     Propagates,
-    /// The latest time that the queue has seen counts: the call must not fail.
+    /// The call must not fail: it uses the latest time that the queue has seen.
     IsContained,
 }
 
@@ -92,8 +91,8 @@ impl<K> Shared<K> {
         self.lock_and_catch_up(None, |_| CatchUp::ToNextKey, ClockPanic::Propagates)
     }
 
-    /// Locks the queue for a call that must not fail, such as the end of a lease, and moves
-    /// time forward as far as `catch_up` says.
+    /// Locks the queue for a call that must not fail, such as the end of a lease, and ends
+    /// delays as far as `catch_up` says.
     #[inline(always)]
     pub(in crate::queue) fn lock_to_end(
         &self,
@@ -125,8 +124,8 @@ impl<K> Shared<K> {
         Locked { core, unwinding: Unwinding::new(self), now }
     }
 
-    /// Moves time forward. Many keys become ready in several lock scopes, a chunk in each, so
-    /// that other callers get their turn.
+    /// Adds keys whose delay has ended. Many keys are added in several lock scopes, a chunk in
+    /// each, so that other callers get their turn.
     #[inline(never)]
     fn catch_up<'a>(
         &'a self,
@@ -173,8 +172,8 @@ impl<K> Shared<K> {
         }
     }
 
-    /// Reads the clock for a call that must not fail. If it panics, the latest time seen
-    /// counts.
+    /// Reads the clock for a call that must not fail. If the clock panics, returns the latest
+    /// time seen.
     pub(in crate::queue) fn now_under_lock(&self, state: &mut State<K>) -> Nanos {
         if self.clock.is_system() {
             return self.now();
@@ -186,8 +185,8 @@ impl<K> Shared<K> {
     }
 }
 
-/// Adds a chunk of the keys whose delay has ended. A chunk of work on the delays may end
-/// before it has reached the first due key.
+/// Adds a chunk of the keys whose delay has ended. A chunk may add no key although more are
+/// due: moving entries of the wheel is part of its work.
 fn end_delays<K>(state: &mut State<K>, now: Nanos, catch_up: CatchUp) -> Progress {
     let progress = state.end_delays(now);
     let enough = catch_up == CatchUp::ToNextKey && state.deliverable() > 0;

@@ -1,12 +1,12 @@
-//! Memory that a spike of keys has left behind.
+//! Freeing memory after a spike of keys.
 
 use super::State;
 use crate::contain::contain;
 use crate::queue::slots::MIN_KEPT;
 
 impl<K> State<K> {
-    /// Gives memory back once few keys are left of many. The work is paid for by the
-    /// keys that were forgotten since the last time.
+    /// Frees memory when few of many keys are left. The cost is amortized over the keys that
+    /// were forgotten since the last time.
     #[inline]
     pub(super) fn shrink_after_spike(&mut self) {
         let bound = self.slots.bound();

@@ -1,4 +1,4 @@
-//! The keys that a closed queue hands back.
+//! The keys that a closed queue returns.
 //!
 //! Ready keys move out of their slots. A leased key stays in its slot, so its copy is a
 //! clone. If that panics, the key keeps what is pending for it: a dirty key is delivered
