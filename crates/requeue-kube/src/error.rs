@@ -1,5 +1,6 @@
 //! Errors of controllers.
 
+use std::sync::Arc;
 use std::time::Duration;
 
 use kube::api::DynamicObject;
@@ -26,7 +27,7 @@ pub enum Error<E: std::error::Error + 'static> {
         kind: String,
         /// Why the watch failed.
         #[source]
-        error: watcher::Error,
+        error: Arc<watcher::Error>,
     },
     /// The caches were not filled in time.
     #[error(transparent)]

@@ -32,7 +32,7 @@ pub struct WatchStatus {
 #[derive(Debug)]
 pub(crate) struct WatchFailure {
     pub(crate) kind: String,
-    pub(crate) error: watcher::Error,
+    pub(crate) error: Arc<watcher::Error>,
 }
 
 /// The state that a watch updates.
@@ -46,7 +46,7 @@ pub(crate) struct Monitor {
     last_error: Mutex<Option<String>>,
     /// The highest resource version that the cache has seen.
     version: AtomicU64,
-    failures: Mutex<Option<mpsc::Sender<WatchFailure>>>,
+    failures: Mutex<Vec<mpsc::Sender<WatchFailure>>>,
     listeners: Mutex<Vec<Listener>>,
 }
 
@@ -73,9 +73,9 @@ impl Monitor {
         &self.kind
     }
 
-    /// Sends further failures to a channel.
+    /// Sends further failures to one more channel.
     pub(crate) fn report_to(&self, sender: mpsc::Sender<WatchFailure>) {
-        *self.failures.lock().unwrap_or_else(PoisonError::into_inner) = Some(sender);
+        self.failures.lock().unwrap_or_else(PoisonError::into_inner).push(sender);
     }
 
     pub(crate) fn is_synced(&self) -> bool {
@@ -125,13 +125,15 @@ impl Monitor {
         self.errors.fetch_add(1, Ordering::Relaxed);
         let text = error.to_string();
         *self.last_error.lock().unwrap_or_else(PoisonError::into_inner) = Some(text);
-        let failures =
-            self.failures.lock().unwrap_or_else(PoisonError::into_inner).clone();
-        if let Some(failures) = failures {
+        let error = Arc::new(error);
+        let mut failures = self.failures.lock().unwrap_or_else(PoisonError::into_inner);
+        failures.retain(|sender| {
+            let error = Arc::clone(&error);
             let failure = WatchFailure { kind: self.kind.clone(), error };
-            // A full channel has no reader that could miss it.
-            failures.try_send(failure).unwrap_or_default();
-        }
+            // A full channel is not read: the failure is dropped.
+            sender.try_send(failure).unwrap_or_default();
+            !sender.is_closed()
+        });
     }
 
     pub(crate) fn status(&self) -> WatchStatus {

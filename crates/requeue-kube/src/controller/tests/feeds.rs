@@ -170,3 +170,26 @@ async fn hanging_workers_do_not_stop_the_watch() {
     assert_eq!(found.as_deref().map(value_of).as_deref(), Some("1000"));
     assert_eq!(started.load(Ordering::SeqCst), 2);
 }
+
+/// An expired token, missing rights and an overloaded server all end some day. Nothing that
+/// happens meanwhile is lost.
+#[tokio::test(start_paused = true)]
+async fn watch_recovers_from_every_refusal() {
+    for code in [401, 403, 404, 429, 500, 503, 504] {
+        let cluster = FakeCluster::new();
+        cluster.put(&config_map("a", "1"));
+        let (handle, mut calls) = start(controller(&cluster));
+        calls.next().await;
+        settle().await;
+        cluster.inject(Fault::status(code).of("configmaps"));
+        cluster.close_watches();
+        cluster.put(&config_map("a", "2"));
+        let refused = cluster.count(Verb::Watch, "configmaps") + 3;
+        within(cluster.wait_for_calls(Verb::Watch, "configmaps", refused)).await;
+        assert_eq!(calls.rest().await, [], "{code}");
+        cluster.clear_faults();
+        assert_eq!(calls.next().await.value.as_deref(), Some("2"), "{code}");
+        let status = handle.watches().remove(0);
+        assert!(status.errors >= 2 && status.last_error.is_some(), "{code}: {status:?}");
+    }
+}

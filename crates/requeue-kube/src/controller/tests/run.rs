@@ -107,3 +107,22 @@ async fn failing_watch_and_sync_are_reported() {
     let text = reports[0].as_ref().unwrap_err().to_string();
     assert!(text.contains("cannot list resource \"configmaps\""), "{text}");
 }
+
+/// The failures of a shared watch went to the last controller only.
+#[tokio::test(start_paused = true)]
+async fn failures_of_a_shared_watch_reach_every_stream() {
+    let cluster = FakeCluster::new();
+    cluster.inject(Fault::status(403).on(Verb::List));
+    let maps = Informer::new(Api::all(cluster.client()), watcher::Config::default());
+    let run = || {
+        let (sender, _values) = unbounded_channel();
+        Controller::for_informer(&maps).run(reconcile, policy, Arc::new(sender))
+    };
+    let (mut first, mut second) = (pin!(run()), pin!(run()));
+    for reports in
+        [&mut first as &mut (dyn futures::Stream<Item = _> + Unpin), &mut second]
+    {
+        let report = within(reports.next()).await.expect("the controller runs");
+        assert!(matches!(report, Err(Error::Watch { .. })), "{report:?}");
+    }
+}
