@@ -97,7 +97,7 @@ impl Rules {
         Some(lease)
     }
 
-    /// Returns the Lease as it was seen last. If there is none, read it before writing.
+    /// Returns the Lease as it was seen last. Without one, read it before writing.
     pub(super) fn lease(&self) -> Option<&Lease> {
         self.seen.as_ref().map(|seen| &seen.lease)
     }

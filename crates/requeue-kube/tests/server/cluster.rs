@@ -59,6 +59,8 @@ impl Cluster {
         let client = Client::try_from(config.clone()).unwrap();
         let namespace = format!("test-{:08x}", random());
         let cluster = Self { folder, config, client, namespace, _lock: lock };
+        // A failed test may have left it stopped.
+        cluster.start_apiserver().await;
         cluster.create_namespace(&cluster.namespace).await;
         cluster
     }
@@ -87,6 +89,13 @@ impl Cluster {
         Client::try_from(config).unwrap()
     }
 
+    /// Returns a client without credentials.
+    pub(crate) fn anonymous_client(&self) -> Client {
+        let mut config = self.config.clone();
+        config.auth_info = kube::config::AuthInfo::default();
+        Client::try_from(config).unwrap()
+    }
+
     /// Kills the API server and waits until it is gone.
     pub(crate) async fn kill_apiserver(&self) {
         std::fs::remove_file(self.folder.join("up")).unwrap();
@@ -100,15 +109,30 @@ impl Cluster {
         .await;
     }
 
-    /// Starts the API server again and waits until it is ready.
+    /// Starts the API server, unless it runs, and waits until it is ready.
     pub(crate) async fn start_apiserver(&self) {
-        std::fs::write(self.folder.join("up"), "").unwrap();
         let client = self.new_client();
-        eventually("the API server is ready", Duration::from_secs(120), async || {
+        eventually("the API server is ready", Duration::from_secs(180), async || {
+            // A server that exits during its start is started again.
+            if !self.folder.join("up").exists() {
+                self.print_log();
+                std::fs::write(self.folder.join("up"), "").unwrap();
+            }
             let request = http::Request::get("/readyz").body(Vec::new()).unwrap();
             client.request_text(request).await.is_ok()
         })
         .await;
+    }
+
+    /// Prints the reason of an unexpected exit.
+    fn print_log(&self) {
+        if std::fs::remove_file(self.folder.join("failed")).is_ok() {
+            let log = std::fs::read_to_string(self.folder.join("apiserver.log")).unwrap();
+            let end: Vec<_> = log.lines().rev().take(10).collect();
+            println!(
+                "the API server has exited; end of its log, last line first: {end:#?}"
+            );
+        }
     }
 
     /// Deletes an object in etcd, behind the back of the API server.

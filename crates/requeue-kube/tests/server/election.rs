@@ -69,7 +69,7 @@ async fn one_of_three_leads_and_a_release_is_noticed_at_once() {
 async fn a_candidate_without_rights_waits_and_can_be_stopped() {
     let Some(cluster) = Cluster::shared().await else { return };
     let candidate =
-        election(cluster.client_as("nobody"), &cluster.namespace).start().unwrap();
+        election(cluster.client_as("visitor"), &cluster.namespace).start().unwrap();
     pause(2 * SECOND).await;
     assert!(candidate.term().is_none());
     assert!(candidate.stop(SECOND).await);

@@ -6,11 +6,17 @@
 #![expect(
     clippy::unwrap_used,
     clippy::print_stdout,
-    dead_code,
     reason = "helpers of tests are not recognised as tests"
 )]
 
 mod cluster;
+mod crd;
 mod election;
+mod examples;
 mod helpers;
+mod journal;
+mod outage;
+mod relist;
 mod support;
+mod watches;
+mod workers;

@@ -96,10 +96,20 @@ pub(crate) fn slow_client(
             if delay.parts.is_zero() {
                 return Ok::<_, kube::Error>(http::Response::from_parts(head, body));
             }
-            let parts = futures::stream::unfold(body, move |mut body| async move {
-                let frame = body.frame().await?;
-                pause(delay.parts).await;
-                Some((frame, body))
+            // Each part is late by the same time, so parts do not wait for each other.
+            let (sender, receiver) = tokio::sync::mpsc::unbounded_channel();
+            tokio::spawn(async move {
+                let mut body = body;
+                while let Some(frame) = body.frame().await {
+                    if sender.send((SystemClock.now() + delay.parts, frame)).is_err() {
+                        return;
+                    }
+                }
+            });
+            let parts = futures::stream::unfold(receiver, |mut receiver| async move {
+                let (due, frame) = receiver.recv().await?;
+                SystemClock.timer(due).await;
+                Some((frame, receiver))
             });
             let body = http_body_util::StreamBody::new(parts).boxed_unsync();
             Ok(http::Response::from_parts(head, body))
@@ -120,5 +130,36 @@ pub(crate) fn report(trap: u32, what: &str, kube_runtime: &str, ours: &str) {
     if let Some(path) = std::env::var_os("REQUEUE_KUBE_TABLE") {
         let mut file = OpenOptions::new().create(true).append(true).open(path).unwrap();
         writeln!(file, "{trap}\t{what}\t{kube_runtime}\t{ours}").unwrap();
+    }
+}
+
+/// Holds back the requests of its clients while it is closed.
+pub(crate) struct Gate(tokio::sync::watch::Sender<bool>);
+
+impl Gate {
+    pub(crate) fn new() -> Self {
+        Self(tokio::sync::watch::Sender::new(true))
+    }
+
+    pub(crate) fn close(&self) {
+        self.0.send_replace(false);
+    }
+
+    pub(crate) fn open(&self) {
+        self.0.send_replace(true);
+    }
+
+    pub(crate) fn client(&self, client: &Client) -> Client {
+        let namespace = client.default_namespace().to_owned();
+        let (client, open) = (client.clone(), self.0.subscribe());
+        let service =
+            tower::service_fn(move |request: http::Request<kube::client::Body>| {
+                let (client, mut open) = (client.clone(), open.clone());
+                async move {
+                    open.wait_for(|open| *open).await.map(drop).unwrap();
+                    client.send(request).await
+                }
+            });
+        Client::new(service, namespace)
     }
 }
