@@ -38,7 +38,10 @@ impl Watched {
         state.runs += 1;
         if state.record {
             let late = now - object.decoded;
-            state.seen.entry(format!("{}={}", object.name(), object.value())).or_insert((now, late));
+            state
+                .seen
+                .entry(format!("{}={}", object.name(), object.value()))
+                .or_insert((now, late));
         } else {
             state.names.insert(object.name().to_owned());
         }
@@ -72,12 +75,17 @@ pub async fn run(engine: &str, scenario: &str, namespace: &str, count: usize) ->
     api.get("object-00000").await.expect("the objects exist");
     let watched = Arc::new(Watched::default());
     let (again, ticks) = mpsc::unbounded_channel();
-    let work = if scenario == "urgent" { Duration::from_millis(5) } else { Duration::ZERO };
+    let work =
+        if scenario == "urgent" { Duration::from_millis(5) } else { Duration::ZERO };
     let (memory, cpu, began) = (resident(), cpu(), Instant::now());
     let observer = Arc::clone(&watched);
     match engine {
-        "kube-runtime" => tokio::spawn(engine::kube_runtime(api.clone(), work, ticks, observer)),
-        "requeue-kube" => tokio::spawn(engine::requeue_kube(api.clone(), work, ticks, observer)),
+        "kube-runtime" => {
+            tokio::spawn(engine::kube_runtime(api.clone(), work, ticks, observer))
+        }
+        "requeue-kube" => {
+            tokio::spawn(engine::requeue_kube(api.clone(), work, ticks, observer))
+        }
         other => panic!("unknown engine {other}"),
     };
     let mut values = Values::new();
@@ -100,7 +108,9 @@ pub async fn run(engine: &str, scenario: &str, namespace: &str, count: usize) ->
         }
         "urgent" => {
             watched.record_edits();
-            watched.wait(|state| (state.runs >= usize::from(engine::WORKERS)).then_some(())).await;
+            watched
+                .wait(|state| (state.runs >= usize::from(engine::WORKERS)).then_some(()))
+                .await;
             edit(&api, &watched, count, 20, Duration::from_millis(40), &mut values).await;
         }
         other => panic!("unknown scenario {other}"),
@@ -132,14 +142,16 @@ async fn edit(
     values: &mut Values,
 ) {
     let mut sent = Vec::new();
-    let seen = |content: String| {
-        watched.wait(move |state| state.seen.get(&content).copied())
-    };
+    let seen =
+        |content: String| watched.wait(move |state| state.seen.get(&content).copied());
     for n in 0..edits {
-        let (name, text) = (format!("object-{:05}", (n * 7919) % count), format!("edit-{n}"));
+        let (name, text) =
+            (format!("object-{:05}", (n * 7919) % count), format!("edit-{n}"));
         let patch = serde_json::json!({"data": {"value": text}});
         sent.push((format!("{name}={text}"), Instant::now()));
-        api.patch(&name, &PatchParams::default(), &Patch::Merge(patch)).await.expect("a patch");
+        api.patch(&name, &PatchParams::default(), &Patch::Merge(patch))
+            .await
+            .expect("a patch");
         if pause.is_zero() {
             seen(format!("{name}={text}")).await;
         } else {
@@ -168,7 +180,10 @@ fn ms(duration: Duration) -> f64 {
 /// Returns the CPU time of this process.
 fn cpu() -> Duration {
     let time = clock_gettime(ClockId::ProcessCPUTime);
-    Duration::new(time.tv_sec.unsigned_abs(), u32::try_from(time.tv_nsec).expect("below 1 s"))
+    Duration::new(
+        time.tv_sec.unsigned_abs(),
+        u32::try_from(time.tv_nsec).expect("below 1 s"),
+    )
 }
 
 /// Returns the resident memory of this process, in bytes.

@@ -51,21 +51,28 @@ pub async fn run(go: &str, runs: usize) {
 /// Creates a namespace with objects of 200 bytes.
 async fn fill(client: &Client, namespace: &str, count: usize) {
     eprintln!("creating {count} objects in {namespace}");
-    let metadata = ObjectMeta { name: Some(namespace.to_owned()), ..ObjectMeta::default() };
+    let metadata =
+        ObjectMeta { name: Some(namespace.to_owned()), ..ObjectMeta::default() };
     let new = Namespace { metadata, ..Namespace::default() };
-    Api::all(client.clone()).create(&PostParams::default(), &new).await.expect("a namespace");
+    Api::all(client.clone())
+        .create(&PostParams::default(), &new)
+        .await
+        .expect("a namespace");
     let api = Api::<ConfigMap>::namespaced(client.clone(), namespace);
     futures::stream::iter(0..count)
         .for_each_concurrent(16, |n| {
             let api = &api;
             async move {
-                let metadata =
-                    ObjectMeta { name: Some(format!("object-{n:05}")), ..ObjectMeta::default() };
+                let metadata = ObjectMeta {
+                    name: Some(format!("object-{n:05}")),
+                    ..ObjectMeta::default()
+                };
                 let data = BTreeMap::from([
                     ("value".to_owned(), "first".to_owned()),
                     ("filler".to_owned(), "x".repeat(200)),
                 ]);
-                let object = ConfigMap { metadata, data: Some(data), ..ConfigMap::default() };
+                let object =
+                    ConfigMap { metadata, data: Some(data), ..ConfigMap::default() };
                 api.create(&PostParams::default(), &object).await.expect("an object");
             }
         })
@@ -86,21 +93,33 @@ fn measure(
         command.args(["run", engine]);
         command
     };
-    let output = command.args([scenario, namespace, &count.to_string()]).output().expect("it runs");
-    assert!(output.status.success(), "{engine} failed: {}", String::from_utf8_lossy(&output.stderr));
+    let output = command
+        .args([scenario, namespace, &count.to_string()])
+        .output()
+        .expect("it runs");
+    assert!(
+        output.status.success(),
+        "{engine} failed: {}",
+        String::from_utf8_lossy(&output.stderr)
+    );
     serde_json::from_slice(&output.stdout).expect("one JSON object")
 }
 
 /// Prints medians, and the lowest and highest run.
 fn print(samples: &Samples, runs: usize) {
     println!("Median of {runs} runs, lowest and highest in brackets.\n");
-    println!("| | {} | requeue-kube is faster than kube-runtime by |", ENGINES.join(" | "));
+    println!(
+        "| | {} | requeue-kube is faster than kube-runtime by |",
+        ENGINES.join(" | ")
+    );
     println!("|---|---:|---:|---:|---:|");
     for (scenario, name, text) in ROWS {
         let of = |engine| samples.get(&(scenario, name.to_owned(), engine));
         let cells: Vec<_> = ENGINES.iter().map(|engine| cell(of(engine))).collect();
         let ratio = match (of("kube-runtime"), of("requeue-kube")) {
-            (Some(theirs), Some(ours)) => format!("{:.1} ×", median(theirs) / median(ours)),
+            (Some(theirs), Some(ours)) => {
+                format!("{:.1} ×", median(theirs) / median(ours))
+            }
             _ => String::new(),
         };
         println!("| {text} | {} | {ratio} |", cells.join(" | "));
@@ -111,7 +130,12 @@ fn cell(values: Option<&Vec<f64>>) -> String {
     let Some(values) = values else { return "–".to_owned() };
     let mut sorted = values.clone();
     sorted.sort_by(f64::total_cmp);
-    format!("{} ({}–{})", round(median(values)), round(sorted[0]), round(sorted[sorted.len() - 1]))
+    format!(
+        "{} ({}–{})",
+        round(median(values)),
+        round(sorted[0]),
+        round(sorted[sorted.len() - 1])
+    )
 }
 
 fn median(values: &[f64]) -> f64 {
@@ -121,5 +145,11 @@ fn median(values: &[f64]) -> f64 {
 }
 
 fn round(value: f64) -> String {
-    if value >= 100.0 { format!("{value:.0}") } else if value >= 1.0 { format!("{value:.1}") } else { format!("{value:.3}") }
+    if value >= 100.0 {
+        format!("{value:.0}")
+    } else if value >= 1.0 {
+        format!("{value:.1}")
+    } else {
+        format!("{value:.3}")
+    }
 }

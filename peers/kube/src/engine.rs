@@ -51,4 +51,9 @@ engine!(
     kube::runtime::controller::Action,
     kube::runtime::controller::Config
 );
-engine!(requeue_kube, requeue_kube::Controller, requeue_kube::Action, requeue_kube::Config);
+engine!(
+    requeue_kube,
+    requeue_kube::Controller,
+    requeue_kube::Action,
+    requeue_kube::Config
+);
