@@ -121,3 +121,28 @@ async fn panicking_policy_is_replaced_by_the_backoff() {
 async fn policy_with_a_memory_is_refused() {
     drop(build(&Bench::new(), Decorrelated::new(SECOND, 9 * SECOND)));
 }
+
+/// A worker that waited when its key failed looked again after 20 seconds. The clocks are
+/// real here: twenty such retries would exceed the limit of the test.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn waiting_worker_notices_each_retry() {
+    let _limit = Limit::start();
+    let store = MemoryStore::new();
+    let short = Duration::from_millis(1);
+    let queue = || {
+        let policy = FastSlow::new(short, short, 0);
+        SharedQueue::<String, _>::builder(store.clone()).retry(policy).build()
+    };
+    let [one, other] = [queue(), queue()];
+    one.add("a".to_owned()).await.unwrap();
+    let mut lease = one.get().await.unwrap().unwrap();
+    for failures in 1..20 {
+        let waiter = if failures % 2 == 0 { &one } else { &other };
+        let next = tokio::spawn(waiter.get());
+        settle().await;
+        lease.retry().await.unwrap();
+        lease = next.await.unwrap().unwrap().unwrap();
+        assert_eq!(lease.num_requeues(), failures);
+    }
+    lease.succeed().await.unwrap();
+}
