@@ -84,7 +84,8 @@ Signals:
   The first Ctrl-C or TERM starts no more commands and waits for the
   running ones. The second sends them TERM. The third, or --kill-after,
   sends KILL. The fourth exits at once. QUIT sends KILL at once. USR1
-  prints a summary.
+  prints a summary. Ctrl-Z stops requeue and its commands; fg continues
+  both. If requeue is killed, a small helper process ends its commands.
 
 Placeholders:
   {}    the key
@@ -101,6 +102,7 @@ Environment of the command:
   REQUEUE_KEY      the key
   REQUEUE_ATTEMPT  1 for the first run of a key, 2 for its first retry
   REQUEUE_SLOT     1 to --workers; different for all running commands
+  REQUEUE_PID      the process id of requeue
   REQUEUE_TOKEN    with --store: grows with each run of a key
   An address of a store that contains a password is removed from the
   environment, and so is PGPASSWORD if the store is PostgreSQL.
@@ -114,7 +116,18 @@ Log:
   next are seconds since 1970, code is the exit code as a shell reports
   it. A key that is not UTF-8 is also given in key_hex.
 
+Rates:
+  --rate limits the starts of this process, or with --rate-scope=store
+  those of all workers on the queue. --retry-rate limits the retries of
+  all workers on the queue, or with --retry-rate-scope=process those of
+  this process. All workers should use the same rate.
+
 Stores:
+  On a store, a key runs on one worker at a time as long as that worker
+  extends its lease. A worker that is stopped, or cut off from the
+  store, for longer than --lease loses the key; its command is ended as
+  soon as it notices. After Ctrl-Z the same happens to all its keys.
+
   Unfinished keys stay in the store. A key that failed for good becomes
   dead; see requeue dead. At the end, keys that this process added and
   that are dead count as failed, even if another worker ran them or

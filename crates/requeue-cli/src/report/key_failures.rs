@@ -9,7 +9,7 @@ use crate::key_set::KeySet;
 /// How many of the first keys, and how many of the latest keys, keep their error.
 const LISTED: usize = 10;
 
-/// How many keys are told apart. Their hashes take 19 MB.
+/// How many different keys are counted exactly. Their hashes take 19 MB.
 const MAX_MEMBERS: usize = 1_000_000;
 
 /// Why a key failed.

@@ -117,7 +117,7 @@ fn commands_end_with_a_killed_requeue() {
     }
 }
 
-/// A process that a finished command left behind belongs to nobody.
+/// A daemon started by a finished command is not a command.
 #[test]
 fn killed_requeue_ends_only_running_commands() {
     let dir = Dir::new();
