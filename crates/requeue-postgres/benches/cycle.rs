@@ -1,5 +1,5 @@
 //! The cost of the store: calls in batches of 100, whole cycles, wake-ups and delays, next to
-//! what the server can do at best.
+//! the fastest operations of the server.
 //!
 //! ```sh
 //! FSYNC=on scripts/with-servers --postgres cargo bench -p requeue-postgres --bench cycle
@@ -13,7 +13,7 @@
 //! for the disk (an add and a lease are one each), a notification, and a round trip. They
 //! are also measured after a pause, since an idle processor takes time to wake.
 #![allow(clippy::print_stdout, reason = "a benchmark prints its figures")]
-#![allow(clippy::unwrap_used, reason = "a benchmark that fails is to stop")]
+#![allow(clippy::unwrap_used, reason = "a failed benchmark stops")]
 
 use std::collections::HashMap;
 use std::fs;
@@ -32,13 +32,13 @@ use tokio_postgres::{AsyncMessage, NoTls};
 const BATCH: usize = 100;
 const LANES: usize = 8;
 
-/// Long enough for a worker to wait, and for its processor to have gone to sleep.
+/// Long enough that a worker waits and its processor is idle.
 const REST: Duration = Duration::from_millis(15);
 
 const DURABILITIES: [Durability; 3] =
     [Durability::Server, Durability::Adds, Durability::Relaxed];
 
-/// How many delayed keys are due in a second.
+/// The number of delayed keys that are due in a second.
 const TIMERS: u32 = 10_000;
 
 fn main() {
@@ -49,11 +49,11 @@ fn main() {
     let sizes = Sizes { keys: size("KEYS", 200_000), ready: size("READY", 1_000_000) };
     let mut runtime = tokio::runtime::Builder::new_multi_thread();
     let runtime = runtime.worker_threads(2).enable_all().build().unwrap();
-    // On a thread of the runtime, as the tasks of a program are.
+    // On a thread of the runtime, like the tasks of a program.
     runtime.block_on(runtime.spawn(all(url, sizes))).unwrap();
 }
 
-/// How many keys the rows have.
+/// The number of keys of the rows.
 #[derive(Clone, Copy)]
 struct Sizes {
     keys: usize,
@@ -102,7 +102,7 @@ async fn all(url: String, sizes: Sizes) {
     }
 }
 
-/// Each call for itself, and whole cycles.
+/// Measures each call, and whole cycles.
 async fn cycles(server: &Server, url: &str, keys: usize) {
     for durability in DURABILITIES {
         let bench = Bench::open(url, durability).await;
@@ -127,7 +127,7 @@ async fn cycles(server: &Server, url: &str, keys: usize) {
     }
 }
 
-/// What nothing that waits for a key can be quicker than.
+/// Measures lower bounds for waiting workers.
 async fn floors(url: &str) {
     show("floor: a commit that waits for the disk", commits(url, 300).await);
     for (rest, text) in [(Duration::ZERO, ""), (REST, " after a rest")] {
@@ -137,11 +137,11 @@ async fn floors(url: &str) {
     }
 }
 
-/// Cycles while a transaction elsewhere is open: nothing that is dead can be removed.
+/// Measures cycles while another transaction is open, so that no dead row can be removed.
 async fn old_transaction(server: &Server, url: &str, keys: usize) {
     let bench = Bench::named(url, "old", Durability::Server).await;
     let client = connect(url).await;
-    // What rows before this have left would be cleared away in the middle of it, or not.
+    // Removes the dead rows of earlier measurements, which would disturb this one.
     client.batch_execute("vacuum requeue.item").await.unwrap();
     server.row("cycle, before the open transaction", keys, bench.cycles(keys)).await;
     let begin = "begin isolation level repeatable read; select txid_current()";
@@ -153,7 +153,7 @@ async fn old_transaction(server: &Server, url: &str, keys: usize) {
     client.batch_execute("rollback").await.unwrap();
 }
 
-/// Leases from a line of one batch, and from one of very many.
+/// Measures leases from a queue with one batch, and from a very long one.
 async fn long_line(url: &str, ready: usize) {
     let bench = Bench::named(url, "long", Durability::Server).await;
     let mut times = Vec::new();
@@ -161,7 +161,7 @@ async fn long_line(url: &str, ready: usize) {
         bench.store.add(&adds("short", batch)).all().await.unwrap();
         bench.lease_and_end(&mut times).await;
     }
-    show("lease of 100, nothing else is ready", times);
+    show("lease of 100, no other key is ready", times);
     bench.fill(ready).await;
     let mut times = Vec::new();
     for _ in 0..200 {
@@ -178,7 +178,7 @@ async fn connect(url: &str) -> tokio_postgres::Client {
     client
 }
 
-/// How long the least change takes.
+/// Measures the smallest change.
 async fn commits(url: &str, rounds: usize) -> Vec<Duration> {
     let client = connect(url).await;
     client.batch_execute("create table floor (n integer)").await.unwrap();
@@ -193,7 +193,7 @@ async fn commits(url: &str, rounds: usize) -> Vec<Duration> {
     times
 }
 
-/// How long a call takes that does nothing.
+/// Measures a call that does nothing.
 async fn selects(url: &str, rounds: usize, rest: Duration) -> Vec<Duration> {
     let client = connect(url).await;
     let select = client.prepare("select 1").await.unwrap();
@@ -207,7 +207,7 @@ async fn selects(url: &str, rounds: usize, rest: Duration) -> Vec<Duration> {
     times
 }
 
-/// How long a notification takes from one connection to another.
+/// Measures a notification from one connection to another.
 async fn notifications(url: &str, rounds: usize, rest: Duration) -> Vec<Duration> {
     let (listener, mut connection) = tokio_postgres::connect(url, NoTls).await.unwrap();
     let (sender, mut receiver) = tokio::sync::mpsc::unbounded_channel();
@@ -246,7 +246,7 @@ impl Server {
         Self { postmaster }
     }
 
-    /// What `pgbench` reads at best: a key by its number, prepared, 8 clients.
+    /// Measures `pgbench -S`: selects by primary key, prepared, 8 clients.
     fn ceiling(&self, url: &str) {
         let find = "ls -d /usr/lib/postgresql/*/bin/pgbench | sort -V | tail -1";
         let found = Command::new("sh").args(["-c", find]).output().unwrap().stdout;
@@ -264,7 +264,7 @@ impl Server {
         let text = String::from_utf8(output).unwrap();
         let tps = text.lines().find_map(|line| line.strip_prefix("tps = "));
         let tps: f64 = tps.unwrap().split(' ').next().unwrap().parse().unwrap();
-        // What a process took counts once it has been reaped.
+        // The time of a process counts once it has been reaped.
         while self.processes().count() > processes {
             std::thread::yield_now();
         }
@@ -272,12 +272,12 @@ impl Server {
         println!("{:<44} {tps:>9.0} {cpu:>12.1}", "pgbench -S, 8 clients: the ceiling");
     }
 
-    /// Processor time of all its processes so far, also of those that have ended.
+    /// Returns the processor time of all its processes so far, including ended ones.
     fn cpu(&self) -> Duration {
         Duration::from_millis(self.processes().sum::<u64>() * 10)
     }
 
-    /// The ticks of each process.
+    /// Returns the ticks of each process.
     fn processes(&self) -> impl Iterator<Item = u64> {
         fs::read_dir("/proc").unwrap().filter_map(|entry| {
             let pid: u32 = entry.ok()?.file_name().to_str()?.parse().ok()?;
@@ -296,7 +296,7 @@ impl Server {
     }
 }
 
-/// The parent of a process, and the ticks of 10 ms that it and its ended children took.
+/// Returns the parent of a process, and the ticks of 10 ms of it and its ended children.
 fn stat(pid: u32) -> Option<(u32, u64)> {
     let text = fs::read_to_string(format!("/proc/{pid}/stat")).ok()?;
     let fields: Vec<_> = text.rsplit_once(')')?.1.split_whitespace().collect();
@@ -304,7 +304,7 @@ fn stat(pid: u32) -> Option<(u32, u64)> {
     Some((fields[1].parse().ok()?, ticks))
 }
 
-/// A queue, and the leases that it has given out.
+/// A queue, and the leases that were granted.
 struct Bench {
     queue: String,
     store: PostgresStore,
@@ -377,7 +377,7 @@ impl Bench {
         cycles_of(&vec![self.store.clone(); LANES], keys).await;
     }
 
-    /// Opens the queue once for each lane, as eight processes would.
+    /// Opens the queue once for each lane, like eight processes.
     async fn open_others(&self, url: &str, durability: Durability) -> Vec<PostgresStore> {
         let mut stores = Vec::new();
         for _ in 0..LANES {
@@ -438,7 +438,7 @@ fn ends(grants: &[Grant]) -> Vec<FinishRequest> {
     grants.iter().map(end).collect()
 }
 
-/// How long the least call takes: what the rows below are made of.
+/// Measures the smallest call of the store.
 async fn round_trips(url: &str, durability: Durability, rounds: usize) -> Vec<Duration> {
     let (store, _) = two(url, "nothing", durability).await;
     let mut times = Vec::new();
@@ -450,7 +450,7 @@ async fn round_trips(url: &str, durability: Durability, rounds: usize) -> Vec<Du
     times
 }
 
-/// How long a worker that waits takes to have a key that another store adds.
+/// Measures the time from an add to a lease by a waiting worker of another store.
 async fn wake_ups(url: &str, durability: Durability, rounds: usize) -> Vec<Duration> {
     let (producer, worker) = two(url, "wake", durability).await;
     let mut times = Vec::new();
@@ -466,9 +466,8 @@ async fn wake_ups(url: &str, durability: Durability, rounds: usize) -> Vec<Durat
     times
 }
 
-/// How much later than its time a worker that waits has a delayed key. The time is the
-/// earliest at which the server can have made it ready: early is a panic. The first does not
-/// count, for which statements are planned.
+/// Measures how late a waiting worker gets a delayed key. Panics if a key is early. The first
+/// key does not count, because the server plans the statements.
 async fn delays(url: &str, durability: Durability, rounds: usize) -> Vec<Duration> {
     let (producer, worker) = two(url, "delay", durability).await;
     let delay = Duration::from_millis(30);
@@ -485,8 +484,8 @@ async fn delays(url: &str, durability: Durability, rounds: usize) -> Vec<Duratio
     times.split_off(1)
 }
 
-/// The same for many delayed keys in a row, each due a little after the one before. Those of
-/// the first second do not count: in that, connections are made and statements planned.
+/// Measures the same for many delayed keys. The first second does not count: in it the store
+/// connects, and the server plans the statements.
 async fn many_delays(url: &str, durability: Durability) -> Vec<Duration> {
     let (producer, worker) = two(url, "timers", durability).await;
     let (due, counted) = plan(&producer, 3 * TIMERS).await;
@@ -511,8 +510,8 @@ async fn many_delays(url: &str, durability: Durability) -> Vec<Duration> {
     times
 }
 
-/// Adds delayed keys: when each may be handed out at the earliest, and a second after that of
-/// the first.
+/// Adds delayed keys. Returns the earliest time at which each may be leased, and the time
+/// from which keys count.
 async fn plan(store: &PostgresStore, number: u32) -> (HashMap<Key, Instant>, Instant) {
     let first = SystemClock.now() + Duration::from_secs(3);
     let mut due = HashMap::new();
@@ -541,7 +540,7 @@ async fn two(
     (open().await.unwrap(), open().await.unwrap())
 }
 
-/// The next keys of a store, and when they were there.
+/// Waits for keys. Returns them, and when they were leased.
 async fn next(store: PostgresStore) -> (Vec<Grant>, Instant) {
     loop {
         let leased = store.lease(&request(10)).await.unwrap();

@@ -1,6 +1,9 @@
 -- Counts of keys by state, as sums of changes.
 
 -- Records by how much the counts of a queue change. Takes no locks that others wait for.
+--
+-- About one call in a thousand folds the changes. If the table is large, fewer do: folding
+-- reads all of it, also rows that are dead but not removed while another transaction is open.
 create or replace function requeue.record_counts(
     q integer, ready bigint, delayed bigint, processing bigint, dirty bigint,
     failing bigint, dead bigint
@@ -9,7 +12,9 @@ language plpgsql volatile as $$
 begin
     insert into requeue.count_change
     values (q, ready, delayed, processing, dirty, failing, dead);
-    if random() < 0.004 then
+    if random() < 0.001
+        and random() * pg_relation_size('requeue.count_change') < 1000000
+    then
         perform requeue.fold_counts(q);
     end if;
 end

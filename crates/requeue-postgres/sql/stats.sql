@@ -26,8 +26,8 @@ begin
 end
 $$;
 
--- Returns since when the key is ready that is first in the line of its priority, the
--- earliest of all priorities. Null if no key is ready.
+-- Returns the earliest time at which the first ready key of a priority became ready. Null if
+-- no key is ready.
 create or replace function requeue.ready_since(q integer, has_priorities boolean)
 returns bigint
 language plpgsql stable as $$

@@ -22,7 +22,7 @@ use crate::number::unsigned;
 use crate::param::{Param, typed};
 use crate::pool::{IfLocked, Pool, Use};
 use crate::session::call_text;
-use crate::wake::{SOON, Wakeups};
+use crate::wake::Wakeups;
 use crate::watermark::Watermark;
 use crate::{error, inspect, number, signed};
 
@@ -176,11 +176,12 @@ impl Client {
 
     /// Wakes workers after adds.
     fn wake_for(&self, receipts: &[Result<Receipt, Error>], unnotified: bool) {
-        let mut added = receipts.iter().flatten();
-        if added.clone().any(|receipt| receipt.added == Added::Delayed) {
+        let has = |added| receipts.iter().flatten().any(|receipt| receipt.added == added);
+        let (ready, delayed) = (has(Added::Ready), has(Added::Delayed));
+        if delayed {
             self.wakeups.wake_each_local();
         }
-        match added.any(is_soon) {
+        match ready || delayed {
             true if unnotified => self.wakeups.wake_all(),
             true => self.wakeups.wake_local(),
             false => {}
@@ -213,7 +214,7 @@ impl Client {
         Ok(answer)
     }
 
-    /// Extends leases, on a connection of its own.
+    /// Extends leases, on the connection for heartbeats.
     pub(crate) async fn extend(
         &self,
         owner: &Owner,
@@ -297,16 +298,12 @@ impl Client {
                 batch.fail(&error, &mut results);
             }
         }
-        let delay = |answer: &Finished| match answer {
-            Finished::Requeued => Some(Duration::ZERO),
-            Finished::Delayed(delay) => Some(*delay),
-            Finished::Done | Finished::Dead | Finished::LeaseLost | _ => None,
-        };
-        let soonest = results.iter().flatten().filter_map(delay).min();
-        if soonest.is_some_and(|delay| !delay.is_zero()) {
+        let is = |matches: fn(&Finished) -> bool| results.iter().flatten().any(matches);
+        let delayed = is(|answer| matches!(answer, Finished::Delayed(_)));
+        if delayed {
             self.wakeups.wake_each_local();
         }
-        if soonest.is_some_and(|delay| delay < SOON) {
+        if delayed || is(|answer| *answer == Finished::Requeued) {
             self.wakeups.wake_all();
         }
         results
@@ -415,15 +412,6 @@ impl Client {
         if ready > 0 {
             self.wakeups.wake_all();
         }
-    }
-}
-
-/// Returns whether a waiting worker must look for this key.
-fn is_soon(receipt: &Receipt) -> bool {
-    match receipt.added {
-        Added::Ready => true,
-        Added::Delayed => receipt.delay < SOON,
-        Added::Dirty | Added::Duplicate | _ => false,
     }
 }
 

@@ -53,7 +53,7 @@
 //! column orders the keys, by priority and then by position. A queue without priorities
 //! costs nothing extra. All times are microseconds of the server's clock.
 //!
-//! Opening a store creates the schema if there is none. It never changes a schema of another
+//! Opening a store creates a missing schema. It never changes a schema of another
 //! version: [`PostgresStoreBuilder::migrate`] does, or the command `requeue migrate`. Programs
 //! of the version before keep working after a migration.
 //!

@@ -121,7 +121,7 @@ impl Session {
         self.client.query(&self.statements[name], &params).await
     }
 
-    /// Calls a function in a transaction of its own. All three statements are sent at once,
+    /// Calls a function in a separate transaction. All three statements are sent at once,
     /// in this order. If the function fails, the commit is a rollback.
     async fn call_in_transaction(
         &self,

@@ -50,9 +50,6 @@ const SLOWDOWN: u32 = 4;
 /// Longest wait without a notification, give or take a tenth.
 const FALLBACK: Duration = Duration::from_secs(1);
 
-/// Waiters find delays that are longer than this without a notification.
-pub(crate) const SOON: Duration = Duration::from_millis(1500);
-
 /// The wake-ups of one store.
 pub(crate) struct Wakeups {
     pool: Arc<Pool>,

@@ -1,14 +1,14 @@
 //! The kinds and classes of errors of a real server.
 
-use std::time::Duration;
-
 use requeue_postgres::PostgresStore;
 use requeue_store::{Class, Error, ErrorKind, RepliesExt, Store};
 use tokio_postgres::Client;
 
-use crate::tools::{add, block_on, connect, key, lease, new_name, pid, run, url};
+use crate::tools::{
+    add, block_on, connect, key, lease, new_name, pid, request, run, url,
+};
 
-/// A store in a schema of its own, as a user of its own.
+/// A store with a new user and a new schema.
 struct Private {
     store: PostgresStore,
     client: Client,
@@ -95,20 +95,17 @@ fn errors_of_the_server_have_the_documented_kind() {
             ("42883", ErrorKind::Corrupt, Class::GiveUp),
             ("XX000", ErrorKind::Server, Class::GiveUp),
         ];
-        let address = format!("postgres://{}:first@{}", private.name, private.place);
-        let builder = PostgresStore::builder(address).schema(&*private.name);
-        let store = builder.timeout(Duration::from_millis(500)).open().await.unwrap();
         for (code, kind, class) in table {
             let fail = format!(
-                "create or replace function NAME.set_paused(q integer, value boolean)
+                "create or replace function
+                 NAME.heartbeat(q integer, who text, clock bigint)
                  returns void language plpgsql as
                  $$ begin raise exception using errcode = '{code}'; end $$"
             );
             private.run(&fail).await;
-            let error = store.pause().await.unwrap_err();
+            let error = private.store.heartbeat(&request(1).owner).await.unwrap_err();
             assert_eq!((error.kind(), error.class()), (kind, class), "{code}: {error}");
         }
-        drop(store);
         private.end().await;
     });
 }

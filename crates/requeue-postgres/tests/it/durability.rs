@@ -22,7 +22,7 @@ const WATCH: &str = "
     deferrable initially deferred for each row when (new.paused <> old.paused)
     execute function S.note();";
 
-const ANSWERED: &str = "each call is answered";
+const ANSWERED: &str = "the call succeeds";
 
 struct Watched {
     store: PostgresStore,
@@ -37,7 +37,7 @@ impl Watched {
         let store = builder.open().await.expect("the store opens");
         let client = connect(url).await;
         let watch = WATCH.replace("S.", &format!("{schema}."));
-        client.batch_execute(&watch).await.expect("the triggers are made");
+        client.batch_execute(&watch).await.expect("the triggers are created");
         Self { store, client, schema }
     }
 
@@ -48,7 +48,8 @@ impl Watched {
              select distinct setting from gone",
             self.schema
         );
-        let rows = self.client.query(&text, &[]).await.expect("they are noted");
+        let rows =
+            self.client.query(&text, &[]).await.expect("the settings are recorded");
         rows.iter().map(|row| row.get(0)).collect()
     }
 

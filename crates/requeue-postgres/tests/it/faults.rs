@@ -11,7 +11,7 @@ use crate::tools::{
 };
 
 /// Returns an error with all its causes.
-fn told(error: &Error) -> String {
+fn chain(error: &Error) -> String {
     let mut text = error.to_string();
     let mut cause = error.source();
     while let Some(error) = cause {
@@ -40,7 +40,7 @@ fn wrong_password_is_denied_and_not_printed() {
     let wrong = format!("postgres://requeue:hunter2@{host}/{database}");
     let error = block_on(refused(&wrong));
     assert_eq!(error.kind(), ErrorKind::Denied);
-    let text = told(&error);
+    let text = chain(&error);
     assert!(text.contains(host) && !text.contains("hunter2"), "{text}");
 }
 
@@ -81,7 +81,7 @@ fn unknown_database_is_named() {
     let error =
         block_on(refused(&format!("postgres://requeue:{password}@{host}/nowhere")));
     assert_eq!(error.kind(), ErrorKind::Invalid);
-    let text = told(&error);
+    let text = chain(&error);
     assert!(text.contains("no database \"nowhere\""), "{text}");
     assert!(!text.contains(password), "{text}");
 }
@@ -92,7 +92,7 @@ fn unreachable_server_is_unavailable() {
     let error = block_on(refused("postgres://requeue:hunter2@127.0.0.1:1/requeue"));
     assert_eq!(error.kind(), ErrorKind::Unavailable);
     assert_eq!(error.to_string(), "cannot reach PostgreSQL at 127.0.0.1:1/requeue");
-    assert!(!told(&error).contains("hunter2"));
+    assert!(!chain(&error).contains("hunter2"));
 }
 
 #[test]
@@ -110,11 +110,11 @@ fn silent_server_is_unavailable() {
 async fn end_connections(bench: &Bench, name: &str) {
     let text = "select count(pg_terminate_backend(pid)) from pg_stat_activity \
                 where application_name = $1";
-    bench.client.query_one(text, &[&name]).await.expect("they can be ended");
+    bench.client.query_one(text, &[&name]).await.expect("the connections are ended");
     let gone = "select count(*) from pg_stat_activity where application_name = $1";
     let count = async || {
         let row = bench.client.query_one(gone, &[&name]).await;
-        row.expect("they can be counted").get::<_, i64>(0)
+        row.expect("the connections are counted").get::<_, i64>(0)
     };
     while count().await > 0 {
         tokio::task::yield_now().await;
@@ -231,7 +231,7 @@ fn user_without_permissions_is_denied() {
         let error =
             refused(&format!("postgres://{user}:opensesame@{host}/{database}")).await;
         assert_eq!(error.kind(), ErrorKind::Denied);
-        assert!(!told(&error).contains("opensesame"));
+        assert!(!chain(&error).contains("opensesame"));
         bench.client.batch_execute(&format!("drop role {user}")).await.unwrap();
     });
 }

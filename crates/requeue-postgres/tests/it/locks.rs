@@ -19,13 +19,13 @@ use crate::tools::{Bench, add, connect, done, key, lease, pid, request, run};
 /// Opens a transaction that has added these keys and stays open.
 async fn transaction_with(bench: &Bench, adds: &[Add]) -> Client {
     let client = connect(&bench.url).await;
-    client.batch_execute("begin").await.expect("it begins");
-    bench.store.add_in(&client, adds).await.expect("they are added");
+    client.batch_execute("begin").await.expect("the transaction begins");
+    bench.store.add_in(&client, adds).await.expect("the keys are added");
     client
 }
 
 async fn commit(client: &Client) {
-    client.batch_execute("commit").await.expect("it commits");
+    client.batch_execute("commit").await.expect("the transaction commits");
 }
 
 fn batch() -> Vec<Add> {

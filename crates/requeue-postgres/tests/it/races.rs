@@ -28,18 +28,18 @@ fn give_up_that_waits_for_an_add_sees_it() {
 }
 
 async fn sees_an_add(bench: Bench, how: Finish) {
-    bench.store.add(&[add("a")]).all().await.expect("it is added");
+    bench.store.add(&[add("a")]).all().await.expect("the key is added");
     let grant = lease(&bench.store, 1).await.remove(0);
     let mut producer = connect(&bench.url).await;
-    let transaction = producer.transaction().await.expect("it begins");
+    let transaction = producer.transaction().await.expect("the transaction begins");
     let holder = pid(&transaction).await;
-    bench.store.add_in(&transaction, &[add("a")]).await.expect("it is added");
+    bench.store.add_in(&transaction, &[add("a")]).await.expect("the key is added");
 
     let (store, ends) =
         (bench.store.clone(), [FinishRequest { finish: how, ..done(&grant) }]);
     let finishing = tokio::spawn(async move { finish(&store, &ends).await });
     bench.until_blocked_by(holder).await;
-    transaction.commit().await.expect("it commits");
+    transaction.commit().await.expect("the transaction commits");
 
     let finished = finishing.await.expect("no panic");
     assert_eq!(finished, [Finished::Requeued]);
@@ -91,14 +91,14 @@ fn key_added_in_a_transaction_is_not_leased_before_the_commit() {
     });
 }
 
-/// Adds a key with a priority, in a transaction that commits while an add of the usual one
-/// waits for it: the priority with which the key comes. It is the first priority of the
-/// queue, so the second add cannot have known it before it waited.
+/// Adds a key with a priority, in a transaction that commits while an add without one waits
+/// for it. Returns the priority of the lease. It is the first priority of the queue, so the
+/// second add cannot know it before it waits.
 async fn meets_an_add(bench: Bench, first: Add) -> i8 {
     let mut producer = connect(&bench.url).await;
-    let transaction = producer.transaction().await.expect("it begins");
+    let transaction = producer.transaction().await.expect("the transaction begins");
     let holder = pid(&transaction).await;
-    bench.store.add_in(&transaction, &[first]).await.expect("it is added");
+    bench.store.add_in(&transaction, &[first]).await.expect("the key is added");
 
     let store = bench.store.clone();
     let adding = tokio::spawn(async move {
@@ -106,7 +106,7 @@ async fn meets_an_add(bench: Bench, first: Add) -> i8 {
         patiently(|| store.add(&adds).all()).await
     });
     bench.until_blocked_by(holder).await;
-    transaction.commit().await.expect("it commits");
+    transaction.commit().await.expect("the transaction commits");
     adding.await.expect("no panic");
     lease(&bench.store, 1).await[0].priority
 }
@@ -133,10 +133,10 @@ fn add_that_waits_for_a_lower_priority_raises_it() {
 async fn stays_marked(bench: &Bench) -> bool {
     let forget = "update requeue.queue set idle_at = 0 where id = $1";
     let queue = bench.queue_id().await;
-    bench.client.execute(forget, &[&queue]).await.expect("it is forgotten");
+    bench.client.execute(forget, &[&queue]).await.expect("the update succeeds");
     assert!(lease(&bench.store, 9).await.is_empty());
     let text = "select has_priorities from requeue.queue where id = $1";
-    bench.client.query_one(text, &[&queue]).await.expect("the queue is there").get(0)
+    bench.client.query_one(text, &[&queue]).await.expect("the queue exists").get(0)
 }
 
 #[test]
@@ -147,11 +147,11 @@ fn queue_without_priorities_is_unmarked() {
         let adds = [ranked("a", When::Now), ranked("b", later)];
         bench.store.add(&adds).all().await.unwrap();
         let grant = lease(&bench.store, 1).await.remove(0);
-        assert!(stays_marked(&bench).await, "a and b have");
+        assert!(stays_marked(&bench).await, "a and b have a priority");
         bench.store.finish(&[done(&grant)]).all().await.unwrap();
-        assert!(stays_marked(&bench).await, "b has");
+        assert!(stays_marked(&bench).await, "b has a priority");
         bench.store.remove(&[key("b")]).all().await.unwrap();
-        assert!(!stays_marked(&bench).await, "none has");
+        assert!(!stays_marked(&bench).await, "no key has a priority");
 
         bench.store.add(&[add("usual"), ranked("a", When::Now)]).all().await.unwrap();
         let keys: Vec<_> =
@@ -208,10 +208,10 @@ fn added(receipts: &[Receipt]) -> Vec<Added> {
 /// Adds a batch while an open transaction has added two of its keys; `end` ends it.
 async fn batch_meets(bench: &Bench, end: &str) -> Vec<Added> {
     let producer = connect(&bench.url).await;
-    producer.batch_execute("begin").await.expect("it begins");
+    producer.batch_execute("begin").await.expect("the transaction begins");
     let holder = pid(&producer).await;
     let both = [add("b"), add("e")];
-    bench.store.add_in(&producer, &both).await.expect("they are added");
+    bench.store.add_in(&producer, &both).await.expect("the keys are added");
 
     let store = bench.store.clone();
     let adding = tokio::spawn(async move {
@@ -219,7 +219,7 @@ async fn batch_meets(bench: &Bench, end: &str) -> Vec<Added> {
         patiently(|| store.add(&adds).all()).await
     });
     bench.until_blocked_by(holder).await;
-    producer.batch_execute(end).await.expect("it ends");
+    producer.batch_execute(end).await.expect("the transaction ends");
     added(&adding.await.expect("no panic"))
 }
 

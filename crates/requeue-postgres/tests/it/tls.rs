@@ -2,6 +2,7 @@
 #![expect(clippy::unwrap_used, reason = "a failed setup fails the test")]
 
 use std::path::PathBuf;
+use std::sync::{Mutex, PoisonError};
 
 use rcgen::{BasicConstraints, CertificateParams, CertifiedIssuer, IsCa, KeyPair};
 use requeue_postgres::PostgresStore;
@@ -9,6 +10,9 @@ use requeue_store::{Error, ErrorKind, Store};
 use tokio_postgres::Client;
 
 use crate::tools::{block_on, connect, new_name, url};
+
+/// Held by each test: all of them replace the certificate of the same server.
+static SERVER: Mutex<()> = Mutex::new(());
 
 /// An authority, and a file with its certificate, removed on drop.
 struct Authority {
@@ -41,11 +45,11 @@ async fn certify(client: &Client, url: &str) -> Authority {
 
     let path = std::env::temp_dir().join(format!("{}.pem", new_name()));
     std::fs::write(&path, authority.pem()).unwrap();
-    let told = Authority { path, issuer: authority };
+    let authority = Authority { path, issuer: authority };
     while let Err(error) = open(&with(url, "sslmode=require")).await {
         assert!(error.to_string().contains("does not support TLS"), "{error}");
     }
-    told
+    authority
 }
 
 /// Makes the server write a file, so that it owns the file and no other user can read it.
@@ -76,6 +80,7 @@ async fn encrypted(client: &Client, name: &str) -> (i64, i64) {
 #[test]
 fn sslmode_decides_encryption_and_verification() {
     let Some(url) = url() else { return };
+    let _server = SERVER.lock().unwrap_or_else(PoisonError::into_inner);
     block_on(async {
         let client = connect(&url).await;
         let authority = certify(&client, &url).await;
@@ -113,7 +118,7 @@ async fn rejects_untrusted_certificates(url: &str, root: &str) {
         assert!(error.to_string().contains("certificate"), "{error}");
     }
     let any_name = with(&elsewhere, &format!("sslmode=verify-ca&{root}"));
-    open(&any_name).await.expect("the name is not asked for");
+    open(&any_name).await.expect("verify-ca ignores the name");
 }
 
 /// Returns the address as a list of `key=value`.
@@ -132,6 +137,7 @@ fn list(url: &str, settings: &str) -> String {
 #[test]
 fn list_with_sslmode_is_encrypted_however_it_is_written() {
     let Some(url) = url() else { return };
+    let _server = SERVER.lock().unwrap_or_else(PoisonError::into_inner);
     block_on(async {
         let client = connect(&url).await;
         let _authority = certify(&client, &url).await;
@@ -157,6 +163,7 @@ fn write_private(path: &std::path::Path, text: &str, mode: u32) {
 #[test]
 fn client_certificate_replaces_the_password() {
     let Some(url) = url() else { return };
+    let _server = SERVER.lock().unwrap_or_else(PoisonError::into_inner);
     block_on(async {
         let client = connect(&url).await;
         let authority = certify(&client, &url).await;

@@ -101,7 +101,7 @@ pub(crate) fn done(grant: &Grant) -> FinishRequest {
 }
 
 pub(crate) async fn lease(store: &PostgresStore, max: usize) -> Vec<Grant> {
-    store.lease(&request(max)).await.expect("a lease is answered").grants
+    store.lease(&request(max)).await.expect("the lease succeeds").grants
 }
 
 /// Repeats a call while it is busy: on a slow machine it may wait too long for a lock.
@@ -109,7 +109,7 @@ pub(crate) async fn patiently<'a, T>(call: impl Fn() -> Reply<'a, T>) -> T {
     loop {
         match call().await {
             Err(error) if error.kind() == ErrorKind::Busy => {}
-            answer => return answer.expect("an answer"),
+            answer => return answer.expect("the call succeeds"),
         }
     }
 }
@@ -138,7 +138,7 @@ impl Bench {
     pub(crate) async fn queue_id(&self) -> i32 {
         let text = "select id from requeue.queue where name = $1";
         let row = self.client.query_one(text, &[&self.queue]).await;
-        row.expect("the queue is there").get(0)
+        row.expect("the queue exists").get(0)
     }
 
     /// Waits until a connection is blocked by the transaction of `holder`.
