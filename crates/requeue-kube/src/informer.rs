@@ -13,6 +13,7 @@ use tokio::task::AbortHandle;
 
 use crate::feed::{
     Cache, Guard, Monitor, Seen, Subscriber, WatchStatus, follow, guarded, invalid,
+    reopening,
 };
 use crate::index::{Index, index};
 use crate::object::Object;
@@ -200,7 +201,9 @@ impl<K: Object> Informer<K> {
         let Some(source) = lock(&self.inner.source).take() else { return };
         let Source { api, config, clock } = source;
         let inner = Arc::clone(&self.inner);
-        let events = kube::runtime::watcher(guarded(api, &inner.dynamic), config);
+        let api = guarded(api, &inner.dynamic);
+        let open = move || kube::runtime::watcher(api.clone(), config.clone());
+        let events = reopening(open, Arc::clone(&clock));
         let monitor = Arc::clone(&inner.monitor);
         let apply = move |event| inner.apply(event);
         let task = tokio::spawn(follow(events, monitor, clock, apply));

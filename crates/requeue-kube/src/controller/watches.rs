@@ -12,7 +12,9 @@ use kube::runtime::{Predicate, watcher};
 
 use super::Controller;
 use super::core::{Core, Watched};
-use crate::feed::{Change, Guard, Links, Mapped, Monitor, Property, follow, guarded_in};
+use crate::feed::{
+    Change, Guard, Links, Mapped, Monitor, Property, follow, guarded_in, reopening,
+};
 use crate::informer::{Informer, warn_if_invalid};
 use crate::object::Object;
 use crate::reasons::Reasons;
@@ -168,7 +170,9 @@ impl<K: Object> Controller<K> {
         let monitor = self.watch_kind::<T>(dynamic, Monitor::new(T::kind(dynamic)));
         self.feeds.push(Box::new(move |core| {
             let (core, clock) = (Arc::clone(core), Arc::clone(&core.clock));
-            let (events, mut links) = (watcher(api, config), Links::default());
+            let open = move || watcher(api.clone(), config.clone());
+            let events = reopening(open, Arc::clone(&clock));
+            let mut links = Links::default();
             let observed = Arc::clone(&monitor);
             let apply = move |event: Event<Guard<T>>| {
                 warn_if_invalid(&event, &observed);

@@ -12,6 +12,7 @@ mod cache;
 mod filter;
 mod guard;
 mod links;
+mod reopen;
 mod status;
 mod watch;
 
@@ -32,6 +33,7 @@ pub(crate) use self::cache::{Cache, Indexer, Subscriber};
 pub(crate) use self::filter::{Filter, Property};
 pub(crate) use self::guard::{Guard, guarded, guarded_in, invalid};
 pub(crate) use self::links::{Links, Mapped};
+pub(crate) use self::reopen::reopening;
 pub(crate) use self::status::{Monitor, WatchFailure};
 pub(crate) use self::watch::follow;
 

@@ -193,3 +193,35 @@ async fn watch_recovers_from_every_refusal() {
         assert!(status.errors >= 2 && status.last_error.is_some(), "{code}: {status:?}");
     }
 }
+
+/// kube's client waits for ever for a response: a list that hung once stopped the watch.
+#[tokio::test(start_paused = true)]
+async fn list_that_hangs_is_repeated() {
+    for streaming in [false, true] {
+        let cluster = FakeCluster::new();
+        cluster.put(&config_map("a", "1"));
+        let config = watcher::Config::default();
+        let config = if streaming { config.streaming_lists() } else { config };
+        let verb = if streaming { Verb::Watch } else { Verb::List };
+        cluster.inject(Fault::hang().on(verb).times(1));
+        let (handle, mut calls) = start(controller_with(&cluster, config));
+        assert_eq!(calls.next().await.name, "a");
+        let error = handle.watches()[0].last_error.clone().expect("the first list hung");
+        assert!(error.contains("made no progress for 90s"), "{error}");
+    }
+}
+
+/// A watch without events is not stalled.
+#[tokio::test(start_paused = true)]
+async fn quiet_watch_does_not_list_again() {
+    let cluster = FakeCluster::new();
+    let (handle, mut calls) = start(controller(&cluster));
+    within(handle.synced()).await.expect("the server works");
+    for _ in 0..60 {
+        settle().await;
+        tokio::time::advance(Duration::from_secs(60)).await;
+    }
+    cluster.put(&config_map("a", "1"));
+    assert_eq!(calls.next().await.name, "a");
+    assert_eq!(cluster.count(Verb::List, "configmaps"), 1);
+}
