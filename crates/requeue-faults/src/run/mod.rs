@@ -29,7 +29,7 @@ use crate::server::disk::SmallDisk;
 use crate::server::engine::Persistence;
 use crate::store::bug::Bug;
 use crate::store::{self, Kind};
-use crate::time::now;
+use crate::time::{now, sleep_blocking};
 
 /// The file with the state of the queue after the run.
 pub(crate) const FINAL_STATE: &str = "final-state.json";
@@ -97,7 +97,12 @@ fn run_in(config: &RunConfig, folder: &Path) -> Result<(FaultCounts, Verdict)> {
     let journal = Journal::create(folder, "nemesis")?;
     let plan = Plan::read(folder)?;
     let nemesis = Nemesis::new(&mut targets, &plan, &journal)?;
-    let faults = nemesis.run_until(end)?;
+    let faults = if config.bug.is_some_and(Bug::is_hidden_by_faults) {
+        sleep_blocking(end.saturating_duration_since(SystemClock.now()));
+        FaultCounts::default()
+    } else {
+        nemesis.run_until(end)?
+    };
     let state = finish(folder, &mut targets)?;
     fs::write(folder.join(FINAL_STATE), serde_json::to_string(&state)?)?;
     drop(targets);

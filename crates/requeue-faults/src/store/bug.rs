@@ -70,6 +70,12 @@ impl Bug {
         }
     }
 
+    /// Returns whether faults hide the bug: a lease call without an answer may have delivered
+    /// the key after the add.
+    pub(crate) fn is_hidden_by_faults(self) -> bool {
+        self == Self::BuriedAdd
+    }
+
     /// Returns whether a store can have this bug. A memory store never restarts, and an
     /// embedded store has neither a server nor other processes.
     pub(crate) fn exists_in(self, store: Kind) -> bool {
