@@ -32,6 +32,8 @@ pub(crate) struct Link {
 struct State {
     number: u64,
     attempt: Option<Attempt>,
+    /// The result of the attempt, which is cheaper to copy.
+    open: Option<MultiplexedConnection>,
 }
 
 impl Link {
@@ -42,6 +44,15 @@ impl Link {
         timeout: Duration,
     ) -> Usage {
         let mut state = self.state();
+        if let Some(connection) = state.open.clone() {
+            let source = Source::Open(connection);
+            return Usage {
+                link: Arc::clone(self),
+                number: state.number,
+                source,
+                is_kept: false,
+            };
+        }
         let attempt = state.attempt.clone().unwrap_or_else(|| {
             let (sender, attempt) = watch::channel(None);
             let endpoint = Arc::clone(endpoint);
@@ -53,13 +64,21 @@ impl Link {
             state.attempt = Some(attempt.clone());
             attempt
         });
-        Usage { link: Arc::clone(self), number: state.number, attempt, is_kept: false }
+        let source = Source::Attempt(attempt);
+        Usage { link: Arc::clone(self), number: state.number, source, is_kept: false }
+    }
+
+    fn opened(&self, number: u64, connection: &MultiplexedConnection) {
+        let mut state = self.state();
+        if state.number == number && state.attempt.is_some() {
+            state.open = Some(connection.clone());
+        }
     }
 
     fn discard(&self, number: u64) {
         let mut state = self.state();
         if state.number == number {
-            state.attempt = None;
+            (state.attempt, state.open) = (None, None);
         }
     }
 
@@ -73,19 +92,30 @@ impl Link {
 pub(crate) struct Usage {
     link: Arc<Link>,
     number: u64,
-    attempt: Attempt,
+    source: Source,
     is_kept: bool,
+}
+
+enum Source {
+    Open(MultiplexedConnection),
+    Attempt(Attempt),
 }
 
 impl Usage {
     pub(crate) async fn connection(&mut self) -> Result<MultiplexedConnection, Error> {
-        let attempt = self.attempt.wait_for(Option::is_some).await;
-        let result = attempt.ok().and_then(|result| result.clone());
+        let attempt = match &mut self.source {
+            Source::Open(connection) => return Ok(connection.clone()),
+            Source::Attempt(attempt) => attempt,
+        };
+        let result = attempt.wait_for(Option::is_some).await;
+        let result = result.ok().and_then(|result| result.clone());
         // Without a result, the runtime of the attempt was shut down.
-        result.unwrap_or_else(|| {
+        let connection = result.unwrap_or_else(|| {
             let text = "the runtime that was connecting to redis has ended";
             Err(Error::new(ErrorKind::Unavailable, text))
-        })
+        })?;
+        self.link.opened(self.number, &connection);
+        Ok(connection)
     }
 
     pub(crate) fn keep(mut self) {

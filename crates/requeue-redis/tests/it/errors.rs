@@ -141,7 +141,7 @@ async fn a_server_that_loads_its_data_is_unavailable() {
 
 #[tokio::test]
 async fn a_server_with_a_long_script_is_busy() {
-    let Some(own) = TestServer::start_with(&["--busy-reply-threshold", "1"]).await else {
+    let Some(own) = TestServer::start_with(&["--lua-time-limit", "1"]).await else {
         return;
     };
     let store = new_queue(&own.url).open().await.unwrap();

@@ -5,19 +5,13 @@ use std::time::Duration;
 use redis::aio::MultiplexedConnection;
 use requeue::Finish;
 use requeue_redis::RedisStore;
-use requeue_store::{
-    EngineClock, FinishRequest, Finished, Hold, Key, MemoryStore, RepliesExt, Store,
-};
+use requeue_store::{EngineClock, FinishRequest, Finished, Hold, Key, RepliesExt, Store};
 
-use crate::support::invariants::check;
 use crate::support::server::TestServer;
 use crate::support::{
-    self, add, adds, adds_with_priority, command_counts, commands_between, connect, keys,
-    lease, names, new_queue, part, select,
+    self, LONG, WithModel, add, adds, adds_with_priority, command_counts,
+    commands_between, connect, keys, lease, names, new_queue, part, select,
 };
-
-/// More keys than are searched for one of them.
-const LONG: usize = 200;
 
 /// Advances the clock so that none of the next hundred leases goes to the oldest key.
 fn skip_turn_of_oldest(clock: &EngineClock) {
@@ -38,12 +32,7 @@ async fn process(store: &impl Store, max: usize) -> Vec<Key> {
 
 #[tokio::test]
 async fn keys_raised_out_of_a_long_list_run_once_and_in_their_new_place() {
-    let Some(url) = support::url() else { return };
-    let clock = EngineClock::new();
-    let builder = new_queue(&url).clock(clock.clone());
-    let store = builder.clone().open().await.unwrap();
-    let mut server = connect(&url).await;
-    let model = MemoryStore::with_clock(clock.clone());
+    let Some(mut both) = WithModel::open().await else { return };
     let names = names(LONG);
     let (all, thirds) = (select(&names, |_| true), select(&names, |n| n % 3 == 0));
     let (fifths, sixths) =
@@ -56,22 +45,21 @@ async fn keys_raised_out_of_a_long_list_run_once_and_in_their_new_place() {
             adds_with_priority(&sixths, 9),
         ];
         for batch in &batches {
-            let receipts = store.add(batch).all().await.unwrap();
-            assert_eq!(receipts, model.add(batch).all().await.unwrap());
-            check(&mut server, &builder, "after add").await;
+            let receipts = both.store.add(batch).all().await.unwrap();
+            assert_eq!(receipts, both.model.add(batch).all().await.unwrap());
+            both.check("after add").await;
         }
-        let removed = store.remove(&keys(&fifths)).all().await.unwrap();
-        assert_eq!(removed, model.remove(&keys(&fifths)).all().await.unwrap());
+        both.remove(&fifths).await;
         for max in [1, 7, 50] {
-            skip_turn_of_oldest(&clock);
-            assert_eq!(process(&store, max).await, process(&model, max).await);
+            skip_turn_of_oldest(&both.clock);
+            assert_eq!(process(&both.store, max).await, process(&both.model, max).await);
             let (stats, expected) =
-                (store.stats().await.unwrap(), model.stats().await.unwrap());
+                (both.store.stats().await.unwrap(), both.model.stats().await.unwrap());
             assert_eq!(
                 (stats.ready, stats.processing),
                 (expected.ready, expected.processing)
             );
-            check(&mut server, &builder, "after lease").await;
+            both.check("after lease").await;
         }
     }
 }

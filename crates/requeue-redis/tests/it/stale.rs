@@ -4,45 +4,35 @@ use std::time::Duration;
 
 use redis::aio::MultiplexedConnection;
 use requeue_redis::RedisStoreBuilder;
-use requeue_store::{EngineClock, MemoryStore, RepliesExt, Store};
+use requeue_store::{EngineClock, RepliesExt, Store};
 
 use crate::support::invariants::check;
 use crate::support::{
-    self, add, adds, connect, keys, lease, names, new_queue, part, request, select,
+    self, LONG, WithModel, add, connect, keys, lease, names, new_queue, part, request,
+    select,
 };
-
-/// More keys than are searched for one of them.
-const LONG: usize = 200;
 
 const MINUTE: Duration = Duration::from_secs(60);
 
 #[tokio::test]
 async fn a_key_that_is_removed_and_added_again_runs_once_and_in_its_new_place() {
-    let Some(url) = support::url() else { return };
-    let clock = EngineClock::new();
-    let builder = new_queue(&url).clock(clock.clone());
-    let store = builder.clone().open().await.unwrap();
-    let mut server = connect(&url).await;
-    let model = MemoryStore::with_clock(clock.clone());
+    let Some(mut both) = WithModel::open().await else { return };
     let names = names(LONG);
     let (all, thirds) = (select(&names, |_| true), select(&names, |n| n % 3 == 0));
     for _ in 0..3 {
-        clock.advance(Duration::from_micros(1));
-        add(&store, &all).await;
-        model.add(&adds(&all)).all().await.unwrap();
-        let removed = store.remove(&keys(&thirds)).all().await.unwrap();
-        assert_eq!(removed, model.remove(&keys(&thirds)).all().await.unwrap());
-        assert_eq!(store.stats().await.unwrap(), model.stats().await.unwrap());
-        check(&mut server, &builder, "after remove").await;
+        both.clock.advance(Duration::from_micros(1));
+        both.add(&all).await;
+        both.remove(&thirds).await;
+        assert_eq!(both.store.stats().await.unwrap(), both.model.stats().await.unwrap());
+        both.check("after remove").await;
     }
-    clock.advance(Duration::from_micros(1));
-    add(&store, &thirds).await;
-    model.add(&adds(&thirds)).all().await.unwrap();
+    both.clock.advance(Duration::from_micros(1));
+    both.add(&thirds).await;
     for max in [1, 7, 50, 500] {
-        let expected = model.lease(&request(max)).await.unwrap();
-        assert_eq!(store.lease(&request(max)).await.unwrap(), expected);
-        assert_eq!(store.stats().await.unwrap(), model.stats().await.unwrap());
-        check(&mut server, &builder, "after lease").await;
+        let expected = both.model.lease(&request(max)).await.unwrap();
+        assert_eq!(both.store.lease(&request(max)).await.unwrap(), expected);
+        assert_eq!(both.store.stats().await.unwrap(), both.model.stats().await.unwrap());
+        both.check("after lease").await;
     }
 }
 
@@ -99,39 +89,27 @@ async fn a_list_does_not_grow_by_keys_that_are_added_and_removed() {
 /// A call read and rewrote the whole list, however long it was.
 #[tokio::test]
 async fn a_long_list_is_compacted_in_steps_that_keep_its_order() {
-    let Some(url) = support::url() else { return };
-    let clock = EngineClock::new();
-    let builder = new_queue(&url).clock(clock.clone());
-    let store = builder.clone().open().await.unwrap();
-    let mut server = connect(&url).await;
-    let model = MemoryStore::with_clock(clock.clone());
+    let Some(mut both) = WithModel::open().await else { return };
     let names = names(6000);
-    let all = select(&names, |_| true);
-    add(&store, &all).await;
-    model.add(&adds(&all)).all().await.unwrap();
-    let removed = select(&names, |n| n % 4 != 1);
+    both.add(&select(&names, |_| true)).await;
     let mut longest = 0;
-    for part in removed.chunks(500) {
-        store.remove(&keys(part)).all().await.unwrap();
-        model.remove(&keys(part)).all().await.unwrap();
-        check(&mut server, &builder, "after remove").await;
-        let compacted = length(&mut server, &builder, "c").await;
-        longest = longest.max(compacted);
+    for part in select(&names, |n| n % 4 != 1).chunks(500) {
+        both.remove(part).await;
+        both.check("after remove").await;
+        longest = longest.max(length(&mut both.server, &both.builder, "c").await);
     }
     assert!((1..1500).contains(&longest), "{longest} entries were moved by three calls");
     // Keys that are added during the compaction come last.
-    clock.advance(Duration::from_micros(1));
-    let again = select(&names, |n| n % 400 == 0);
-    add(&store, &again).await;
-    model.add(&adds(&again)).all().await.unwrap();
+    both.clock.advance(Duration::from_micros(1));
+    both.add(&select(&names, |n| n % 400 == 0)).await;
     for max in [1, 3, 400, 500, 500, 500, 500] {
-        let expected = model.lease(&request(max)).await.unwrap();
-        let leased = store.lease(&request(max)).await.unwrap();
+        let expected = both.model.lease(&request(max)).await.unwrap();
+        let leased = both.store.lease(&request(max)).await.unwrap();
         assert_eq!(leased.grants, expected.grants);
-        check(&mut server, &builder, "after lease").await;
+        both.check("after lease").await;
     }
-    assert_eq!(length(&mut server, &builder, "r").await, 0);
-    assert_eq!(length(&mut server, &builder, "c").await, 0);
+    assert_eq!(length(&mut both.server, &both.builder, "r").await, 0);
+    assert_eq!(length(&mut both.server, &both.builder, "c").await, 0);
 }
 
 async fn length(

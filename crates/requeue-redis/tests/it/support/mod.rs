@@ -14,8 +14,8 @@ use redis::aio::MultiplexedConnection;
 use requeue_redis::{RedisStore, RedisStoreBuilder};
 use requeue_store::machine::TimeSource;
 use requeue_store::{
-    Add, EngineClock, Grant, Hold, Key, LeaseRequest, Owner, Receipt, RepliesExt, Store,
-    When,
+    Add, EngineClock, Grant, Hold, Key, LeaseRequest, MemoryStore, Owner, Receipt,
+    RepliesExt, Store, When,
 };
 
 /// Returns the address of the server for all tests. Without one, tests return early.
@@ -49,6 +49,46 @@ pub(crate) fn new_queue(url: &str) -> RedisStoreBuilder {
 /// Opens a new queue that uses this clock.
 pub(crate) async fn open(url: &str, clock: &EngineClock) -> RedisStore {
     new_queue(url).clock(clock.clone()).open().await.unwrap()
+}
+
+/// More keys than are searched for one of them, see `lib/stale.lua`.
+pub(crate) const LONG: usize = 200;
+
+/// A new queue, and a store in memory that must behave in the same way.
+pub(crate) struct WithModel {
+    pub(crate) clock: EngineClock,
+    pub(crate) builder: RedisStoreBuilder,
+    pub(crate) store: RedisStore,
+    pub(crate) model: MemoryStore,
+    pub(crate) server: MultiplexedConnection,
+}
+
+impl WithModel {
+    pub(crate) async fn open() -> Option<Self> {
+        let url = url()?;
+        let clock = EngineClock::new();
+        let builder = new_queue(&url).clock(clock.clone());
+        let store = builder.clone().open().await.unwrap();
+        let model = MemoryStore::with_clock(clock.clone());
+        Some(Self { clock, builder, store, model, server: connect(&url).await })
+    }
+
+    /// Adds keys to both.
+    pub(crate) async fn add(&self, names: &[&str]) {
+        let receipts = add(&self.store, names).await;
+        assert_eq!(receipts, self.model.add(&adds(names)).all().await.unwrap());
+    }
+
+    /// Removes keys from both.
+    pub(crate) async fn remove(&self, names: &[&str]) {
+        let removed = self.store.remove(&keys(names)).all().await.unwrap();
+        assert_eq!(removed, self.model.remove(&keys(names)).all().await.unwrap());
+    }
+
+    /// Checks the invariants of the data.
+    pub(crate) async fn check(&mut self, context: &str) {
+        invariants::check(&mut self.server, &self.builder, context).await;
+    }
 }
 
 /// Returns the Redis key of a part of the first partition of a queue.
