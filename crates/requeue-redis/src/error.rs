@@ -70,6 +70,10 @@ const REPLIES: [(&str, ErrorKind, Then, &str); 18] = [
     ),
 ];
 
+/// How errors about missing permissions inside a script start, on Redis and on Valkey.
+const NO_PERMISSION: [&str; 2] =
+    ["The user executing the script can't", "ACL failure in script"];
+
 const NOT_READY: &str = "the server is not ready";
 
 const SLOT_MOVES: &str = "the slot is being moved to another node; nothing was changed";
@@ -137,9 +141,10 @@ fn find(
 /// Returns the code of an error inside a script.
 ///
 /// Redis 6 wraps it: `ERR Error running script (call to f_1): @user_script:2: -OOM command`.
-/// Redis 7 has no code for a missing permission.
+/// Redis 7 and Valkey have no code for a missing permission.
 fn wrapped_code<'a>(code: &'a str, detail: &'a str) -> &'a str {
-    if code == "ERR" && detail.starts_with("The user executing the script can't") {
+    let is_denied = NO_PERMISSION.iter().any(|start| detail.starts_with(start));
+    if code == "ERR" && is_denied {
         return "NOPERM";
     }
     if code != "ERR" || !detail.starts_with("Error running script") {
