@@ -60,7 +60,7 @@ pub(crate) fn about_word(word: &str) -> Option<&'static str> {
         "-I" | "-i" => {
             "{} is replaced without a flag; other placeholders are not supported"
         }
-        "-L" | "-l" => "every line is one key; -n N passes up to N keys to one command",
+        "-L" | "-l" => "every line is one key, and every command gets one key",
         "-r" | "--no-run-if-empty" => {
             "without keys, no command runs; the flag is not needed"
         }

@@ -23,6 +23,8 @@ struct Architecture;
 struct Compare;
 #[doc = include_str!("../../../docs/DESIGN.md")]
 struct Design;
+#[doc = include_str!("../../../docs/KUBERNETES.md")]
+struct Kubernetes;
 #[doc = include_str!("../../../docs/LIMITERS.md")]
 struct Limiters;
 #[doc = include_str!("../../../docs/METRICS.md")]
