@@ -150,8 +150,10 @@ fn wrapped_code<'a>(code: &'a str, detail: &'a str) -> &'a str {
     if code != "ERR" || !detail.starts_with("Error running script") {
         return code;
     }
-    let inner = detail.split_once(": -").map(|(_, inner)| inner);
-    inner.and_then(|inner| inner.split(' ').next()).unwrap_or(code)
+    let place = detail.rsplit_once("@user_script:").map(|(_, place)| place);
+    let inner = place.and_then(|place| place.split_once(": ")).map(|(_, inner)| inner);
+    let word = inner.and_then(|inner| inner.split(' ').next());
+    word.map_or(code, |word| word.trim_start_matches('-'))
 }
 
 /// Returns whether a connection cannot be used after this error.
@@ -187,9 +189,12 @@ mod tests {
 
     #[test]
     fn errors_inside_scripts_of_redis_6_are_recognized() {
-        let detail = "Error running script (call to f_12): @user_script:7: -READONLY You \
+        let detail = "Error running script (call to f_12): @user_script:7: @user_script: 7: -READONLY You \
                       can't write against a read only replica.";
         assert_eq!(wrapped_code("ERR", detail), "READONLY");
+        let detail =
+            "Error running script (call to f_1): @user_script:8: WRONGTYPE Operation";
+        assert_eq!(wrapped_code("ERR", detail), "WRONGTYPE");
         assert_eq!(wrapped_code("ERR", "unknown command: -OOM"), "ERR");
         assert_eq!(wrapped_code("OOM", "command not allowed"), "OOM");
     }
