@@ -181,7 +181,7 @@ func edits(b *bench, direct *kubernetes.Clientset, namespace string, count, edit
 	var values []string
 	for n := range edits {
 		name := fmt.Sprintf("object-%05d", (n*7919)%count)
-		value := fmt.Sprintf("edit-%d", n)
+		value := fmt.Sprintf("edit-%d-%d", os.Getpid(), n)
 		patch := []byte(`{"data":{"value":"` + value + `"}}`)
 		sent = append(sent, time.Now())
 		_, err := direct.CoreV1().ConfigMaps(namespace).Patch(context.Background(), name, types.MergePatchType, patch, metav1.PatchOptions{})

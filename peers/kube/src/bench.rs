@@ -145,8 +145,10 @@ async fn edit(
     let seen =
         |content: String| watched.wait(move |state| state.seen.get(&content).copied());
     for n in 0..edits {
-        let (name, text) =
-            (format!("object-{:05}", (n * 7919) % count), format!("edit-{n}"));
+        let (name, text) = (
+            format!("object-{:05}", (n * 7919) % count),
+            format!("edit-{}-{n}", std::process::id()),
+        );
         let patch = serde_json::json!({"data": {"value": text}});
         sent.push((format!("{name}={text}"), Instant::now()));
         api.patch(&name, &PatchParams::default(), &Patch::Merge(patch))
