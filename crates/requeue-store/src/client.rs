@@ -13,8 +13,8 @@ use std::future::Future;
 use std::num::NonZeroU32;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Arc, Weak};
-use std::time::Duration;
+use std::sync::{Arc, Mutex, Weak};
+use std::time::{Duration, Instant};
 
 use requeue::metrics::{Gauges, Metrics, Probe, Probed};
 use requeue::{Clock, Finish};
@@ -91,6 +91,8 @@ pub(crate) struct Client<S: Store> {
     has_heartbeat: AtomicBool,
     /// Whether the answer to a lease call was lost and its keys are not reclaimed yet.
     in_doubt: AtomicBool,
+    /// Until then, a lease call whose answer was lost may be executed late.
+    late_leases_until: Mutex<Option<Instant>>,
     /// Read from a lease call until its keys are among the held ones; written to reclaim
     /// the leases that are not.
     leasing: RwLock<()>,
@@ -123,6 +125,7 @@ impl<S: Store> Client<S> {
             leasing_tasks: TaskCount::new(Arc::clone(&progress)),
             has_heartbeat: AtomicBool::new(false),
             in_doubt: AtomicBool::new(false),
+            late_leases_until: Mutex::new(None),
             leasing: RwLock::new(()),
             closed: AtomicBool::new(false),
             closing: Notify::new(),

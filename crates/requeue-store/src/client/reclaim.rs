@@ -4,22 +4,35 @@
 //! lease call or heartbeat asks the store to release them. If the store cannot be reached,
 //! the client stays *in doubt* and asks again later; meanwhile it keeps leasing keys,
 //! because a part of the store may work.
+//!
+//! A call without an answer can also be executed *later*, after the reclaim: its packets
+//! were stuck, or the server was stopped. So the heartbeat reclaims at each tick for one
+//! lease duration after the last such call.
 
 use std::sync::atomic::Ordering;
+use std::time::Instant;
 
 use requeue::Clock;
 use tokio::sync::RwLockWriteGuard;
 
 use super::Client;
 use super::outage::Outage;
+use crate::sync::lock;
 use crate::{Error, ErrorKind, Store};
 
 impl<S: Store> Client<S> {
     /// Remembers that an error leaves the outcome of a lease call unknown.
     pub(super) fn set_in_doubt(&self, error: &Error) {
         if error.kind() == ErrorKind::Unknown {
+            let until = self.settings.clock.now().checked_add(self.settings.lease);
+            *lock(&self.late_leases_until) = until;
             self.in_doubt.store(true, Ordering::Release);
         }
+    }
+
+    /// Returns whether a call without an answer may still be executed.
+    fn expects_late_leases(&self, now: Instant) -> bool {
+        lock(&self.late_leases_until).is_some_and(|until| now < until)
     }
 
     fn is_in_doubt(&self) -> bool {
@@ -34,10 +47,11 @@ impl<S: Store> Client<S> {
         }
     }
 
-    /// As [`reclaim`](Self::reclaim), unless a lease call is in flight: the heartbeat cannot
-    /// wait for it.
+    /// As [`reclaim`](Self::reclaim), also for late leases, unless a lease call is in flight:
+    /// the heartbeat cannot wait for it.
     pub(super) async fn reclaim_if_possible(&self) {
-        if self.is_in_doubt() {
+        let now = self.settings.clock.now();
+        if self.is_in_doubt() || self.expects_late_leases(now) {
             if let Ok(no_lease_call) = self.leasing.try_write() {
                 self.reclaim_with(no_lease_call).await;
             }

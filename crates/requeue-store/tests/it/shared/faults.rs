@@ -3,7 +3,7 @@
 use std::task::Poll;
 
 use requeue::Added;
-use requeue_store::{ErrorKind, Finished};
+use requeue_store::{ErrorKind, Finished, LeaseRequest, Store};
 
 use super::spy::Fault;
 use super::*;
@@ -150,6 +150,33 @@ async fn heartbeat_reclaims_a_lost_try_get() {
         bench.local.advance(Duration::from_millis(100));
     }
     assert_eq!(bench.spy.calls("reclaim"), [0]);
+}
+
+/// Found by the fault test on PostgreSQL: the packets of a lease call were stuck, and the
+/// server executed it after the reclaim. Its key stayed leased until the lease expired.
+#[tokio::test]
+async fn lease_call_that_is_executed_after_the_reclaim_is_reclaimed_too() {
+    let _limit = Limit::start();
+    let bench = Bench::new();
+    bench.spy.fail("lease", Fault::Error(ErrorKind::Unknown));
+    bench.queue.try_get().await.unwrap_err();
+    assert!(bench.queue.try_get().await.unwrap().is_none());
+    assert_eq!(bench.spy.calls("reclaim"), [0], "the reclaim came first");
+    bench.add("a").await;
+    let late = LeaseRequest {
+        owner: bench.queue.owner().clone(),
+        max: 1,
+        lease: LEASE,
+        max_deliveries: None,
+    };
+    assert_eq!(bench.spy.store.lease(&late).await.unwrap().grants.len(), 1);
+    let mut passed = Duration::ZERO;
+    while bench.queue.stats().await.unwrap().ready == 0 {
+        settle().await;
+        bench.pass(SECOND / 2);
+        passed += SECOND / 2;
+        assert!(passed < LEASE, "released by its expiry only");
+    }
 }
 
 #[tokio::test]
