@@ -31,3 +31,6 @@ create table requeue.limiter (
     arrival_at bigint not null,
     primary key (queue, name)
 ) with (fillfactor = 50);
+
+-- It has one parameter more.
+drop function if exists requeue.reserve_rate(integer, bigint, bigint, bigint, bigint);

@@ -36,7 +36,7 @@ begin
         priorities := requeue.merged_priorities(q, keys, seqs);
     end if;
     if pause is not null then
-        shared := requeue.reserve_rate(q, cardinality(keys), pause, burst, at);
+        shared := requeue.reserve_rate(q, cardinality(keys), pause, burst, at, clock);
     end if;
 
     with asked as (

@@ -67,7 +67,7 @@ begin
     if pause is not null then
         shared := requeue.reserve_rate(
             q, (select count(*) from unnest(others) o (n) where finishes[o.n] = 'retry'),
-            pause, burst, at);
+            pause, burst, at, clock);
     end if;
     pos := requeue.next_position();
     with asked as (

@@ -147,22 +147,34 @@ $$;
 -- negative or 0 for no delay; each further event waits `pause` longer. Uses numeric, because
 -- an hour for each event of a burst of four billion exceeds a bigint.
 --
--- If the clock was set back since the arrival time was computed, that moves back as well.
+-- If the clock was set back since the arrival time was computed, that moves back as well. So
+-- the clock is read again under the lock: a call that waited for it would otherwise find an
+-- arrival time of its own future. The delay counts from `at`, the start of the call.
 --
 -- Locks: the row of the queue.
 create or replace function requeue.reserve_rate(
-    q integer, n bigint, pause bigint, burst bigint, at bigint
+    q integer, n bigint, pause bigint, burst bigint, at bigint, clock bigint
 ) returns bigint
-language sql volatile as $$
+language plpgsql volatile as $$
+declare
+    locked_at bigint;
+    reserved bigint;
+begin
+    perform from requeue.queue where id = q for update;
+    locked_at := requeue.now_micros(clock);
     update requeue.queue
     set arrival = least(
-            greatest(arrival - greatest(arrival_at - at, 0), at) + n::numeric * pause,
+            greatest(arrival - greatest(arrival_at - locked_at, 0), locked_at)
+                + n::numeric * pause,
             1::bigint << 62),
-        arrival_at = at
+        arrival_at = locked_at
     where id = q
     returning greatest(
         arrival - (n - 1)::numeric * pause - at - burst::numeric * pause,
         -(1::bigint << 62))::bigint
+    into reserved;
+    return reserved;
+end
 $$;
 
 -- Returns `base` doubled `failures` times, at most `longest`.

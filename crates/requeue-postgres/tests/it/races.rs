@@ -1,13 +1,15 @@
 //! Two transactions on one key. No test waits for time to pass: each asks the server whether
 //! a statement is blocked.
 
+use std::num::NonZeroU32;
 use std::slice;
 use std::time::Duration;
 
 use requeue::{Added, Finish};
 use requeue_postgres::PostgresStore;
 use requeue_store::{
-    Add, FinishRequest, Finished, Phase, Receipt, RepliesExt, Store, When,
+    Add, FinishRequest, Finished, Phase, Rate, Receipt, RepliesExt, Store, TakeRequest,
+    When,
 };
 
 use crate::tools::{
@@ -475,5 +477,37 @@ fn lease_is_finished_by_another_store() {
             bench.store.look(&[key("a")]).all().await.unwrap()[0].phase,
             Phase::Absent
         );
+    });
+}
+
+/// The clock was read before the lock. A call that waited for it took the arrival time of the
+/// call before for one from a wrong clock, moved it back, and the rate was exceeded.
+#[test]
+fn take_that_waits_for_another_keeps_its_reservation() {
+    run(|bench| async move {
+        let interval = Duration::from_secs(60);
+        let rate = Rate { interval, burst: NonZeroU32::MIN };
+        let max_wait = 10 * interval;
+        let take = TakeRequest { limiter: bench.queue.clone(), rate, n: 1, max_wait };
+        bench.store.take(&take).await.unwrap();
+        let mut other = connect(&bench.url).await;
+        let transaction = other.transaction().await.unwrap();
+        let holder = pid(&transaction).await;
+        let lock = "select from requeue.limiter where name = $1 for update";
+        transaction.query_one(lock, &[&bench.queue]).await.unwrap();
+
+        let store = bench.store.clone();
+        let taking = tokio::spawn(async move { store.take(&take).await });
+        bench.until_blocked_by(holder).await;
+        // Another call that read the clock later and was faster.
+        let faster = "update requeue.limiter set arrival = arrival + 60000000, \
+                      arrival_at = requeue.now_micros(null) where name = $1 returning arrival";
+        let before: i64 =
+            transaction.query_one(faster, &[&bench.queue]).await.unwrap().get(0);
+        transaction.commit().await.unwrap();
+        taking.await.unwrap().unwrap();
+        let after = "select arrival from requeue.limiter where name = $1";
+        let after: i64 = other.query_one(after, &[&bench.queue]).await.unwrap().get(0);
+        assert_eq!(after - before, 60_000_000);
     });
 }
