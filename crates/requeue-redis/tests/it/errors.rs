@@ -195,9 +195,9 @@ async fn a_rotated_password_is_denied_until_it_is_restored() {
     add(&store, &["b"]).await;
 }
 
-/// The server forgets who is logged in when the user is replaced, or with RESET.
+/// The permissions of a user can change while a store is open.
 #[tokio::test]
-async fn a_connection_that_is_no_longer_logged_in_is_replaced() {
+async fn a_permission_that_is_taken_and_given_back_ends_nothing() {
     let Some(own) = TestServer::start().await else { return };
     let store = new_queue(&own.url).open().await.unwrap();
     add(&store, &["a"]).await;

@@ -46,8 +46,8 @@ const GROWTH: &str = "Adding took 232 to 303 ns per key in a busy run, and 127 t
                       `capacity`: the rest is growth. Each finish touches a random word \
                       of a table of 14 MB.";
 const BACKLOG: &str = "The producer is faster, so up to 340,000 of 400,000 keys pile up and \
-                       the run fills and drains a large queue. Wake-ups do not matter: the \
-                       worker sleeps 5 to 390 times.";
+                       the run fills and drains a large queue. Wake-ups are rare: the worker \
+                       sleeps 5 to 390 times.";
 const BATCH_BACKLOG: &str = "As with single keys; the worker sleeps about 1,100 times in \
                              6,250 batches.";
 const RETRIES: &str = "769 instructions in two lock scopes, each with a search in a growing \
