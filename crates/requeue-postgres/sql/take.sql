@@ -2,8 +2,8 @@
 -- between two tokens. Uses numeric, because a long pause times many tokens exceeds a bigint.
 --
 -- If the clock was set back since the arrival time was computed, that moves back as well. So
--- the clock is read under the lock: a call that waited for it would otherwise find an arrival
--- time of its own future.
+-- the clock is read under the lock: a call that waited for it would otherwise take the arrival
+-- time of a faster call for one from a wrong clock.
 --
 -- Locks: the row of the limiter. The commit does not wait for the disk: a crash may allow
 -- the last events once more.

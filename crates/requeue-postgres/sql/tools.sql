@@ -148,8 +148,9 @@ $$;
 -- an hour for each event of a burst of four billion exceeds a bigint.
 --
 -- If the clock was set back since the arrival time was computed, that moves back as well. So
--- the clock is read again under the lock: a call that waited for it would otherwise find an
--- arrival time of its own future. The delay counts from `at`, the start of the call.
+-- the clock is read again under the lock: a call that waited for it would otherwise take the
+-- arrival time of a faster call for one from a wrong clock. The delay counts from `at`, the
+-- start of the call.
 --
 -- Locks: the row of the queue.
 create or replace function requeue.reserve_rate(
