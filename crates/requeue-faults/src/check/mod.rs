@@ -144,7 +144,7 @@ pub(crate) fn check(mut history: History, state: &FinalState, plan: &Plan) -> Ve
             key,
             history: history_of_key,
             dead: dead.get(key.as_str()).copied(),
-            is_revived: state.revived.contains(key),
+            is_revived: state.revived.contains(key) && may_be_revived(history_of_key),
             all: history,
             plan,
         };
@@ -153,6 +153,12 @@ pub(crate) fn check(mut history: History, state: &FinalState, plan: &Plan) -> Ve
     violations.extend(check_rate(history, plan));
     violations.sort_by_key(|violation| violation.rule);
     Verdict { counts: count(history), violations }
+}
+
+/// Returns whether a key may have been at its last delivery. The answer to the last lease may
+/// be lost.
+fn may_be_revived(history: &KeyHistory) -> bool {
+    history.grants.iter().any(|grant| grant.deliveries + 1 >= MAX_DELIVERIES.get())
 }
 
 fn rate_windows(history: &History) -> impl Iterator<Item = (u64, u64)> {

@@ -239,6 +239,14 @@ fn a_queue_that_does_not_become_idle_is_found() {
     assert_eq!(check_with(&state, Kind::Postgres, []), [Rule::I1]);
 }
 
+/// Only a key that may have been at its last delivery can be revived by its add.
+#[test]
+fn a_key_that_waits_as_if_revived_without_a_reason_is_found() {
+    let state = FinalState { revived: vec!["k".to_owned()], ..FinalState::default() };
+    let histories = || [producer().add(10, 1).add(40, 2), a().run(20, 20, 1)];
+    assert!(check_with(&state, Kind::Postgres, histories()).contains(&Rule::I1));
+}
+
 #[test]
 fn an_add_with_an_hour_of_delay_need_not_be_seen() {
     let key = "k".to_owned();

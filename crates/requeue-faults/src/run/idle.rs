@@ -20,7 +20,7 @@ const ALL_DEAD: usize = 100_000;
 const KEYS_PER_CALL: usize = 500;
 
 /// A key that was added during its last delivery is revived with a delay of several minutes
-/// when its lease expires. No other delay of such a key is longer than this.
+/// when its lease expires. No other delay is longer than this, except those of an hour.
 const REVIVED: Duration = Duration::from_secs(120);
 
 /// Waits until the queue is idle or the timeout passes. Returns its state.
@@ -52,7 +52,7 @@ async fn read_state(store: &dyn Store, plan: &Plan) -> Result<FinalState, Error>
     if state.ready == 0 && state.processing == 0 {
         let half = Duration::from_micros(AN_HOUR / 2);
         let hour_long = delayed_longer(store, &plan.all_hour_long(), half).await?;
-        state.revived = delayed_longer(store, &plan.all_failing(), REVIVED).await?;
+        state.revived = delayed_longer(store, &plan.all_but_hour_long(), REVIVED).await?;
         let planned = hour_long.len() + state.revived.len();
         state.delayed = state.delayed.saturating_sub(planned as u64);
     }

@@ -228,10 +228,14 @@ impl Plan {
         COMMON + self.lanes() as u64 * (1 + RATE_LIMITED_PER_LANE) + FAILING
     }
 
-    /// Returns all keys whose runs never succeed.
-    pub(crate) fn all_failing(&self) -> Vec<Key> {
-        let last = self.keys_per_generation() - FAILING;
-        let names = (0..self.generations()).map(|generation| self.key(generation, last));
+    /// Returns all keys that are never delayed for an hour.
+    pub(crate) fn all_but_hour_long(&self) -> Vec<Key> {
+        let hour_long = COMMON..COMMON + self.lanes() as u64;
+        let indices =
+            (0..self.keys_per_generation()).filter(|index| !hour_long.contains(index));
+        let names = (0..self.generations()).flat_map(|generation| {
+            indices.clone().map(move |index| self.key(generation, index))
+        });
         names.filter_map(|name| Key::new(name.into_bytes()).ok()).collect()
     }
 
