@@ -146,7 +146,7 @@ impl<K> Shared<K> {
     }
 
     /// Ends a lease. Returns the delay of a key that is retried or requeued.
-    #[inline]
+    #[inline(always)]
     pub(super) fn finish(&self, request: FinishRequest<K>) -> Option<Duration> {
         let mut locked = self.lock_to_end(|state| request.catch_up(state));
         let now = locked.now;
